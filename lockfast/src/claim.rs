@@ -1,0 +1,344 @@
+//! A claim: one party's place in the line of each resource it names. Plain data; what it means is in `table.rs`.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha1::{Digest, Sha1};
+
+use crate::error::{Error, Result};
+use crate::name::Name;
+
+/// The number a claim gets when it joins: its place in line, and the fencing token of what it holds. Only goes up.
+///
+/// ```
+/// # use lockfast::Ticket;
+/// assert!(Ticket(41) < Ticket(42));
+/// assert_eq!(Ticket(42).to_string(), "42");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ticket(pub u64);
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A block of consecutive tickets that belong to one claim, usually of one.
+///
+/// ```
+/// # use lockfast::{Ticket, Tickets};
+/// let block = Tickets::new(Ticket(7), 3);
+/// assert!(block.contains(Ticket(9)) && !block.contains(Ticket(10)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tickets {
+    /// The claim's place in line.
+    pub first: Ticket,
+    /// How many numbers, counted from `first`.
+    pub count: u32,
+}
+
+impl Tickets {
+    /// `count` numbers from `first` on.
+    pub fn new(first: Ticket, count: u32) -> Self {
+        Self { first, count }
+    }
+
+    /// The highest number of the block.
+    pub fn last(self) -> Ticket {
+        Ticket(self.first.0 + u64::from(self.count.max(1)) - 1)
+    }
+
+    /// Whether `ticket` is one of the block.
+    pub fn contains(self, ticket: Ticket) -> bool {
+        (self.first..=self.last()).contains(&ticket)
+    }
+}
+
+/// The right to renew and release a claim: 128 bits from the operating system, never shown.
+///
+/// What stores keep and people see is its [`hash`](ClaimId::hash), so that reading a store is not releasing its locks.
+///
+/// ```
+/// # use lockfast::ClaimId;
+/// let id = ClaimId::random()?;
+/// assert_eq!(format!("{id:?}"), format!("ClaimId({})", id.hash()));
+/// # Ok::<(), lockfast::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct ClaimId {
+    secret: [u8; 16],
+    hash: ClaimHash,
+}
+
+impl ClaimId {
+    /// A new id, straight from the operating system: a process and its fork never draw the same.
+    pub fn random() -> Result<Self> {
+        let mut secret = [0; 16];
+        getrandom::fill(&mut secret)
+            .map_err(|error| Error::unavailable("drawing a claim id from the operating system", error))?;
+        Ok(Self::from_secret(secret))
+    }
+
+    /// The id with this secret; for claims that outlive a process.
+    pub fn from_secret(secret: [u8; 16]) -> Self {
+        let digest = Sha1::digest(secret);
+        let mut hash = [0; 16];
+        hash.copy_from_slice(&digest[..16]);
+        Self { secret, hash: ClaimHash(hash) }
+    }
+
+    /// The secret itself, for a store to send as proof. Never print it.
+    pub fn expose_secret(&self) -> &[u8; 16] {
+        &self.secret
+    }
+
+    /// What stores keep and people see.
+    pub fn hash(&self) -> ClaimHash {
+        self.hash
+    }
+}
+
+impl fmt::Debug for ClaimId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClaimId({})", self.hash)
+    }
+}
+
+/// The public face of a [`ClaimId`]: the first 128 bits of the SHA-1 of its secret. (SHA-1 because Redis can compute it
+/// inside a script; what is needed is that nobody finds the secret from the hash.)
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimHash(pub [u8; 16]);
+
+impl fmt::Display for ClaimHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ClaimHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Which client a claim belongs to; pushes are addressed to it. Not a secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId(pub u64);
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// How much of one resource a claim wants.
+///
+/// ```
+/// # use lockfast::{Demand, Mode, Name};
+/// let name = Name::new("catalog")?;
+/// assert_eq!(Demand::exclusive(name.clone()).mode(), Mode::Exclusive);
+/// assert_eq!(Demand::shared(name.clone()).mode(), Mode::Shared);
+/// assert_eq!(Demand::permits(name, 2, 5)?.mode(), Mode::Permits);
+/// # Ok::<(), lockfast::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Demand {
+    /// Of what.
+    pub name: Name,
+    /// How much there is, in this party's opinion; the store refuses those that disagree with who is in line.
+    pub capacity: u32,
+    /// How much is wanted.
+    pub weight: u32,
+}
+
+impl Demand {
+    /// Capacity of a reader-writer resource, and the weight of a writer. Part of the stored format: two processes that
+    /// disagree about it are refused.
+    pub const ALL: u32 = 1 << 20;
+
+    /// All of a reader-writer resource: a writer, or a mutex.
+    pub fn exclusive(name: Name) -> Self {
+        Self { name, capacity: Self::ALL, weight: Self::ALL }
+    }
+
+    /// A reader's part of a reader-writer resource.
+    pub fn shared(name: Name) -> Self {
+        Self { name, capacity: Self::ALL, weight: 1 }
+    }
+
+    /// `weight` of `capacity` permits.
+    pub fn permits(name: Name, weight: u32, capacity: u32) -> Result<Self> {
+        if capacity == 0 || capacity >= Self::ALL {
+            return Err(Error::invalid(format!(
+                "a semaphore with {capacity} permits makes no sense; use 1 to {}",
+                Self::ALL - 1
+            )));
+        }
+        if weight == 0 || weight > capacity {
+            return Err(Error::invalid(format!(
+                "cannot take {weight} of the {capacity} permits; take 1 to {capacity}"
+            )));
+        }
+        Ok(Self { name, capacity, weight })
+    }
+
+    /// What this demand is called.
+    pub fn mode(&self) -> Mode {
+        match (self.capacity, self.weight) {
+            (Self::ALL, Self::ALL) => Mode::Exclusive,
+            (Self::ALL, _) => Mode::Shared,
+            _ => Mode::Permits,
+        }
+    }
+}
+
+/// How something is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// Alone: a mutex, a writer.
+    Exclusive,
+    /// Together with other readers.
+    Shared,
+    /// Some permits of a semaphore.
+    Permits,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+            Self::Permits => "permits",
+        })
+    }
+}
+
+/// What one claim wants, in name order, each name once. Reads as a slice.
+///
+/// ```
+/// # use lockfast::{Demand, Demands, Name};
+/// let (a, b) = (Name::new("a")?, Name::new("b")?);
+/// let both = Demands::of(vec![Demand::exclusive(b), Demand::exclusive(a.clone())])?;
+/// assert_eq!(both[0].name, a);
+/// # Ok::<(), lockfast::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demands(Inner);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Inner {
+    One(Demand),
+    Many(Arc<[Demand]>),
+}
+
+impl Demands {
+    /// How many names one claim may take.
+    pub const MOST: usize = 256;
+
+    /// Several demands as one claim: sorted, and refused when empty, too many or with a name twice.
+    pub fn of(mut demands: Vec<Demand>) -> Result<Self> {
+        demands.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(twice) = demands.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            return Err(Error::invalid(format!("{:?} is asked for twice in one claim; name it once", twice[0].name)));
+        }
+        match demands.len() {
+            0 => Err(Error::invalid("no names to lock together; give at least one")),
+            1 => Ok(demands.remove(0).into()),
+            2..=Self::MOST => Ok(Self(Inner::Many(demands.into()))),
+            many => Err(Error::invalid(format!(
+                "{many} names in one claim; take at most {}, or one name that stands for them all",
+                Self::MOST
+            ))),
+        }
+    }
+}
+
+impl From<Demand> for Demands {
+    fn from(demand: Demand) -> Self {
+        Self(Inner::One(demand))
+    }
+}
+
+impl Deref for Demands {
+    type Target = [Demand];
+
+    fn deref(&self) -> &[Demand] {
+        match &self.0 {
+            Inner::One(demand) => std::slice::from_ref(demand),
+            Inner::Many(demands) => demands,
+        }
+    }
+}
+
+/// One party's place in the line of each resource it names; leased from the moment it joins, waiting or holding.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// The right to it. After a store answered that the claim is gone, its party uses a new one.
+    pub id: ClaimId,
+    /// Whose it is.
+    pub client: ClientId,
+    /// What it wants.
+    pub demands: Demands,
+    /// How long it lives without being renewed.
+    pub ttl: Duration,
+    /// How many consecutive tickets it reserves when it joins; at least one.
+    pub block: u32,
+    /// The largest ticket its client has seen from this store: its own will be higher.
+    pub floor: Ticket,
+    /// Judged by its lease alone, never by whether a process lives.
+    pub detached: bool,
+    /// Who it is, for people.
+    pub note: Arc<Note>,
+}
+
+/// Who stands behind a claim, for people to read. Never more than the program's name: arguments carry secrets.
+///
+/// ```
+/// # use lockfast::Note;
+/// let note = Note { host: "web-2".into(), pid: 812, ..Note::default() };
+/// assert_eq!(note.to_string(), "web-2 (pid 812)");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Note {
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// The program's name.
+    pub program: String,
+    /// Free text, like a leader's address.
+    pub text: Option<String>,
+    /// What else the caller wants seen.
+    pub labels: Vec<(String, String)>,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(text) = &self.text {
+            write!(f, "{text} on ")?;
+        }
+        write!(f, "{} (pid {})", self.host, self.pid)
+    }
+}
+
+/// Who holds something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The public face of its claim.
+    pub owner: ClaimHash,
+    /// Its fencing token.
+    pub fence: Ticket,
+    /// Who it is.
+    pub note: Arc<Note>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.note.fmt(f)
+    }
+}

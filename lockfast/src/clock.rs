@@ -1,0 +1,301 @@
+//! Time, in one place: the only file that reads a clock.
+//!
+//! Leases are judged on a clock that goes on while the machine is suspended (CLOCK_BOOTTIME on Linux), so that a laptop
+//! or a frozen virtual machine wakes up knowing that its locks are gone. Wall-clock time is for people and for seeding
+//! tickets; it is never compared with another machine's.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::ops::Add;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A point on a [`Clock`], in nanoseconds since that clock began. Points of different clocks have nothing in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// Later than every deadline.
+    pub const NEVER: Self = Self(u64::MAX);
+    /// Earlier than every deadline.
+    pub const START: Self = Self(0);
+
+    /// The moment this many nanoseconds after the clock's beginning.
+    pub fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's beginning.
+    pub fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero when it is not after.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, span: Duration) -> Self {
+        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(span))
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NEVER => f.write_str("never"),
+            Self(nanos) => write!(f, "{:?}", Duration::from_nanos(nanos)),
+        }
+    }
+}
+
+/// Where a client and the in-process store read the time.
+///
+/// ```
+/// # use lockfast::{Clock, ManualClock};
+/// # use std::time::Duration;
+/// let hand = ManualClock::new();
+/// let clock: Clock = hand.clock();
+/// let before = clock.now();
+/// hand.advance(Duration::from_secs(3600));
+/// assert_eq!(clock.now().since(before), Duration::from_secs(3600));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug, Default)]
+enum Source {
+    #[default]
+    Boot,
+    Manual(Arc<Manual>),
+}
+
+impl Clock {
+    /// The machine's clock since boot, suspended time included.
+    pub fn boot() -> Self {
+        Self(Source::Boot)
+    }
+
+    /// The present moment.
+    pub fn now(&self) -> Moment {
+        match &self.0 {
+            Source::Boot => Moment(machine::now()),
+            Source::Manual(manual) => Moment(manual.now.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// The time of day, for people and for seeding tickets; never compared with another machine's.
+    pub fn wall(&self) -> SystemTime {
+        match &self.0 {
+            #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+            Source::Boot => SystemTime::now(),
+            Source::Manual(manual) => {
+                UNIX_EPOCH + MANUAL_EPOCH + Duration::from_nanos(manual.now.load(Ordering::SeqCst))
+            }
+        }
+    }
+}
+
+/// A clock that stands still until it is told to move: for tests of code that holds locks.
+///
+/// Give [`clock`](Self::clock) to the client and to the in-process store, and leases run out when the test says so.
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<Manual>);
+
+/// A manual clock shows a day in 2026: fences seeded from it look like fences.
+const MANUAL_EPOCH: Duration = Duration::from_secs(1_767_225_600);
+
+#[derive(Debug)]
+struct Manual {
+    now: AtomicU64,
+    sleepers: Mutex<Vec<Waker>>,
+}
+
+impl Default for Manual {
+    fn default() -> Self {
+        Self { now: AtomicU64::new(1_000_000_000_000), sleepers: Mutex::default() }
+    }
+}
+
+impl ManualClock {
+    /// A clock at an arbitrary moment, standing still.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The clock that this hand moves.
+    pub fn clock(&self) -> Clock {
+        Clock(Source::Manual(Arc::clone(&self.0)))
+    }
+
+    /// Moves the clock on, and wakes whoever slept on it. The sleepers run in their own time: await what they do.
+    pub fn advance(&self, span: Duration) {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        self.0.now.fetch_add(nanos, Ordering::SeqCst);
+        let sleepers =
+            std::mem::take(&mut *self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
+        sleepers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Sleeps until moments of one clock. Made inside the keeper's runtime; a suspended machine does not make it late.
+#[derive(Debug)]
+pub(crate) struct Timer {
+    clock: Clock,
+    alarm: machine::Alarm,
+}
+
+impl Timer {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self { clock, alarm: machine::Alarm::default() }
+    }
+
+    /// Returns at `moment` or after, never before; `Moment::NEVER` sleeps until dropped.
+    pub(crate) async fn sleep_until(&mut self, moment: Moment) {
+        match &self.clock.0 {
+            _ if moment == Moment::NEVER => std::future::pending().await,
+            Source::Boot => {
+                while machine::now() < moment.0 {
+                    self.alarm.wait(moment.0).await;
+                }
+            }
+            Source::Manual(manual) => {
+                poll_fn(|cx| {
+                    // Order matters: the waker is in place before the time is read, or an `advance` between the two
+                    // would wake nobody. One waker for each task is enough, however often it asks.
+                    let mut sleepers = manual.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+                    if !sleepers.iter().any(|sleeper| sleeper.will_wake(cx.waker())) {
+                        sleepers.push(cx.waker().clone());
+                    }
+                    drop(sleepers);
+                    if manual.now.load(Ordering::SeqCst) >= moment.0 { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod machine {
+    use std::os::fd::OwnedFd;
+    use std::time::Duration;
+
+    use rustix::time::{
+        ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+        timerfd_create, timerfd_settime,
+    };
+    use tokio::io::unix::AsyncFd;
+
+    pub(super) fn now() -> u64 {
+        let time = clock_gettime(ClockId::Boottime);
+        // Both parts of a clock that counts from boot are positive, and 584 years fit.
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+
+    /// A timer of the kernel's on CLOCK_BOOTTIME: it fires at once when the machine resumes after its time.
+    #[derive(Debug, Default)]
+    pub(super) struct Alarm(Option<AsyncFd<OwnedFd>>);
+
+    impl Alarm {
+        pub(super) async fn wait(&mut self, until: u64) {
+            if self.try_wait(until).await.is_none() {
+                // No descriptor to be had. A short sleep keeps the promise at the price of waking up often.
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        }
+
+        async fn try_wait(&mut self, until: u64) -> Option<()> {
+            if self.0.is_none() {
+                let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+                let timer = timerfd_create(TimerfdClockId::Boottime, flags).ok()?;
+                self.0 = Some(AsyncFd::new(timer).ok()?);
+            }
+            let timer = self.0.as_ref()?;
+            let once = Itimerspec {
+                it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+                it_value: Timespec {
+                    tv_sec: (until / 1_000_000_000) as i64,
+                    tv_nsec: (until % 1_000_000_000) as i64,
+                },
+            };
+            // Setting the time also takes back a firing for an earlier one.
+            timerfd_settime(timer.get_ref(), TimerfdTimerFlags::ABSTIME, &once).ok()?;
+            let mut ready = timer.readable().await.ok()?;
+            let mut fired = [0; 8];
+            if rustix::io::read(timer.get_ref(), &mut fired).is_err() {
+                ready.clear_ready();
+            }
+            Some(())
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod machine {
+    use std::sync::OnceLock;
+    use std::time::{Duration, Instant};
+
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub(super) fn now() -> u64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        let start = *START.get_or_init(Instant::now);
+        // An hour's head start: moments a little before the first reading exist too.
+        start.elapsed().as_nanos() as u64 + 3_600_000_000_000
+    }
+
+    #[derive(Debug, Default)]
+    pub(super) struct Alarm;
+
+    impl Alarm {
+        /// Short sleeps: a suspended machine is noticed within milliseconds of resuming.
+        pub(super) async fn wait(&mut self, until: u64) {
+            let left = Duration::from_nanos(until.saturating_sub(now()));
+            tokio::time::sleep(left.min(Duration::from_millis(5))).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_timer_never_returns_early() {
+        let clock = Clock::boot();
+        let mut timer = Timer::new(clock.clone());
+        for millis in [1, 7, 3] {
+            let until = clock.now() + Duration::from_millis(millis);
+            timer.sleep_until(until).await;
+            assert!(clock.now() >= until);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_timer_set_earlier_again_fires_earlier() {
+        let clock = Clock::boot();
+        let mut timer = Timer::new(clock.clone());
+        let start = clock.now();
+        let long = timer.sleep_until(start + Duration::from_secs(600));
+        assert!(tokio::time::timeout(Duration::from_millis(5), long).await.is_err());
+        timer.sleep_until(start + Duration::from_millis(10)).await;
+        assert!(clock.now().since(start) < Duration::from_secs(60));
+    }
+
+    #[tokio::test]
+    async fn a_manual_clock_wakes_its_sleepers() {
+        let hand = ManualClock::new();
+        let mut timer = Timer::new(hand.clock());
+        let until = hand.clock().now() + Duration::from_secs(30);
+        let sleeper = tokio::spawn(async move { timer.sleep_until(until).await });
+        hand.advance(Duration::from_secs(30));
+        sleeper.await.unwrap();
+    }
+}

@@ -1,0 +1,11 @@
+//! Distributed locks.
+mod claim;
+mod clock;
+mod error;
+mod name;
+pub mod store;
+pub mod table;
+pub use claim::*;
+pub use clock::{Clock, ManualClock, Moment};
+pub use error::{Error, LostWhy, Result};
+pub use name::Name;
