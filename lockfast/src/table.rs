@@ -1,0 +1,502 @@
+//! The rule, as a pure state machine over claims, leases and time. No clock, no input, no output: every verb is told what
+//! time it is, answers, and leaves behind what its store has to tell ([`Table::take_news`]).
+//!
+//! > A claim **holds** when, on each of its resources, the claims up to and including it fit the capacity together.
+//!
+//! Mutex, reader-writer lock, semaphore and several locks at once are all this one sentence. What follows from it, checked
+//! by `table/tests.rs` over random histories:
+//!
+//! 1. **Safety** - the weight held never exceeds the capacity.
+//! 2. **Progress** - the oldest claim holds, since nothing is ahead of it and a claim heavier than the capacity is refused
+//!    at the door. So locks taken together cannot deadlock.
+//! 3. **Stability** - who holds goes on holding until it leaves or its lease ends: newcomers stand behind it.
+//! 4. **Fencing** - of two claims that cannot share, the one with the lower ticket holds first and has left before the
+//!    other holds. So the ticket is the fencing token, and so is every number of the claim's block: blocks are reserved when
+//!    a claim joins, and grow only when nobody waits.
+//!
+//! Handing on needs no idea of its own: when a claim leaves, the next one holds already, and is told so.
+
+mod line;
+mod show;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::claim::{Claim, ClaimHash, ClientId, Demand, Mode, Ticket, Tickets};
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::store::{Admission, Busy, Change, Lease, Leaving, Standing, Why};
+
+use line::{Line, Seal};
+
+/// How many leases one verb ends at most; the rest wait for the next verb. Nothing is granted over a lease that ran out
+/// and was not looked at yet, so the limit costs time, never safety.
+const ENDED_A_VERB: usize = 1024;
+
+/// How far a waiter looks for the longest lease ahead of it. Those it does not see make it ask early, never late.
+const LOOKED_AT_AHEAD: usize = 64;
+
+/// All lines of one store.
+///
+/// ```
+/// # use std::{sync::Arc, time::Duration};
+/// # use lockfast::{table::Table, store::{Admission, Busy}, *};
+/// let mut table = Table::new(Ticket(0));
+/// let now = Moment::START;
+/// let claim = |id| Arc::new(Claim {
+///     id: ClaimId::from_secret([id; 16]), client: ClientId(1), ttl: Duration::from_secs(30), block: 1,
+///     demands: Demand::exclusive(Name::new("account:123").unwrap()).into(),
+///     floor: Ticket(0), detached: false, note: Default::default(),
+/// });
+/// assert!(matches!(table.acquire(&claim(1), Busy::Wait, now)?, Admission::Held(_)));
+/// assert!(matches!(table.acquire(&claim(2), Busy::Wait, now)?, Admission::Queued { position: 1, .. }));
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Table {
+    claims: HashMap<ClaimHash, Entry, BuildHasherDefault<FirstBytes>>,
+    lines: HashMap<Name, Line>,
+    /// Ids that may not come back, until their time is over.
+    marks: HashMap<ClaimHash, Mark, BuildHasherDefault<FirstBytes>>,
+    /// When to look at what. Everything above with an end has an entry here at that end or before.
+    ends: BinaryHeap<Reverse<(Moment, What)>>,
+    last: Ticket,
+    news: Vec<(ClientId, Change)>,
+    /// Names whose lines changed, when somebody wants to know.
+    touched: Option<Vec<Name>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    claim: Arc<Claim>,
+    tickets: Tickets,
+    expires: Moment,
+    /// When it joined, or when it began to hold.
+    since: Moment,
+    /// In how many of its lines it fits. It holds when it fits in all.
+    fits: u32,
+    lingers: bool,
+    broken: bool,
+}
+
+impl Entry {
+    fn holds(&self) -> bool {
+        self.fits as usize == self.claim.demands.len()
+    }
+
+    fn extend(&mut self, until: Moment) {
+        // No verb shortens a lease: a short renewal that was sent before an extension may arrive after it.
+        self.expires = self.expires.max(until);
+    }
+}
+
+#[derive(Debug)]
+struct Mark {
+    until: Moment,
+    why: Why,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    Claim(ClaimHash),
+    Mark(ClaimHash),
+    Seal(Name),
+}
+
+/// A claim's hash is random already.
+#[derive(Debug, Default)]
+struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.as_chunks::<8>().0 {
+            self.0 ^= u64::from_le_bytes(*chunk);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl Table {
+    /// An empty table whose tickets follow `last`.
+    pub fn new(last: Ticket) -> Self {
+        Self {
+            claims: HashMap::default(),
+            lines: HashMap::new(),
+            marks: HashMap::default(),
+            ends: BinaryHeap::new(),
+            last,
+            news: Vec::new(),
+            touched: None,
+        }
+    }
+
+    /// What [`Store::acquire`](crate::store::Store::acquire) promises.
+    pub fn acquire(&mut self, claim: &Arc<Claim>, busy: Busy, now: Moment) -> Result<Admission> {
+        self.settle(now);
+        let owner = claim.id.hash();
+        if let Some(mark) = self.marks.get(&owner) {
+            return Ok(Admission::Gone(mark.why));
+        }
+        if let Some(entry) = self.living(owner, now) {
+            if entry.broken || entry.lingers {
+                return Ok(Admission::Gone(if entry.broken { Why::Broken } else { Why::Left }));
+            }
+            entry.extend(now + claim.ttl);
+            return Ok(self.admission(owner, now));
+        }
+        if let Some(value) = self.seal_on(claim) {
+            return Ok(Admission::Sealed(value));
+        }
+        for demand in claim.demands.iter() {
+            self.check_at_the_door(demand)?;
+        }
+        if busy == Busy::Refuse
+            && let Some(in_the_way) = claim.demands.iter().find(|demand| !self.has_room_for(demand))
+        {
+            return Ok(Admission::Refused(self.busy_with(&in_the_way.name, now)));
+        }
+        self.join(claim, now);
+        Ok(self.admission(owner, now))
+    }
+
+    /// What [`Store::renew`](crate::store::Store::renew) promises, for one lease.
+    pub fn renew(&mut self, lease: &Lease, now: Moment) -> Standing {
+        self.settle(now);
+        let owner = lease.claim.id.hash();
+        match self.living(owner, now) {
+            None => Standing::Gone(self.marks.get(&owner).map_or(Why::Unknown, |mark| mark.why)),
+            Some(entry) if entry.broken => Standing::Gone(Why::Broken),
+            Some(entry) if entry.lingers => Standing::Gone(Why::Left),
+            Some(entry) => {
+                entry.extend(now + lease.ttl);
+                self.standing(owner, now)
+            }
+        }
+    }
+
+    /// What [`Store::release`](crate::store::Store::release) promises, for one departure.
+    pub fn release(&mut self, leaving: &Leaving, now: Moment) -> Standing {
+        self.settle(now);
+        match leaving {
+            Leaving::Done(claim) => self.done(claim, now),
+            Leaving::Unknown(claim) => {
+                let standing = self.done(claim, now);
+                self.mark(claim, Why::Left, now);
+                standing
+            }
+            Leaving::Linger(claim, span) => self.linger(claim, *span, now),
+            Leaving::Seal { claim, value, keep } => self.seal(claim, value, now + *keep, now),
+            Leaving::UnlessAlone { claim, block, floor } => self.unless_alone(claim, *block, *floor, now),
+            Leaving::Break { name, ticket, at_once } => self.break_claim(name, *ticket, *at_once, now),
+        }
+    }
+
+    /// What the verbs since the last call have to tell, and to whom.
+    pub fn take_news(&mut self) -> Vec<(ClientId, Change)> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Starts (or stops) noting which lines change.
+    pub fn note_touched(&mut self, wanted: bool) {
+        self.touched = wanted.then(Vec::new);
+    }
+
+    /// The names whose lines changed since the last call.
+    pub fn take_touched(&mut self) -> Vec<Name> {
+        self.touched.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// How many claims, lines and marks there are: what a test of "nothing is left behind" counts.
+    pub fn len(&self) -> usize {
+        self.claims.len() + self.lines.len() + self.marks.len()
+    }
+
+    /// Whether there is nothing at all.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Ends what has run out: claims, marks, seals.
+    pub fn settle(&mut self, now: Moment) {
+        for _ in 0..ENDED_A_VERB {
+            let Some(Reverse((at, _))) = self.ends.peek() else { return };
+            if *at > now {
+                return;
+            }
+            let Some(Reverse((_, what))) = self.ends.pop() else { return };
+            match &what {
+                What::Claim(owner) => match self.claims.get(owner).map(|entry| entry.expires) {
+                    Some(expires) if expires > now => self.ends.push(Reverse((expires, what))),
+                    Some(_) => self.expire(*owner, now),
+                    None => {}
+                },
+                What::Mark(owner) => match self.marks.get(owner).map(|mark| mark.until) {
+                    Some(until) if until > now => self.ends.push(Reverse((until, what))),
+                    _ => drop(self.marks.remove(owner)),
+                },
+                What::Seal(name) => {
+                    if let Some(line) = self.lines.get_mut(name) {
+                        match line.seal.as_ref().map(|seal| seal.until) {
+                            Some(until) if until > now => self.ends.push(Reverse((until, what))),
+                            _ => {
+                                line.seal = None;
+                                self.drop_if_unused(&name.clone());
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_at_the_door(&self, demand: &Demand) -> Result<()> {
+        if demand.weight == 0 || demand.weight > demand.capacity {
+            // By 2: it could never hold, and everybody behind it would wait for ever.
+            return Err(Error::invalid(format!(
+                "cannot take {} of the {} that {:?} has",
+                demand.weight, demand.capacity, demand.name
+            )));
+        }
+        match self.lines.get(&demand.name) {
+            Some(line) if !line.agrees_on(demand.capacity) => Err(Error::invalid(format!(
+                "{:?} is in use with {}, and was asked for with {}; use the same everywhere, or wait until nobody uses it",
+                demand.name,
+                capacity_in_words(line.capacity()),
+                capacity_in_words(demand.capacity)
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn seal_on(&self, claim: &Claim) -> Option<Bytes> {
+        let mut seals = claim.demands.iter().filter_map(|demand| self.lines.get(&demand.name)?.seal.as_ref());
+        seals.next().map(|seal| seal.value.clone())
+    }
+
+    fn has_room_for(&self, demand: &Demand) -> bool {
+        self.lines.get(&demand.name).is_none_or(|line| line.has_room_for(demand))
+    }
+
+    fn join(&mut self, claim: &Arc<Claim>, now: Moment) {
+        let owner = claim.id.hash();
+        let tickets = self.draw(claim.block, claim.floor);
+        let mut fits = 0;
+        for demand in claim.demands.iter() {
+            let line = match self.lines.get_mut(&demand.name) {
+                Some(line) => line,
+                None => self.lines.entry(demand.name.clone()).or_insert_with(|| Line::new(demand.capacity)),
+            };
+            fits += u32::from(line.join(demand, tickets.first, owner));
+        }
+        let expires = now + claim.ttl;
+        self.touch(claim);
+        let claim = Arc::clone(claim);
+        self.claims.insert(owner, Entry { claim, tickets, expires, since: now, fits, lingers: false, broken: false });
+        self.look_at(expires, What::Claim(owner));
+    }
+
+    fn draw(&mut self, block: u32, floor: Ticket) -> Tickets {
+        let tickets = Tickets::new(Ticket(self.last.max(floor).0 + 1), block.max(1));
+        self.last = tickets.last();
+        tickets
+    }
+
+    fn look_at(&mut self, end: Moment, what: What) {
+        // Claims that left before their lease ended are still in the heap. When they are most of it, it is made anew.
+        let living = self.claims.len() + self.marks.len() + self.lines.len();
+        if self.ends.len() > 2 * living + 64 {
+            let claims = self.claims.iter().map(|(owner, entry)| Reverse((entry.expires, What::Claim(*owner))));
+            let marks = self.marks.iter().map(|(owner, mark)| Reverse((mark.until, What::Mark(*owner))));
+            let seals = self.lines.iter().filter_map(|(name, line)| {
+                line.seal.as_ref().map(|seal| Reverse((seal.until, What::Seal(name.clone()))))
+            });
+            self.ends = claims.chain(marks).chain(seals).collect();
+        }
+        self.ends.push(Reverse((end, what)));
+    }
+
+    /// The claim, if its lease has not run out by now; if it has, it is dropped.
+    fn living(&mut self, owner: ClaimHash, now: Moment) -> Option<&mut Entry> {
+        if self.claims.get(&owner)?.expires <= now {
+            self.expire(owner, now);
+        }
+        self.claims.get_mut(&owner)
+    }
+
+    fn expire(&mut self, owner: ClaimHash, now: Moment) {
+        if let Some(entry) = self.remove(owner, now) {
+            self.news.push((entry.claim.client, Change::Gone(owner)));
+        }
+    }
+
+    /// Takes a claim out of all its lines. Those who hold by that are told, unless their own lease has run out too: then
+    /// they are taken out as well, so that nobody is ever told of a grant that is withdrawn.
+    fn remove(&mut self, owner: ClaimHash, now: Moment) -> Option<Entry> {
+        let removed = self.claims.remove(&owner)?;
+        let mut dead = Vec::new();
+        self.unseat(&removed, now, &mut dead);
+        while let Some(owner) = dead.pop() {
+            let entry = self.claims.remove(&owner).expect("a claim becomes a holder once, so it is in `dead` once");
+            self.unseat(&entry, now, &mut dead);
+            self.news.push((entry.claim.client, Change::Gone(owner)));
+        }
+        Some(removed)
+    }
+
+    fn unseat(&mut self, entry: &Entry, now: Moment, dead: &mut Vec<ClaimHash>) {
+        self.touch(&entry.claim);
+        for demand in entry.claim.demands.iter() {
+            let line = self.lines.get_mut(&demand.name).expect("a line lives while somebody stands in it");
+            line.take(entry.tickets.first);
+            while let Some(owner) = line.admit_next() {
+                let next = self.claims.get_mut(&owner).expect("every place in a line belongs to a claim");
+                next.fits += 1;
+                if !next.holds() {
+                    continue;
+                }
+                if next.expires <= now {
+                    dead.push(owner);
+                } else {
+                    next.since = now;
+                    self.news.push((next.claim.client, Change::Held(owner, next.tickets.first)));
+                }
+            }
+            self.drop_if_unused(&demand.name);
+        }
+    }
+
+    fn drop_if_unused(&mut self, name: &Name) {
+        if self.lines.get(name).is_some_and(Line::is_unused) {
+            self.lines.remove(name);
+        }
+    }
+
+    fn done(&mut self, claim: &Claim, now: Moment) -> Standing {
+        let owner = claim.id.hash();
+        Standing::Gone(match self.remove(owner, now) {
+            Some(entry) if entry.expires <= now => Why::Expired,
+            Some(entry) if entry.broken => Why::Broken,
+            Some(_) => Why::Left,
+            None => self.marks.get(&owner).map_or(Why::Unknown, |mark| mark.why),
+        })
+    }
+
+    fn mark(&mut self, claim: &Claim, why: Why, now: Moment) {
+        let (owner, until) = (claim.id.hash(), now + claim.ttl);
+        self.marks.insert(owner, Mark { until, why });
+        self.look_at(until, What::Mark(owner));
+    }
+
+    fn linger(&mut self, claim: &Claim, span: Duration, now: Moment) -> Standing {
+        let owner = claim.id.hash();
+        match self.living(owner, now) {
+            Some(entry) if entry.holds() && !entry.broken && !span.is_zero() => {
+                // Said twice, the first counts: a repeated call must not hold it longer.
+                if !entry.lingers {
+                    entry.lingers = true;
+                    entry.expires = now + span;
+                    self.look_at(now + span, What::Claim(owner));
+                    self.touch(claim);
+                }
+                Standing::Gone(Why::Left)
+            }
+            _ => self.done(claim, now),
+        }
+    }
+
+    fn seal(&mut self, claim: &Claim, value: &Bytes, until: Moment, now: Moment) -> Standing {
+        let owner = claim.id.hash();
+        let alone = claim.demands.iter().all(|demand| demand.mode() == Mode::Exclusive);
+        if alone && self.living(owner, now).is_some_and(|entry| entry.holds() && !entry.broken && !entry.lingers) {
+            for demand in claim.demands.iter() {
+                // Order matters: the waiters go while the sealer still holds, so none of them is handed the lock to run
+                // again what was just sealed.
+                let line = &self.lines[&demand.name];
+                let waiting: Vec<_> = line.places().iter().map(|place| place.owner).filter(|it| *it != owner).collect();
+                for waiter in waiting {
+                    self.expire(waiter, now);
+                }
+                let line = self.lines.get_mut(&demand.name).expect("the sealer stands in it");
+                line.seal = Some(Box::new(Seal { value: value.clone(), until }));
+                self.look_at(until, What::Seal(demand.name.clone()));
+            }
+        }
+        self.done(claim, now)
+    }
+
+    fn unless_alone(&mut self, claim: &Claim, block: u32, floor: Ticket, now: Moment) -> Standing {
+        let owner = claim.id.hash();
+        let goes_on = match self.claims.get(&owner) {
+            Some(entry) if entry.holds() && !entry.broken && !entry.lingers && entry.expires > now => {
+                let first = entry.tickets.first;
+                claim.demands.iter().all(|demand| self.nobody_waits_behind(&demand.name, first))
+            }
+            _ => false,
+        };
+        if !goes_on {
+            return self.done(claim, now);
+        }
+        let fresh = self.draw(block, floor);
+        let entry = self.claims.get_mut(&owner).expect("it was there a moment ago");
+        let old = std::mem::replace(&mut entry.tickets, fresh);
+        entry.extend(now + claim.ttl);
+        for demand in claim.demands.iter() {
+            // Everybody behind holds, so moving behind them changes nobody's standing; and nobody else fits by it.
+            let line = self.lines.get_mut(&demand.name).expect("a holder stands in its lines");
+            line.take(old.first);
+            let fits = line.join(demand, fresh.first, owner);
+            debug_assert!(fits, "what it just gave up is free");
+        }
+        Standing::Held(fresh)
+    }
+
+    fn nobody_waits_behind(&self, name: &Name, ticket: Ticket) -> bool {
+        let line = &self.lines[name];
+        let mut behind = line.places().range(line.index_of(ticket) + 1..);
+        behind.all(|place| self.claims[&place.owner].holds())
+    }
+
+    fn break_claim(&mut self, name: &Name, ticket: Ticket, at_once: bool, now: Moment) -> Standing {
+        let place = self.lines.get(name).and_then(|line| line.at_or_before(ticket)).copied();
+        let Some(entry) = place.and_then(|place| self.claims.get_mut(&place.owner)) else {
+            return Standing::Gone(Why::Unknown);
+        };
+        if !entry.tickets.contains(ticket) {
+            return Standing::Gone(Why::Unknown);
+        }
+        let (claim, owner) = (Arc::clone(&entry.claim), entry.claim.id.hash());
+        if at_once || entry.lingers || !entry.holds() {
+            self.expire(owner, now);
+            self.mark(&claim, Why::Broken, now);
+        } else if !entry.broken {
+            entry.broken = true;
+            self.news.push((claim.client, Change::Gone(owner)));
+            self.touch(&claim);
+        }
+        Standing::Gone(Why::Broken)
+    }
+
+    fn touch(&mut self, claim: &Claim) {
+        if let Some(touched) = &mut self.touched {
+            touched.extend(claim.demands.iter().map(|demand| demand.name.clone()));
+        }
+    }
+}
+
+fn capacity_in_words(capacity: u32) -> String {
+    match capacity {
+        Demand::ALL => "a mutex or reader-writer lock".to_owned(),
+        permits => format!("a semaphore of {permits}"),
+    }
+}
