@@ -1,1 +1,102 @@
-fn main() {}
+//! Everything that CI does, runnable by hand: `cargo xtask help`.
+//!
+//! Owns the order of the checks and the rules that neither the compiler nor clippy knows. Builds with the standard
+//! library and `anyhow` alone, so that the first `cargo xtask` on a fresh machine is quick. Never edits a source.
+
+#![expect(clippy::print_stdout, reason = "printing what it did is what this program is for")]
+
+mod bench;
+mod features;
+mod invocation;
+mod setup;
+mod test;
+mod tidy;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+const HELP: &str = "\
+Everything that CI does, runnable by hand.
+
+    cargo xtask test           check everything: what CI runs, and what to run before a commit
+    cargo xtask tidy           check only what the compiler cannot see; takes about a second
+    cargo xtask setup          install what the checks need; does nothing when it is all there
+    cargo xtask bench [NAME]   measure, in release mode; without a name, say what can be measured
+    cargo xtask help           this text
+
+`test` runs setup, then fmt, clippy, doc, tidy, the tests, and the library with each of its features alone. It stops at
+the first step that fails and prints the command that repeats just that step.
+
+`tidy` reports file:line and what to do about it:
+    layers        which module of the library may name which (the table is in xtask/src/tidy/layers.rs)
+    sizes         no source file over 400 lines
+    documents     paths, links and tests that the documents name exist
+    dependencies  no second TLS stack: rustls with ring, or none
+    leftovers     no unfinished code, no skipped tests, no paths out of the repository
+
+Words after the name of a benchmark go to the benchmark: cargo xtask bench core --help
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args, &root()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            error.chain().skip(1).for_each(|cause| eprintln!("       because {cause}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &[String], root: &Path) -> Result<()> {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] | ["help" | "-h" | "--help"] => print!("{HELP}"),
+        ["setup"] => setup::run(root)?,
+        ["test"] => test::run(root)?,
+        ["tidy"] => tidy::run(root)?,
+        ["bench", rest @ ..] => bench::run(root, rest)?,
+        [known @ ("setup" | "test" | "tidy" | "help"), extra, ..] => {
+            bail!("`{known}` takes no arguments, but was given {extra:?}; see `cargo xtask help`")
+        }
+        [unknown, ..] => bail!("there is no task {unknown:?}; see `cargo xtask help`"),
+    }
+    Ok(())
+}
+
+/// The top of the repository, wherever xtask was called from.
+fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().expect("xtask is a folder of the workspace").to_path_buf()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(args: &[&str]) -> String {
+        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        dispatch(&args, Path::new("nowhere")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_unknown_task_is_refused_by_name() {
+        assert!(refusal(&["tets"]).contains("\"tets\""));
+    }
+
+    #[test]
+    fn an_argument_that_would_be_ignored_is_refused() {
+        assert!(refusal(&["test", "--fast"]).contains("--fast"));
+    }
+
+    #[test]
+    fn the_help_names_every_task() {
+        for task in ["setup", "test", "tidy", "bench", "help"] {
+            assert!(HELP.contains(&format!("cargo xtask {task}")), "{task}");
+        }
+    }
+}

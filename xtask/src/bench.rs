@@ -1,0 +1,37 @@
+//! `cargo xtask bench`: measurements, always in release mode; numbers from a debug build mislead.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::invocation::Invocation;
+
+/// What the `bench` crate can measure, for people who ask; the crate itself decides what a name means.
+const BENCHMARKS: &[(&str, &str)] =
+    &[("core", "the library over the in-process store: the cost of lockfast itself, without a network")];
+
+pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
+    if words.is_empty() {
+        println!("Say which: cargo xtask bench NAME");
+        for (name, measures) in BENCHMARKS {
+            println!("    {name:<8} {measures}");
+        }
+        return Ok(());
+    }
+    invocation(words).run(root)
+}
+
+fn invocation(words: &[&str]) -> Invocation {
+    Invocation::new("cargo run --release -p bench --").with_args(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_after_the_name_go_to_the_benchmark() {
+        let command = invocation(&["core", "--help"]).to_string();
+        assert_eq!(command, "cargo run --release -p bench -- core --help");
+    }
+}

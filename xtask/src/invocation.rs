@@ -1,0 +1,102 @@
+//! A command that can be shown to a person exactly as it is run, so that they can repeat it.
+
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+/// A program with its arguments and the variables that matter to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Invocation {
+    variables: Vec<(String, String)>,
+    program: String,
+    args: Vec<String>,
+}
+
+impl Invocation {
+    /// The words of `line`, split at blanks; for words that contain blanks there is [`with_args`](Self::with_args).
+    pub(crate) fn new(line: &str) -> Self {
+        let mut words = line.split_whitespace().map(str::to_string);
+        Self { variables: Vec::new(), program: words.next().unwrap_or_default(), args: words.collect() }
+    }
+
+    pub(crate) fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_string(), value.to_string()));
+        self
+    }
+
+    pub(crate) fn with_args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(ToString::to_string));
+        self
+    }
+
+    /// Runs it in `folder`; what it prints goes straight to the terminal.
+    pub(crate) fn run(&self, folder: &Path) -> Result<()> {
+        let status = self.command(folder).status().with_context(|| format!("could not start `{self}`"))?;
+        if !status.success() {
+            bail!("`{self}` failed with {status}");
+        }
+        Ok(())
+    }
+
+    /// Runs it in `folder` and returns what it printed.
+    pub(crate) fn read(&self, folder: &Path) -> Result<String> {
+        let output = self.command(folder).output().with_context(|| format!("could not start `{self}`"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("`{self}` failed with {}: {}", output.status, said.trim());
+        }
+        String::from_utf8(output.stdout).with_context(|| format!("`{self}` printed something that is not UTF-8"))
+    }
+
+    /// Whether it starts and succeeds; for asking what is installed.
+    pub(crate) fn succeeds(&self, folder: &Path) -> bool {
+        self.read(folder).is_ok()
+    }
+
+    fn command(&self, folder: &Path) -> Command {
+        // Under `cargo run` this is the very cargo that built xtask, also when it is not the first one on PATH.
+        let cargo = std::env::var_os("CARGO").filter(|_| self.program == "cargo");
+        let mut command = Command::new(cargo.unwrap_or_else(|| self.program.clone().into()));
+        command.args(&self.args).envs(self.variables.iter().cloned()).current_dir(folder);
+        command
+    }
+}
+
+impl fmt::Display for Invocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.variables {
+            write!(f, "{name}={} ", quoted(value))?;
+        }
+        f.write_str(&self.program)?;
+        self.args.iter().try_for_each(|arg| write!(f, " {}", quoted(arg)))
+    }
+}
+
+/// As a shell wants it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_string();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_can_be_pasted_into_a_shell() {
+        let doc = Invocation::new("cargo doc --no-deps").with_variable("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(doc.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
+        assert_eq!(Invocation::new("echo").with_args(&["it's", ""]).to_string(), r"echo 'it'\''s' ''");
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_named() {
+        let error = Invocation::new("no-such-program-here").run(Path::new(".")).unwrap_err();
+        assert!(error.to_string().contains("no-such-program-here"));
+    }
+}

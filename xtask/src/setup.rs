@@ -1,0 +1,141 @@
+//! `cargo xtask setup`: installs what the checks need and a fresh Debian machine with Rust lacks.
+//!
+//! Asks before it acts, so that a second run changes nothing; calls the package manager only for what is missing, and
+//! says exactly what to type when it is not allowed to.
+
+use std::io::{IsTerminal, stdin};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+use crate::invocation::Invocation;
+
+/// A part of the Rust toolchain, and the question that only succeeds when it is installed. (With rustup, the program
+/// `cargo-fmt` exists also when the component does not: looking for the file is not enough.)
+const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "cargo fmt --version"), ("clippy", "cargo clippy --version")];
+
+/// A program that some dependency is built with, how to ask for it, and the Debian packages it comes in.
+const PROGRAMS: &[Program] = &[Program { what: "a C compiler", ask: "cc --version", packages: &["gcc", "libc6-dev"] }];
+
+struct Program {
+    what: &'static str,
+    ask: &'static str,
+    packages: &'static [&'static str],
+}
+
+/// What this user may do on this machine.
+#[derive(Clone, Copy, Debug)]
+struct Rights {
+    has_apt: bool,
+    is_root: bool,
+    has_sudo: bool,
+    /// Whether somebody is there to type a password.
+    is_attended: bool,
+}
+
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let is_missing = |ask: &str| !Invocation::new(ask).succeeds(root);
+
+    let components: Vec<&str> = COMPONENTS.iter().filter(|(_, ask)| is_missing(ask)).map(|(name, _)| *name).collect();
+    if !components.is_empty() {
+        let add = Invocation::new("rustup component add").with_args(&components);
+        println!("setup: {} missing; running `{add}`", components.join(" and "));
+        add.run(root).context(
+            "could not add it to the Rust toolchain; without rustup, install it where your Rust compiler came from",
+        )?;
+    }
+
+    let programs: Vec<&Program> = PROGRAMS.iter().filter(|program| is_missing(program.ask)).collect();
+    if !programs.is_empty() {
+        for install in installation(&programs, Rights::of_this_user(root))? {
+            println!("setup: running `{install}`");
+            install.run(root)?;
+        }
+        if let Some(program) = programs.iter().find(|program| is_missing(program.ask)) {
+            bail!("installed {}, but `{}` still fails", program.packages.join(" "), program.ask);
+        }
+    }
+
+    if components.is_empty() && programs.is_empty() {
+        println!("setup: rustfmt, clippy and a C compiler are here; nothing to do");
+    } else {
+        println!("setup: done");
+    }
+    Ok(())
+}
+
+impl Rights {
+    fn of_this_user(root: &Path) -> Self {
+        let user = Invocation::new("id -u").read(root).unwrap_or_default();
+        Self {
+            has_apt: Invocation::new("apt-get --version").succeeds(root),
+            is_root: user.trim() == "0",
+            has_sudo: Invocation::new("sudo -V").succeeds(root),
+            is_attended: stdin().is_terminal(),
+        }
+    }
+}
+
+/// The commands that install `missing`, or the reason why this user has to do it.
+fn installation(missing: &[&Program], rights: Rights) -> Result<Vec<Invocation>> {
+    let what = missing.iter().map(|program| program.what).collect::<Vec<_>>().join(" and ");
+    let packages: Vec<&str> = missing.iter().flat_map(|program| program.packages).copied().collect();
+    if !rights.has_apt {
+        bail!("{what} is missing and this machine has no apt-get; install it with the system's package manager");
+    }
+    let prefix = match rights {
+        Rights { is_root: true, .. } => "",
+        Rights { has_sudo: true, is_attended: true, .. } => "sudo ",
+        // Nobody can answer a password prompt: fail at once instead of hanging.
+        Rights { has_sudo: true, is_attended: false, .. } => "sudo -n ",
+        _ => bail!(
+            "{what} is missing, and installing it takes root; as root, run: apt-get install -y {}",
+            packages.join(" ")
+        ),
+    };
+    let apt = |rest: &str| Invocation::new(&format!("{prefix}env DEBIAN_FRONTEND=noninteractive apt-get {rest}"));
+    Ok(vec![apt("update"), apt("install -y --no-install-recommends").with_args(&packages)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Rights = Rights { has_apt: true, is_root: true, has_sudo: false, is_attended: false };
+
+    fn commands(rights: Rights) -> Vec<String> {
+        let missing: Vec<&Program> = PROGRAMS.iter().collect();
+        installation(&missing, rights).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    fn refusal(rights: Rights) -> String {
+        let missing: Vec<&Program> = PROGRAMS.iter().collect();
+        installation(&missing, rights).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn root_installs_without_sudo() {
+        let apt = "env DEBIAN_FRONTEND=noninteractive apt-get";
+        let install = format!("{apt} install -y --no-install-recommends gcc libc6-dev");
+        assert_eq!(commands(ROOT), [format!("{apt} update"), install]);
+    }
+
+    #[test]
+    fn sudo_asks_for_a_password_only_when_somebody_can_type_it() {
+        let user = Rights { is_root: false, has_sudo: true, ..ROOT };
+        assert!(commands(user)[0].starts_with("sudo -n env "));
+        assert!(commands(Rights { is_attended: true, ..user })[0].starts_with("sudo env "));
+    }
+
+    #[test]
+    fn without_rights_the_command_for_root_is_printed() {
+        let said = refusal(Rights { is_root: false, ..ROOT });
+        assert!(said.contains("as root, run: apt-get install -y gcc libc6-dev"), "{said}");
+    }
+
+    #[test]
+    fn without_apt_the_missing_thing_is_named() {
+        let said = refusal(Rights { has_apt: false, ..ROOT });
+        assert!(said.contains("a C compiler") && said.contains("no apt-get"), "{said}");
+    }
+}

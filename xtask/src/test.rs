@@ -1,0 +1,133 @@
+//! `cargo xtask test`: every check, cheapest first, up to the first that fails.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::invocation::Invocation;
+use crate::{features, setup, tidy};
+
+struct Step {
+    name: String,
+    /// What a person types to repeat this step.
+    repeat: Invocation,
+    check: Check,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Check {
+    /// Run `repeat` itself.
+    Command,
+    /// Call `tidy` here instead of starting another xtask.
+    Tidy,
+}
+
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let started = now();
+    setup::run(root)?;
+    let manifest = root.join("lockfast/Cargo.toml");
+    let manifest = fs::read_to_string(&manifest).with_context(|| format!("could not read {}", manifest.display()))?;
+    let steps = steps(&features::declared(&manifest));
+    in_order(&steps, |step| match step.check {
+        Check::Command => step.repeat.run(root),
+        Check::Tidy => tidy::run(root),
+    })?;
+    println!("\nAll {} steps passed in {:.1} s.", steps.len(), started.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn steps(features: &[String]) -> Vec<Step> {
+    let command = |name: &str, repeat| Step { name: name.to_string(), repeat, check: Check::Command };
+    let mut steps = vec![
+        command("fmt", Invocation::new("cargo fmt --all --check")),
+        command("clippy", Invocation::new("cargo clippy --workspace --all-targets --all-features -- -D warnings")),
+        command(
+            "doc",
+            Invocation::new("cargo doc --workspace --no-deps --all-features")
+                .with_variable("RUSTDOCFLAGS", "-D warnings"),
+        ),
+        Step { name: "tidy".to_string(), repeat: Invocation::new("cargo xtask tidy"), check: Check::Tidy },
+        // No `--all-targets` here: with it cargo leaves out the examples in the documentation.
+        command("tests and doctests", Invocation::new("cargo test --workspace --all-features")),
+        command("lockfast without features", Invocation::new("cargo check -p lockfast --no-default-features")),
+    ];
+    for feature in features {
+        let alone = Invocation::new("cargo check -p lockfast --no-default-features --features").with_args(&[feature]);
+        steps.push(command(&format!("lockfast with {feature} alone"), alone));
+    }
+    steps
+}
+
+fn in_order(steps: &[Step], mut check: impl FnMut(&Step) -> Result<()>) -> Result<()> {
+    for (index, step) in steps.iter().enumerate() {
+        println!("\n[{}/{}] {}: {}", index + 1, steps.len(), step.name, step.repeat);
+        let started = now();
+        let outcome = check(step);
+        let seconds = started.elapsed().as_secs_f64();
+        outcome.with_context(|| {
+            format!("step `{}` failed after {seconds:.1} s; repeat it with: {}", step.name, step.repeat)
+        })?;
+        println!("[{}/{}] {}: ok, {seconds:.1} s", index + 1, steps.len(), step.name);
+    }
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a step took is for people to read; no lease depends on it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::bail;
+
+    use super::*;
+
+    fn names(steps: &[Step]) -> Vec<&str> {
+        steps.iter().map(|step| step.name.as_str()).collect()
+    }
+
+    #[test]
+    fn cheap_checks_come_first_and_each_feature_is_checked_alone() {
+        let steps = steps(&["redis".to_string(), "etcd".to_string()]);
+        let expected = [
+            "fmt",
+            "clippy",
+            "doc",
+            "tidy",
+            "tests and doctests",
+            "lockfast without features",
+            "lockfast with redis alone",
+            "lockfast with etcd alone",
+        ];
+        assert_eq!(names(&steps), expected);
+        let last = steps.last().unwrap().repeat.to_string();
+        assert_eq!(last, "cargo check -p lockfast --no-default-features --features etcd");
+    }
+
+    #[test]
+    fn doctests_run_exactly_once() {
+        let steps = steps(&["redis".to_string()]);
+        let commands: Vec<String> = steps.iter().map(|step| step.repeat.to_string()).collect();
+        let tests: Vec<&String> = commands.iter().filter(|line| line.starts_with("cargo test")).collect();
+        assert_eq!(tests, ["cargo test --workspace --all-features"]);
+    }
+
+    #[test]
+    fn the_first_failure_ends_the_run_and_says_how_to_repeat_it() {
+        let steps = steps(&[]);
+        let mut ran = Vec::new();
+        let error = in_order(&steps, |step| {
+            ran.push(step.name.clone());
+            if step.name == "clippy" { bail!("two warnings") } else { Ok(()) }
+        })
+        .unwrap_err();
+        assert_eq!(ran, ["fmt", "clippy"]);
+        let said = format!("{error:#}");
+        assert!(said.contains("step `clippy` failed"), "{said}");
+        assert!(said.contains("cargo clippy --workspace --all-targets --all-features -- -D warnings"), "{said}");
+        assert!(said.contains("two warnings"), "{said}");
+    }
+}
