@@ -1,6 +1,8 @@
 //! A claim: one party's place in the line of each resource it names. Plain data; what it means is in `table.rs`.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,6 +124,25 @@ impl fmt::Display for ClaimHash {
 impl fmt::Debug for ClaimHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+/// Something for each of many claims.
+pub(crate) type ClaimMap<V> = HashMap<ClaimHash, V, BuildHasherDefault<FirstBytes>>;
+
+/// Hashes a claim's hash by taking eight bytes of it: it is random already.
+#[derive(Debug, Default)]
+pub(crate) struct FirstBytes(u64);
+
+impl Hasher for FirstBytes {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.as_chunks::<8>().0 {
+            self.0 ^= u64::from_le_bytes(*chunk);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

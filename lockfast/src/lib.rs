@@ -1,11 +1,27 @@
-//! Distributed locks.
+#![doc = include_str!("lib.md")]
+
 mod claim;
+mod client;
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod connect;
 mod error;
+mod event;
 mod name;
+mod primitives;
 pub mod store;
+pub mod stores;
 pub mod table;
-pub use claim::*;
+
+pub use claim::{
+    Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Holder, Mode, Note, Ticket, Tickets,
+};
+pub use client::{Events, Guard, Percentiles, Retry, Stats};
 pub use clock::{Clock, ManualClock, Moment};
 pub use error::{Error, LostWhy, Result};
+pub use event::{Event, Happening, TraceId};
 pub use name::Name;
+pub use primitives::{Builder, Locks, Multi, Mutex, RwLock, Semaphore};
+pub use store::{Counters, Guarantees, Resource, Seat, Store};
+pub use stores::Memory;

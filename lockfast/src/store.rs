@@ -64,8 +64,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Takes a process's counters and the claims it wants found by a listing; about once a second, batched.
     async fn record(&self, report: &Report) -> Result<()>;
 
-    /// What happens from now on. A store without pushes returns a stream that never yields. The stream may lose messages
-    /// if it says [`Change::Resync`] afterwards; when it ends, the client asks for a new one.
+    /// What happens from now on. A store without pushes returns a stream that never yields. The stream may lose messages,
+    /// or begin late, if it says [`Change::Resync`] afterwards; when it ends, the client asks for a new one.
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change>;
 }
 
@@ -301,6 +301,12 @@ pub struct Seat {
     pub broken: bool,
     /// Who it is.
     pub note: Arc<Note>,
+}
+
+impl From<&Seat> for Holder {
+    fn from(seat: &Seat) -> Self {
+        Self { owner: seat.owner, fence: seat.tickets.first, note: Arc::clone(&seat.note) }
+    }
 }
 
 /// What processes count; in a [`Report`] since the last one, in a [`Page`] altogether.

@@ -1,0 +1,344 @@
+//! Getting in: the only waiting loop. A party asks the store once, on its caller's task; if it has to wait, everything
+//! after that (renewing its place, noticing its turn, asking again) is the keeper's, and the loop only watches its slot.
+//!
+//! Cancel safety, for all of it: the claim exists before anything is sent, and [`Place`] withdraws it when it is dropped,
+//! whatever had become of it by then.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::claim::{Claim, Ticket};
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::event::Happening;
+use crate::store::{Admission, Busy, BusyWith, Leaving, Names, Query};
+
+use super::Client;
+use super::alarm::Alarm;
+use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
+use super::guard::Guard;
+use super::lease::Validity;
+use super::slot::{Phase, Request};
+use super::slots::Key;
+
+/// How long telling a caller who is in its way may take, once its patience has ended.
+const LAST_LOOK: Duration = Duration::from_millis(100);
+
+/// What waiting came to.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    Held(Guard),
+    Sealed(Bytes),
+}
+
+/// What one attempt came to.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    Entered(Entered),
+    Refused(BusyWith),
+}
+
+/// What a party's future does next.
+pub(crate) enum Step {
+    Ask(Arc<Claim>),
+    Wait,
+    Enter { hold: Key, validity: Arc<Validity>, fence: Ticket, request: Arc<Request> },
+    Sealed(Bytes),
+    Fail(Error),
+}
+
+/// A party on its way in. Dropped, it withdraws.
+struct Place<'a> {
+    client: &'a Arc<Client>,
+    key: Key,
+    withdraws: bool,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.withdraws {
+            self.client.with_book(|book, now, out| book.withdraw(self.key, now, out));
+        }
+    }
+}
+
+impl<'a> Place<'a> {
+    fn enter(client: &'a Arc<Client>, request: Arc<Request>) -> Result<(Self, Step)> {
+        client.check_usable()?;
+        client.with_book(|book, now, out| {
+            if let Some(why) = book.closed {
+                return Err(Error::Closed(why));
+            }
+            let key = book.enter(request, now, out);
+            let place = Self { client, key, withdraws: true };
+            Ok((place, book.step(key, now, out)))
+        })
+    }
+
+    fn into_guard(mut self, step: Step) -> Result<Entered, (Self, Step)> {
+        match step {
+            Step::Enter { hold, validity, fence, request } => {
+                self.withdraws = false;
+                Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, validity, fence, request)))
+            }
+            Step::Sealed(value) => Ok(Entered::Sealed(value)),
+            other => Err((self, other)),
+        }
+    }
+
+    async fn ask(&self, claim: &Arc<Claim>, busy: Busy, patience: Moment) -> (Moment, Result<Admission>) {
+        let sent = self.client.clock.now();
+        let limit = patience.min(sent + UNAVAILABLE_AFTER);
+        let answer = self.client.within(limit, self.client.store.acquire(claim, busy)).await;
+        let too_late = || Err(Error::unavailable(self.client.doing("asking for", &claim.demands), "no answer in time"));
+        (sent, answer.unwrap_or_else(too_late))
+    }
+
+    fn answered(&self, claim: &Arc<Claim>, sent: Moment, answer: Result<Admission>) -> Step {
+        self.client.with_book(|book, now, out| {
+            book.admitted(self.key, claim, sent, answer, true, now, out);
+            book.step(self.key, now, out)
+        })
+    }
+
+    /// Until the slot has changed; `false` when patience ended first.
+    async fn changed(&self, patience: Moment) -> bool {
+        let mut alarm = pin!(Alarm::new(self.client, patience));
+        poll_fn(|cx| {
+            let waits = self.client.with_book(|book, _, _| {
+                let Some(slot) = book.slots.get_mut(self.key) else { return false };
+                let waits = matches!(slot.phase, Phase::Behind | Phase::Waiting { .. } | Phase::Outside { .. });
+                if waits {
+                    let old = slot.waker.replace(cx.waker().clone());
+                    book.trash.0.extend(old);
+                }
+                waits
+            });
+            if !waits {
+                return Poll::Ready(true);
+            }
+            alarm.as_mut().poll_until(cx).map(|()| false)
+        })
+        .await
+    }
+}
+
+/// Waits in line until `patience` ends.
+pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience: Moment) -> Result<Entered> {
+    let (mut place, mut step) = Place::enter(client, request)?;
+    loop {
+        (place, step) = match place.into_guard(step) {
+            Ok(entered) => return Ok(entered),
+            Err(not_yet) => not_yet,
+        };
+        step = match step {
+            Step::Ask(claim) => {
+                let (sent, answer) = place.ask(&claim, Busy::Wait, patience).await;
+                place.answered(&claim, sent, answer)
+            }
+            Step::Fail(error) => return Err(error),
+            _ if place.changed(patience).await => {
+                client.with_book(|book, now, out| book.step(place.key, now, out))
+            }
+            _ => return gave_up(place).await,
+        };
+    }
+}
+
+/// Asks once, and leaves no trace if somebody else is there.
+pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Result<Attempt> {
+    let (mut place, mut step) = Place::enter(client, request)?;
+    loop {
+        (place, step) = match place.into_guard(step) {
+            Ok(entered) => return Ok(Attempt::Entered(entered)),
+            Err(not_yet) => not_yet,
+        };
+        let claim = match step {
+            Step::Ask(claim) => claim,
+            Step::Fail(error) => return Err(error),
+            _ => return Err(Error::unavailable(client.doing("asking for", &place_demands(&place)), "it kept changing")),
+        };
+        match place.ask(&claim, Busy::Refuse, Moment::NEVER).await {
+            (_, Ok(Admission::Refused(busy))) => {
+                place.withdraws = false;
+                client.with_book(|book, now, out| {
+                    book.remove(place.key);
+                    book.telling.tally.refused();
+                    book.report_soon(now, out);
+                });
+                return Ok(Attempt::Refused(busy));
+            }
+            // Dropping the place withdraws a claim whose outcome is unknown.
+            (_, Err(error)) => return Err(error),
+            (sent, answer) => step = place.answered(&claim, sent, answer),
+        }
+    }
+}
+
+fn place_demands(place: &Place<'_>) -> crate::claim::Demands {
+    let demands = place.client.with_book(|book, _, _| book.slots.get(place.key).map(|slot| slot.request.demands.clone()));
+    demands.expect("a place keeps its slot until it is dropped")
+}
+
+/// Patience has ended: says who was in the way, unless the lock arrives at the last moment.
+async fn gave_up(place: Place<'_>) -> Result<Entered> {
+    let client = place.client;
+    let (demands, ticket, trouble, attempts, waited) = client.with_book(|book, now, _| {
+        let slot = book.slots.get(place.key).expect("a place keeps its slot until it is dropped");
+        let ticket = match slot.phase {
+            Phase::Waiting { ticket, .. } => ticket,
+            _ => Ticket(u64::MAX),
+        };
+        let trouble = slot.last_error.clone().filter(|_| slot.failures > 0);
+        (slot.request.demands.clone(), ticket, trouble, slot.attempts.max(1), now.since(slot.since))
+    });
+    let mut busy = BusyWith::default();
+    if trouble.is_none() {
+        let limit = client.clock.now() + LAST_LOOK;
+        for demand in demands.iter() {
+            let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1 };
+            let Some(Ok(page)) = client.within(limit, client.store.inspect(&query)).await else { break };
+            let Some(resource) = page.resources.first() else { continue };
+            let ahead = resource.line.iter().filter(|seat| seat.tickets.first < ticket).count();
+            if let Some(holder) = resource.holders().next().filter(|_| ahead > 0) {
+                busy.holder = Some(holder.into());
+                busy.held_for = Some(holder.since);
+                busy.position = ahead;
+                break;
+            }
+        }
+    }
+    let step = client.with_book(|book, now, out| book.step(place.key, now, out));
+    match place.into_guard(step) {
+        Ok(entered) => Ok(entered),
+        Err((_, Step::Fail(error))) => Err(error),
+        Err((place, _)) => {
+            client.with_book(|book, _, out| book.happened(place.key, Happening::TimedOut { waited }, out));
+            Err(match trouble {
+                // "Contended" must not look like "the store is down".
+                Some(error) => Error::unavailable(client.doing("waiting for", &demands), error),
+                None => client.busy(&demands, busy, waited, attempts),
+            })
+        }
+    }
+}
+
+impl Book {
+    /// What the future of a party does next.
+    pub(crate) fn step(&mut self, key: Key, now: Moment, out: &mut Outbox) -> Step {
+        let Some(slot) = self.slots.get_mut(key) else { return Step::Fail(Error::Closed("it was shut down")) };
+        match &slot.phase {
+            Phase::Lead => self.ask(key, now, out),
+            Phase::GivenBack => {
+                self.enter_again(key, now, out);
+                match self.slots.get(key).map(|slot| &slot.phase) {
+                    Some(Phase::Lead) => self.ask(key, now, out),
+                    _ => Step::Wait,
+                }
+            }
+            Phase::Granted { tickets, settled, .. } => {
+                let (tickets, settled) = (*tickets, *settled);
+                let left = slot.lease_until.since(now);
+                if left.is_zero() {
+                    // Too late to be trusted; the store may still count us in, so it is told.
+                    let claim = slot.claim.clone().expect("what is granted is a claim");
+                    self.forget_claim(key);
+                    self.depart(Leaving::Done(claim), now, out);
+                    self.ask(key, now, out)
+                } else if left < slot.request.ttl / 2 && !settled {
+                    slot.phase = Phase::Waiting { ticket: tickets.first, settling: true };
+                    self.slots.schedule(key, now);
+                    out.ring = true;
+                    Step::Wait
+                } else {
+                    self.begin_turn(key, tickets, now);
+                    self.enter_hold(key, tickets.first, now, out)
+                }
+            }
+            Phase::Passed { hold, ticket } => {
+                let (hold, ticket) = (*hold, *ticket);
+                if self.slots.get(hold).is_none_or(|held| held.is_over(now)) {
+                    // Lost on the way over. The store is told, and this party asks for itself.
+                    self.take_lead_from(hold, key);
+                    self.give_up_hold(hold, now, out);
+                    return self.ask(key, now, out);
+                }
+                let slot = self.remove(key).expect("it was there a moment ago");
+                let held = self.slots.get_mut(hold).expect("it was there a moment ago");
+                held.request = slot.request;
+                held.since = slot.since;
+                self.enter_hold(hold, ticket, now, out)
+            }
+            Phase::Sealed(value) => Step::Sealed(value.clone()),
+            Phase::Failed(error) => Step::Fail(error.clone()),
+            _ => Step::Wait,
+        }
+    }
+
+    fn ask(&mut self, key: Key, now: Moment, out: &mut Outbox) -> Step {
+        match self.new_claim(key) {
+            Ok(claim) => {
+                let slot = self.slots.get_mut(key).expect("`new_claim` found it");
+                slot.phase = Phase::Asking;
+                slot.attempts += 1;
+                // Should its future never be polled again, those behind it go on without it.
+                let look_at = now + UNAVAILABLE_AFTER + grace(claim.ttl);
+                self.slots.schedule_roughly(key, look_at, UNAVAILABLE_AFTER);
+                self.note_next(out);
+                Step::Ask(claim)
+            }
+            Err(error) => {
+                self.fail(key, error.clone(), now, out);
+                Step::Fail(error)
+            }
+        }
+    }
+
+    /// From here on there is a guard.
+    fn enter_hold(&mut self, hold: Key, fence: Ticket, now: Moment, out: &mut Outbox) -> Step {
+        let slot = self.slots.get_mut(hold).expect("who enters is in the book");
+        let waited = now.since(slot.since);
+        slot.phase = Phase::Held;
+        slot.since = now;
+        slot.fence = fence;
+        slot.cap = slot.request.hold_at_most.map_or(Moment::NEVER, |most| now + most);
+        slot.asked = None;
+        self.trash.0.extend(slot.waker.take());
+        if std::mem::take(&mut slot.counted) {
+            self.telling.tally.stopped_waiting();
+        }
+        let validity = Arc::clone(slot.validity.as_ref().expect("a claim has a validity"));
+        let (until, why) = slot.deadline();
+        validity.grant(until, why);
+        let request = Arc::clone(&slot.request);
+        self.telling.tally.acquired(waited);
+        self.happened(hold, Happening::Acquired { waited }, out);
+        self.schedule_held(hold, out);
+        self.report_soon(now, out);
+        Step::Enter { hold, validity, fence, request }
+    }
+
+    /// A party leaves before it holds.
+    pub(crate) fn withdraw(&mut self, key: Key, now: Moment, out: &mut Outbox) {
+        self.happened(key, Happening::Cancelled, out);
+        self.hand_lead_on(key, now, out);
+        let Some(slot) = self.remove(key) else { return };
+        match (slot.phase, slot.claim) {
+            (Phase::Behind, _) => {
+                let request = slot.request;
+                self.left_queue(&request);
+            }
+            (Phase::Passed { hold, .. }, _) => self.give_up_hold(hold, now, out),
+            (Phase::Asking, Some(claim)) => self.depart(Leaving::Unknown(claim), now, out),
+            // With a flight: its landing finds nobody and withdraws the claim, then with its outcome known.
+            (Phase::Outside { .. }, Some(claim)) if !slot.in_flight => self.depart(Leaving::Unknown(claim), now, out),
+            (Phase::Waiting { .. } | Phase::Granted { .. }, Some(claim)) => self.depart(Leaving::Done(claim), now, out),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Everything one client knows about its parties, behind one mutex, and how a party moves from asking to holding.
+//!
+//! What must stay true:
+//!
+//! 1. A claim that may be in the store's line belongs to a slot, or there is a departure for it, or it is with a flight of
+//!    the keeper's whose landing makes one of the two. So nothing is left in line that nobody renews or withdraws.
+//! 2. A claim is in `by_hash` before it is sent, so that no push finds it unknown.
+//! 3. Nothing here runs foreign code while the mutex is held: wakers and events go into the [`Outbox`], callbacks to the
+//!    keeper.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::claim::{Claim, ClaimHash, ClaimId, ClaimMap, ClientId, Ticket, Tickets};
+use crate::clock::Moment;
+use crate::error::{Error, LostWhy, Result};
+use crate::event::{Event, Happening};
+use crate::store::{Admission, Counters, Leaving};
+
+use super::lease::Validity;
+use super::slot::{Callback, Phase, Slot, TurnKey, Watchers};
+use super::slots::{Key, Slots};
+use super::telling::Telling;
+use super::turn::Turn;
+
+/// How long a party that has never been in line keeps asking a store that does not answer.
+pub(crate) const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(crate) struct Book {
+    pub(crate) slots: Slots,
+    pub(crate) by_hash: ClaimMap<Key>,
+    pub(crate) turns: HashMap<TurnKey, Turn>,
+    /// What has to be told to the store, and when.
+    pub(crate) departures: BTreeMap<(Moment, u64), Departure>,
+    /// Futures to wake.
+    pub(crate) alarms: BTreeMap<(Moment, u64), Waker>,
+    /// Parties that fell out of the line, in the order in which they stood there.
+    pub(crate) rejoining: BTreeMap<Ticket, Key>,
+    /// Claims withdrawn while nobody knew whether they were in line; should a push find one there, it is withdrawn again.
+    pub(crate) withdrawn: ClaimMap<(Moment, Arc<Claim>)>,
+    /// For the keeper's thread to run.
+    pub(crate) callbacks: Vec<(Callback, LostWhy)>,
+    /// Listed claims that left since the last report.
+    pub(crate) unlisted: Vec<ClaimHash>,
+    /// When to report, if there is something to say.
+    pub(crate) report_at: Moment,
+    /// How many renewals of waiting parties are with the store; while there are, nobody rejoins, or the order would be lost.
+    pub(crate) asking: usize,
+    /// Rejoining goes on when this has passed and nobody is at it.
+    pub(crate) rejoin_from: Moment,
+    pub(crate) rejoin_in_flight: bool,
+    /// Until when the keeper means to sleep.
+    pub(crate) wakes_at: Moment,
+    /// Why nobody may enter any more.
+    pub(crate) closed: Option<&'static str>,
+    /// Nobody can ask for a lock any more; the keeper ends when the last party has left.
+    pub(crate) abandoned: bool,
+    pub(crate) telling: Arc<Telling>,
+    /// What the store has been told so far.
+    pub(crate) reported: Counters,
+    /// Foreign things whose destructors may do anything, so not while the mutex is held.
+    pub(crate) trash: (Vec<Waker>, Vec<Box<Watchers>>),
+    /// The largest ticket seen.
+    pub(crate) floor: Ticket,
+    pub(crate) client: ClientId,
+    serial: u64,
+}
+
+/// Something to tell the store.
+#[derive(Debug)]
+pub(crate) struct Departure {
+    pub(crate) leaving: Leaving,
+    /// The slot that waits for the answer.
+    pub(crate) hold: Option<Key>,
+    /// Later than this the lease has ended anyway.
+    pub(crate) until: Moment,
+    pub(crate) tries: u32,
+}
+
+/// What to do once the mutex is free again.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) events: Vec<Event>,
+    /// The keeper has something to do before it meant to wake up.
+    pub(crate) ring: bool,
+}
+
+impl Book {
+    pub(crate) fn new(client: ClientId, telling: Arc<Telling>) -> Self {
+        Self {
+            slots: Slots::default(),
+            by_hash: ClaimMap::default(),
+            turns: HashMap::new(),
+            departures: BTreeMap::new(),
+            alarms: BTreeMap::new(),
+            rejoining: BTreeMap::new(),
+            withdrawn: ClaimMap::default(),
+            callbacks: Vec::new(),
+            unlisted: Vec::new(),
+            report_at: Moment::NEVER,
+            asking: 0,
+            rejoin_from: Moment::START,
+            rejoin_in_flight: false,
+            wakes_at: Moment::NEVER,
+            closed: None,
+            abandoned: false,
+            telling,
+            reported: Counters::default(),
+            trash: Default::default(),
+            floor: Ticket(0),
+            client,
+            serial: 0,
+        }
+    }
+
+    pub(crate) fn serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    pub(crate) fn saw(&mut self, ticket: Ticket) {
+        self.floor = self.floor.max(ticket);
+    }
+
+    /// Makes a claim for a party that is about to ask. By 2, it can be found from now on.
+    pub(crate) fn new_claim(&mut self, key: Key) -> Result<Arc<Claim>> {
+        let id = ClaimId::random()?;
+        self.forget_claim(key);
+        let block = self.block_for(key);
+        let slot = self.slots.get_mut(key).ok_or(Error::Closed("it was shut down"))?;
+        let claim = Arc::new(Claim {
+            id,
+            client: self.client,
+            demands: slot.request.demands.clone(),
+            ttl: slot.request.ttl,
+            block,
+            floor: self.floor,
+            detached: false,
+            note: Arc::clone(&slot.request.note),
+        });
+        self.by_hash.insert(claim.id.hash(), key);
+        slot.claim = Some(Arc::clone(&claim));
+        slot.validity = Some(Arc::new(Validity::new()));
+        slot.lease_until = Moment::START;
+        slot.early = None;
+        Ok(claim)
+    }
+
+    pub(crate) fn forget_claim(&mut self, key: Key) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        let Some(claim) = slot.claim.take() else { return };
+        self.by_hash.remove(&claim.id.hash());
+        if std::mem::take(&mut slot.listed) {
+            self.unlisted.push(claim.id.hash());
+        }
+    }
+
+    /// What came of asking to join; by the party's own future (`inline`) or by the keeper for it.
+    pub(crate) fn admitted(
+        &mut self,
+        key: Key,
+        claim: &Arc<Claim>,
+        sent: Moment,
+        answer: Result<Admission>,
+        inline: bool,
+        now: Moment,
+        out: &mut Outbox,
+    ) {
+        if let Ok(Admission::Held(Tickets { first, .. }) | Admission::Queued { ticket: first, .. }) = &answer {
+            self.saw(Tickets::new(*first, claim.block).last());
+        }
+        let current = self.slots.get_mut(key).filter(|slot| {
+            let same = slot.claim.as_ref().is_some_and(|current| Arc::ptr_eq(current, claim));
+            same && matches!(slot.phase, Phase::Asking | Phase::Outside { .. })
+        });
+        let Some(slot) = current else {
+            // The party gave up, or began anew, while this was with the store. By 1, somebody has to withdraw it.
+            match answer {
+                Ok(Admission::Held(_) | Admission::Queued { .. }) => self.depart(Leaving::Done(claim.clone()), now, out),
+                Ok(_) => {}
+                Err(_) => self.depart(Leaving::Unknown(claim.clone()), now, out),
+            }
+            return;
+        };
+        slot.in_flight = false;
+        match answer {
+            Ok(Admission::Held(tickets)) => {
+                slot.leased(sent, claim.ttl);
+                if inline {
+                    // Picked up by the very poll that got the answer; how long the answer took, waiting does not mend.
+                    slot.phase = Phase::Granted { tickets, settled: true, at: now };
+                } else {
+                    self.grant(key, tickets, false, now, out);
+                }
+            }
+            Ok(Admission::Queued { ticket, recheck_in, .. }) => {
+                slot.leased(sent, claim.ttl);
+                slot.phase = Phase::Waiting { ticket, settling: false };
+                let handed_already = slot.early.take() == Some(ticket);
+                self.count_waiting(key, now, out);
+                if handed_already {
+                    self.hand(key, ticket, now, out);
+                } else {
+                    self.schedule_waiting(key, now + recheck_in, out);
+                }
+            }
+            Ok(Admission::Sealed(value)) => self.end_with(key, Phase::Sealed(value), now, out),
+            // This id is out, so it must not be used again: "gone" is said once and stays said.
+            Ok(Admission::Gone(_) | Admission::Refused(_)) => {
+                self.forget_claim(key);
+                self.ask_again_later(key, Moment::NEVER, now, out);
+            }
+            Err(error) if error.is_retryable() => {
+                slot.failures += 1;
+                slot.last_error = Some(Box::new(error));
+                let give_up_at = match slot.phase {
+                    Phase::Outside { give_up_at } => give_up_at,
+                    _ => sent + UNAVAILABLE_AFTER,
+                };
+                self.ask_again_later(key, give_up_at, now, out);
+            }
+            Err(error) => self.end_with(key, Phase::Failed(error), now, out),
+        }
+    }
+
+    /// Leaves the asking to the keeper.
+    pub(crate) fn ask_again_later(&mut self, key: Key, give_up_at: Moment, now: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.phase = Phase::Outside { give_up_at };
+        let at = if slot.failures == 0 { now } else { now + backoff(slot.failures) };
+        self.slots.schedule(key, at.min(give_up_at));
+        out.ring = true;
+    }
+
+    /// A party that was in line is not any more, through no fault of its own.
+    pub(crate) fn rejoin(&mut self, key: Key, was: Ticket) {
+        self.forget_claim(key);
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.phase = Phase::Outside { give_up_at: Moment::NEVER };
+            self.slots.unschedule(key);
+            self.rejoining.insert(was, key);
+        }
+    }
+
+    /// The store, by push or answer, has handed a waiting party the lock.
+    pub(crate) fn hand(&mut self, key: Key, ticket: Ticket, now: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        let Phase::Waiting { ticket: mine, settling } = slot.phase else { return };
+        if mine != ticket {
+            // A word about an earlier life of this claim.
+            return;
+        }
+        let block = slot.claim.as_ref().map_or(1, |claim| claim.block);
+        // Valid from when its last acquire or renewal was sent. With little of that left, the keeper renews first.
+        if slot.lease_until.since(now) < slot.request.ttl / 2 && !settling {
+            slot.phase = Phase::Waiting { ticket, settling: true };
+            self.slots.schedule(key, now);
+            out.ring = true;
+        } else {
+            self.grant(key, Tickets::new(ticket, block), settling, now, out);
+        }
+    }
+
+    /// The lock is there for the party to pick up.
+    pub(crate) fn grant(&mut self, key: Key, tickets: Tickets, settled: bool, now: Moment, out: &mut Outbox) {
+        self.saw(tickets.last());
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.phase = Phase::Granted { tickets, settled, at: now };
+        out.wakers.extend(slot.waker.take());
+        let grace = grace(slot.request.ttl);
+        self.slots.schedule(key, now + grace);
+        self.note_next(out);
+    }
+
+    fn end_with(&mut self, key: Key, phase: Phase, now: Moment, out: &mut Outbox) {
+        self.forget_claim(key);
+        self.slots.unschedule(key);
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.phase = phase;
+            out.wakers.extend(slot.waker.take());
+            self.hand_lead_on(key, now, out);
+        }
+    }
+
+    pub(crate) fn fail(&mut self, key: Key, error: Error, now: Moment, out: &mut Outbox) {
+        self.end_with(key, Phase::Failed(error), now, out);
+    }
+
+    pub(crate) fn count_waiting(&mut self, key: Key, now: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if !std::mem::replace(&mut slot.counted, true) {
+            self.telling.tally.began_waiting();
+            self.happened(key, Happening::Waiting, out);
+            self.report_soon(now, out);
+        }
+    }
+
+    pub(crate) fn happened(&self, key: Key, what: Happening, out: &mut Outbox) {
+        if self.telling.is_heard(&what)
+            && let Some(slot) = self.slots.get(key)
+        {
+            out.events.push(self.telling.event(slot, what));
+        }
+    }
+
+    /// Asks the keeper to tell the store something.
+    pub(crate) fn depart(&mut self, leaving: Leaving, now: Moment, out: &mut Outbox) {
+        self.depart_for(leaving, None, now, out);
+    }
+
+    pub(crate) fn depart_for(&mut self, leaving: Leaving, hold: Option<Key>, now: Moment, out: &mut Outbox) {
+        let ttl = claim_of(&leaving).map_or(UNAVAILABLE_AFTER, |claim| claim.ttl);
+        if let Leaving::Unknown(claim) = &leaving {
+            self.withdrawn.insert(claim.id.hash(), (now + ttl, claim.clone()));
+            self.report_soon(now, out);
+        }
+        let serial = self.serial();
+        self.departures.insert((now, serial), Departure { leaving, hold, until: now + ttl, tries: 0 });
+        out.ring = true;
+    }
+
+    /// Takes a party out of the book; its claim, if any, is somebody else's business from now on.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Slot> {
+        let claim = self.slots.get(key)?.claim.clone();
+        self.forget_claim(key);
+        let mut slot = self.slots.remove(key)?;
+        slot.claim = claim;
+        self.trash.0.extend(slot.waker.take());
+        self.trash.1.extend(slot.watchers.take());
+        if slot.counted {
+            self.telling.tally.stopped_waiting();
+        }
+        Some(slot)
+    }
+
+    /// When to look at a waiter again: at its next renewal, or when all leases ahead of it have run out.
+    pub(crate) fn schedule_waiting(&mut self, key: Key, recheck_at: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get(key) else { return };
+        let at = slot.renew_at.min(recheck_at + Duration::from_millis(1));
+        if at == slot.renew_at {
+            let ttl = slot.request.ttl;
+            self.slots.schedule_roughly(key, at, ttl);
+        } else {
+            self.slots.schedule(key, at);
+        }
+        self.note_next(out);
+    }
+
+    /// When to look at a holder again: at its next renewal, or when it is lost.
+    pub(crate) fn schedule_held(&mut self, key: Key, out: &mut Outbox) {
+        let Some(slot) = self.slots.get(key) else { return };
+        let (deadline, _) = slot.deadline();
+        if slot.wants_renewal() && slot.renew_at < deadline {
+            let (at, ttl) = (slot.renew_at, slot.request.ttl);
+            self.slots.schedule_roughly(key, at, ttl);
+        } else {
+            self.slots.schedule(key, deadline);
+        }
+        self.note_next(out);
+    }
+
+    /// Wakes the keeper if it means to sleep for too long.
+    pub(crate) fn note_next(&mut self, out: &mut Outbox) {
+        out.ring |= self.slots.next_at() < self.wakes_at;
+    }
+
+    /// There is something to report, within a second.
+    pub(crate) fn report_soon(&mut self, now: Moment, out: &mut Outbox) {
+        if self.report_at == Moment::NEVER {
+            self.report_at = now + Duration::from_secs(1);
+            out.ring |= self.report_at < self.wakes_at;
+        }
+    }
+}
+
+/// How long a grant waits to be picked up before it is given back.
+pub(crate) fn grace(ttl: Duration) -> Duration {
+    (ttl / 3).min(Duration::from_secs(2))
+}
+
+/// The pause before asking again after so many failures, with jitter.
+pub(crate) fn backoff(failures: u32) -> Duration {
+    let longest = Duration::from_millis(50) * (1 << failures.min(5));
+    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+pub(crate) fn claim_of(leaving: &Leaving) -> Option<&Arc<Claim>> {
+    match leaving {
+        Leaving::Done(claim)
+        | Leaving::Unknown(claim)
+        | Leaving::Linger(claim, _)
+        | Leaving::Seal { claim, .. }
+        | Leaving::UnlessAlone { claim, .. } => Some(claim),
+        Leaving::Break { .. } => None,
+    }
+}

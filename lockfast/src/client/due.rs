@@ -1,0 +1,187 @@
+//! What is due, and when: the half of the keeper that looks at parties and decides what to ask the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::{Claim, Ticket};
+use crate::clock::Moment;
+use crate::error::{Error, LostWhy};
+use crate::store::{Leaving, Report};
+
+use super::book::{Book, Departure, Outbox, grace};
+use super::slot::{Asked, Callback, Phase, Slot};
+use super::slots::Key;
+
+/// What is due.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) renewals: Vec<Renewal>,
+    pub(super) joins: Vec<(Key, Arc<Claim>, Option<Ticket>)>,
+    pub(super) departures: Vec<Departure>,
+    pub(super) callbacks: Vec<(Callback, LostWhy)>,
+    pub(super) report: Option<Report>,
+    pub(super) next: Moment,
+    pub(super) is_over: bool,
+}
+
+/// One renewal on its way.
+pub(super) struct Renewal {
+    pub(super) key: Key,
+    pub(super) claim: Arc<Claim>,
+    /// Zero is a question: since no verb shortens a lease, it only brings the answer.
+    pub(super) ttl: Duration,
+    /// By a party that waits.
+    pub(super) waits: bool,
+}
+
+impl Renewal {
+    fn of(key: Key, slot: &mut Slot) -> Self {
+        slot.in_flight = true;
+        slot.doubted = false;
+        let claim = Arc::clone(slot.claim.as_ref().expect("who holds or waits has a claim"));
+        let ttl = if slot.wants_renewal() { claim.ttl } else { Duration::ZERO };
+        Self { key, claim, ttl, waits: matches!(slot.phase, Phase::Waiting { .. }) }
+    }
+}
+
+impl Book {
+    /// Takes what is due, and says when to come back.
+    pub(super) fn due(&mut self, now: Moment, watch_again_at: Moment, out: &mut Outbox) -> Work {
+        let mut work = Work::default();
+        for key in self.slots.take_due(now) {
+            self.look_at(key, now, &mut work, out);
+        }
+        while let Some(first) = self.alarms.first_entry().filter(|first| first.key().0 <= now) {
+            out.wakers.push(first.remove());
+        }
+        while let Some(first) = self.departures.first_entry().filter(|first| first.key().0 <= now) {
+            work.departures.push(first.remove());
+        }
+        self.next_to_rejoin(now, &mut work);
+        if self.report_at <= now {
+            work.report = self.report(now);
+        }
+        work.callbacks = std::mem::take(&mut self.callbacks);
+        let first = |at: Option<(&(Moment, u64), &_)>| at.map_or(Moment::NEVER, |((at, _), _)| *at);
+        let alarm = self.alarms.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
+        let rejoin = match self.rejoining.is_empty() || self.rejoin_in_flight || self.asking > 0 {
+            true => Moment::NEVER,
+            false => self.rejoin_from,
+        };
+        let candidates = [alarm, first(self.departures.first_key_value()), rejoin, self.report_at, watch_again_at];
+        work.next = candidates.into_iter().fold(self.slots.next_at(), Moment::min);
+        self.wakes_at = work.next;
+        let nobody_left = self.slots.len() == 0 && self.departures.is_empty() && work.departures.is_empty();
+        work.is_over = (self.abandoned || self.closed.is_some()) && nobody_left && work.report.is_none();
+        work
+    }
+
+    fn look_at(&mut self, key: Key, now: Moment, work: &mut Work, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        match slot.phase {
+            Phase::Held | Phase::Between => {
+                if slot.is_over(now) {
+                    let (_, why) = slot.deadline();
+                    self.lose(key, why, now, out);
+                    return;
+                }
+                if !slot.in_flight && (slot.wants_renewal() || slot.doubted) {
+                    work.renewals.push(Renewal::of(key, slot));
+                }
+                // By 2: whatever becomes of the flight, the deadline is kept.
+                let (deadline, _) = slot.deadline();
+                self.slots.schedule(key, deadline);
+            }
+            Phase::Waiting { .. } if !slot.in_flight => {
+                let from = Asked::allowed_from(slot);
+                if from > now {
+                    self.slots.schedule(key, from);
+                    return;
+                }
+                Asked::note(slot, now);
+                work.renewals.push(Renewal::of(key, slot));
+                self.asking += 1;
+            }
+            Phase::Granted { at, .. } => {
+                let until = at + grace(slot.request.ttl);
+                if now < until {
+                    self.slots.schedule(key, until);
+                    return;
+                }
+                // Its future is not polled any more, or not for a long time. Others are.
+                let claim = Arc::clone(slot.claim.as_ref().expect("what is granted is a claim"));
+                slot.phase = Phase::GivenBack;
+                self.forget_claim(key);
+                self.hand_lead_on(key, now, out);
+                self.depart(Leaving::Done(claim), now, out);
+            }
+            Phase::Asking => {
+                let claim = Arc::clone(slot.claim.as_ref().expect("who asks has a claim"));
+                slot.phase = Phase::GivenBack;
+                self.forget_claim(key);
+                self.hand_lead_on(key, now, out);
+                self.depart(Leaving::Unknown(claim), now, out);
+            }
+            Phase::Outside { give_up_at } if !slot.in_flight => {
+                if now >= give_up_at {
+                    self.give_up(key, now, out);
+                    return;
+                }
+                let from = Asked::allowed_from(slot);
+                if from > now {
+                    self.slots.schedule(key, from);
+                    return;
+                }
+                self.join_for(key, None, now, work, out);
+            }
+            Phase::Lead | Phase::Passed { .. } => self.step_aside(key, now, out),
+            _ => {}
+        }
+    }
+
+    /// Asks the store for a party that is not in line.
+    fn join_for(&mut self, key: Key, order: Option<Ticket>, now: Moment, work: &mut Work, out: &mut Outbox) {
+        let claim = match self.slots.get(key).and_then(|slot| slot.claim.clone()) {
+            Some(claim) => Ok(claim),
+            None => self.new_claim(key),
+        };
+        match claim {
+            Ok(claim) => {
+                let slot = self.slots.get_mut(key).expect("it has a claim");
+                Asked::note(slot, now);
+                slot.in_flight = true;
+                slot.attempts += 1;
+                work.joins.push((key, claim, order));
+            }
+            Err(error) => self.fail(key, error, now, out),
+        }
+    }
+
+    /// Those who fell out of the line together go back one after the other, in the order in which they stood.
+    fn next_to_rejoin(&mut self, now: Moment, work: &mut Work) {
+        let mut out = Outbox::default();
+        while self.asking == 0 && !self.rejoin_in_flight && self.rejoin_from <= now {
+            let Some((ticket, key)) = self.rejoining.pop_first() else { break };
+            if self.slots.get(key).is_some_and(|slot| matches!(slot.phase, Phase::Outside { .. }) && !slot.in_flight) {
+                let from = Asked::allowed_from(self.slots.get(key).expect("it was there a moment ago"));
+                if from > now {
+                    self.rejoining.insert(ticket, key);
+                    self.rejoin_from = from;
+                    break;
+                }
+                self.rejoin_in_flight = true;
+                self.join_for(key, Some(ticket), now, work, &mut out);
+            }
+        }
+    }
+
+    fn give_up(&mut self, key: Key, now: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        let last = slot.last_error.take().map(|error| *error);
+        let error = last.unwrap_or_else(|| Error::unavailable("asking for a lock", "no answer in time"));
+        if let Some(claim) = slot.claim.clone() {
+            self.depart(Leaving::Unknown(claim), now, out);
+        }
+        self.fail(key, error, now, out);
+    }
+}

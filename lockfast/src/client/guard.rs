@@ -1,0 +1,283 @@
+//! What a holder has in hand.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::claim::{Claim, ClaimHash, Ticket};
+use crate::clock::Moment;
+use crate::error::{Error, LostWhy, Result};
+use crate::store::{Lease, Leaving, Standing, Why};
+
+use super::Client;
+use super::book::UNAVAILABLE_AFTER;
+use super::lease::{self, Validity};
+use super::slot::Request;
+use super::slots::Key;
+
+/// A lock that is held: exclusive, shared, some permits, or several at once. It is renewed until it is given back.
+///
+/// Dropping it gives the lock back without waiting for the answer; it never blocks, spawns or panics, inside a runtime or
+/// out. [`release`](Self::release) waits for the answer.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let guard = locks.mutex("account:123").lock().await?;
+/// let fence = guard.fence()?;        // send it along with every write, so that stale ones can be refused
+/// guard.check()?;                    // still mine? cheap enough to ask before every step
+/// guard.release().await?;
+/// # assert!(fence > 0);
+/// # Ok(()) }
+/// ```
+#[must_use = "the lock is given back as soon as the guard is dropped"]
+pub struct Guard {
+    client: Arc<Client>,
+    hold: Key,
+    validity: Arc<Validity>,
+    fence: Ticket,
+    request: Arc<Request>,
+    /// The departure has been taken over by somebody else.
+    is_done: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(
+        client: Arc<Client>,
+        hold: Key,
+        validity: Arc<Validity>,
+        fence: Ticket,
+        request: Arc<Request>,
+    ) -> Self {
+        Self { client, hold, validity, fence, request, is_done: false }
+    }
+
+    /// The fencing token: higher than that of everybody who held this before and could not share it. Where writes carry
+    /// it, a stale holder's can be refused. Between those who can share (readers, permits) it only tells them apart.
+    ///
+    /// Fails as [`Unsupported`](Error::Unsupported) when the names were taken in several steps, each with a fence of its
+    /// own: then [`fence_of`](Self::fence_of) has them.
+    pub fn fence(&self) -> Result<u64> {
+        Ok(self.fence.0)
+    }
+
+    /// The fencing token for one of the names that are held.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let both = locks.multi(["a", "b"]).lock().await?;
+    /// assert!(both.fence_of("a")? > 0);
+    /// assert!(both.fence_of("c").is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn fence_of(&self, name: &str) -> Result<u64> {
+        let held = self.request.demands.iter().any(|demand| self.client.shown(&demand.name) == name);
+        match held {
+            true => Ok(self.fence.0),
+            false => Err(Error::invalid(format!("{name:?} is not held by this guard; ask for one of its own names"))),
+        }
+    }
+
+    /// Who this holder is to everybody else; a label, not the right to release.
+    pub fn owner(&self) -> ClaimHash {
+        self.claim().map_or(ClaimHash([0; 16]), |claim| claim.id.hash())
+    }
+
+    /// The names that are held, as they were written.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.request.demands.iter().map(|demand| self.client.shown(&demand.name))
+    }
+
+    /// For how long the lock is certainly still held if no renewal succeeds from now on; zero when it is lost.
+    pub fn remaining(&self) -> Duration {
+        let now = self.client.clock.now();
+        if self.validity.is_over(now) { Duration::ZERO } else { self.validity.until().since(now) }
+    }
+
+    /// Whether the lock is still held, judged now, by the clock: ask before every step that must not be done twice.
+    pub fn check(&self) -> Result<()> {
+        match self.validity.is_over(self.client.clock.now()) {
+            false => Ok(()),
+            true => Err(self.lost_error()),
+        }
+    }
+
+    /// Ready when the lock is lost, and how.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future changes nothing.
+    ///
+    /// ```
+    /// # use lockfast::{Locks, LostWhy};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.mutex("report").hold_at_most(Duration::from_millis(1)).lock().await?;
+    /// assert_eq!(guard.lost().await, LostWhy::HeldAtMost);
+    /// # Ok(()) }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = LostWhy> + Send + '_ {
+        poll_fn(|cx| {
+            if self.validity.is_over(self.client.clock.now()) {
+                return Poll::Ready(self.validity.why());
+            }
+            let watched = self.client.with_book(|book, _, _| {
+                let Some(slot) = book.slots.get_mut(self.hold).filter(|slot| !slot.lost) else { return false };
+                let wakers = &mut slot.watchers.get_or_insert_default().wakers;
+                if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    wakers.push(cx.waker().clone());
+                }
+                true
+            });
+            // Order matters: the keeper may have told of the loss between the look above and the waker's arrival.
+            match watched && !self.validity.is_over(self.client.clock.now()) {
+                true => Poll::Pending,
+                false => Poll::Ready(self.validity.why()),
+            }
+        })
+    }
+
+    /// Runs `callback` on the keeper's own thread when the lock is lost, even while the caller's runtime is blocked. It
+    /// must be quick: every other lock of this client is renewed by the same thread. It is dropped unused when the guard
+    /// is released.
+    pub fn on_lost(&self, callback: impl FnOnce(LostWhy) + Send + 'static) {
+        self.client.with_book(|book, _, out| match book.slots.get_mut(self.hold).filter(|slot| !slot.lost) {
+            Some(slot) => slot.watchers.get_or_insert_default().callbacks.push(Box::new(callback)),
+            None => {
+                book.callbacks.push((Box::new(callback), self.validity.why()));
+                out.ring = true;
+            }
+        });
+    }
+
+    /// Makes sure that at least `span` remains, counted from the call. Never shortens.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future leaves the lock as it was, or extended.
+    pub async fn extend(&self, span: Duration) -> Result<()> {
+        if span.is_zero() || span > crate::store::LONGEST_TTL {
+            return Err(Error::invalid(format!("cannot extend by {span:?}; use more than nothing and at most 7 days")));
+        }
+        self.check()?;
+        let claim = self.claim().ok_or_else(|| self.lost_error())?;
+        // What the margin takes away is asked for on top.
+        let ttl = span + lease::margin(span) * 2;
+        let sent = self.client.clock.now();
+        let leases = [Lease { claim: Arc::clone(&claim), ttl }];
+        let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.store.renew(&leases)).await;
+        let standings = answer.unwrap_or_else(|| {
+            Err(Error::unavailable(self.client.doing("extending", &claim.demands), "no answer in time"))
+        })?;
+        for standing in standings {
+            self.client.with_book(|book, now, out| book.renewed(self.hold, &claim, sent, ttl, &standing, now, out));
+        }
+        self.check()
+    }
+
+    /// Gives the lock back and waits for the answer. [`Lost`](Error::Lost) means that it was not held to the end; after
+    /// [`Unavailable`](Error::Unavailable) the keeper goes on trying, and the lease ends by itself at the latest.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future still gives the lock back, as dropping the guard does.
+    pub async fn release(mut self) -> Result<()> {
+        let lost = self.check().err();
+        self.is_done = true;
+        let first = self.client.with_book(|book, now, out| book.pass_or_leave(self.hold, now, out));
+        let Some((mut leaving, mut keeps)) = first else { return lost.map_or(Ok(()), Err) };
+        loop {
+            let sent = self.client.clock.now();
+            let mut departing = Departing { guard: &self, leaving: Some(leaving), keeps };
+            let batch = std::slice::from_ref(departing.leaving.as_ref().expect("it was just put there"));
+            let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.store.release(batch)).await;
+            let standing = match answer {
+                Some(Ok(standings)) => standings.into_iter().next(),
+                Some(Err(error)) => return Err(error),
+                None => {
+                    let doing = self.client.doing("releasing", &self.request.demands);
+                    return Err(Error::unavailable(doing, "no answer in time"));
+                }
+            };
+            let left = departing.leaving.take().expect("only the lines below take it");
+            if keeps {
+                let claim = super::book::claim_of(&left).expect("a hold leaves with its claim").clone();
+                let next = self.client.with_book(|book, now, out| {
+                    book.departed(self.hold, &claim, sent, standing, now, out)
+                });
+                match next {
+                    Some(next) => (leaving, keeps) = (next, false),
+                    None => return Ok(()),
+                }
+            } else {
+                return match (lost, standing) {
+                    (Some(error), _) => Err(error),
+                    (None, Some(Standing::Gone(Why::Left)) | None) => Ok(()),
+                    (None, Some(Standing::Gone(Why::Broken))) => Err(self.lost_because(LostWhy::Broken)),
+                    (None, Some(Standing::Gone(Why::Expired))) => Err(self.lost_because(LostWhy::Expired)),
+                    (None, Some(_)) => Err(self.lost_because(LostWhy::Evicted)),
+                };
+            }
+        }
+    }
+
+    fn claim(&self) -> Option<Arc<Claim>> {
+        self.client.with_book(|book, _, _| book.slots.get(self.hold)?.claim.clone())
+    }
+
+    pub(crate) fn lost_error(&self) -> Error {
+        self.lost_because(self.validity.why())
+    }
+
+    fn lost_because(&self, why: LostWhy) -> Error {
+        Error::Lost { name: self.client.title(&self.request.demands), why }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.client.with_book(|book, now, out| book.give_up_hold(self.hold, now, out));
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("names", &self.names().collect::<Vec<_>>())
+            .field("fence", &self.fence)
+            .field("remaining", &self.remaining())
+            .finish()
+    }
+}
+
+/// A departure on its way. Dropped, or failed, it becomes the keeper's.
+struct Departing<'a> {
+    guard: &'a Guard,
+    leaving: Option<Leaving>,
+    keeps: bool,
+}
+
+impl Drop for Departing<'_> {
+    fn drop(&mut self) {
+        let Some(leaving) = self.leaving.take() else { return };
+        let hold = self.guard.hold;
+        self.guard.client.with_book(|book, now: Moment, out| {
+            if !self.keeps {
+                return book.depart(leaving, now, out);
+            }
+            // Whether it still holds is unknown. Those here ask anew; what is left is told to go.
+            let claim = super::book::claim_of(&leaving).expect("a hold leaves with its claim").clone();
+            if let Some(last) = book.departed(hold, &claim, now, None, now, out) {
+                book.depart(last, now, out);
+            }
+        });
+    }
+}

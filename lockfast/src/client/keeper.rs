@@ -1,0 +1,131 @@
+//! The keeper: one thread, with a small runtime of its own, that renews, rejoins, releases, reports and decides "lost".
+//! It goes on while the caller's runtime is blocked, and after it is gone.
+//!
+//! 1. Lost is decided here, on time, by the local clock; a failed renewal is unknown, not lost, and is tried again as long
+//!    as there is time. Only the store's own word, or the deadline, ends a hold.
+//! 2. It never waits for the store with its hands tied: what is with the store is a flight, and every deadline is on the
+//!    wheel while its flight is in the air.
+//! 3. Renewals go in batches of [`BATCH`]; waiting parties ask at most five times a second, whatever goes wrong.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
+
+use crate::claim::{Claim, Ticket};
+use crate::clock::{Moment, Timer};
+use crate::error::{Error, Result};
+use crate::store::{Admission, Busy, Change, Lease, Report, Scope, Standing};
+
+use super::Client;
+use super::book::{Departure, backoff};
+use super::due::{Renewal, Work};
+use super::slots::Key;
+
+/// How many renewals or releases go into one call.
+pub(crate) const BATCH: usize = 256;
+/// How long one call may take before the keeper stops waiting for it. The store has limits of its own; this is for those
+/// that do not keep them.
+const FLIGHT: Duration = Duration::from_secs(10);
+
+/// What came back from the store.
+pub(super) enum Landing {
+    Renewed { renewals: Vec<Renewal>, sent: Moment, answer: Result<Vec<Standing>> },
+    Joined { key: Key, claim: Arc<Claim>, order: Option<Ticket>, sent: Moment, answer: Result<Admission> },
+    Released { departures: Vec<Departure>, sent: Moment, answer: Result<Vec<Standing>> },
+    Reported { report: Report, answer: Result<()> },
+}
+
+pub(crate) async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
+    let mut timer = Timer::new(client.clock.clone());
+    let mut flights: FuturesUnordered<BoxFuture<'static, Landing>> = FuturesUnordered::new();
+    let mut watch_again_at = Moment::NEVER;
+    loop {
+        let mut work = client.with_book(|book, now, out| book.due(now, watch_again_at, out));
+        for (callback, why) in work.callbacks.drain(..) {
+            // A panic in somebody's callback must not take everybody's renewals with it.
+            let _ = catch_unwind(AssertUnwindSafe(|| callback(why)));
+        }
+        if work.is_over && flights.is_empty() {
+            client.ended.notify_waiters();
+            return;
+        }
+        let next = work.next;
+        launch(&client, work, &flights);
+        if client.clock.now() >= watch_again_at {
+            pushes = client.store.watch(Scope::Client(client.id));
+            watch_again_at = Moment::NEVER;
+            client.with_book(|book, now, out| book.resync(now, out));
+            continue;
+        }
+        tokio::select! {
+            biased;
+            Some(landing) = flights.next() => client.with_book(|book, now, out| book.landed(landing, now, out)),
+            change = pushes.next() => match change {
+                Some(change) => client.with_book(|book, now, out| book.push(&change, now, out)),
+                None => {
+                    pushes = futures::stream::pending().boxed();
+                    watch_again_at = client.clock.now() + backoff(1);
+                }
+            },
+            () = client.bell.notified() => {}
+            () = timer.sleep_until(next) => {}
+        }
+    }
+}
+
+fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture<'static, Landing>>) {
+    let sent = client.clock.now();
+    for renewals in chunks(work.renewals) {
+        let client = Arc::clone(client);
+        flights.push(Box::pin(async move {
+            let lease = |it: &Renewal| Lease { claim: Arc::clone(&it.claim), ttl: it.ttl };
+            let leases: Vec<_> = renewals.iter().map(lease).collect();
+            // Dropping a call that takes too long leaves time to try again before the lease ends.
+            let shortest = renewals.iter().map(|it| it.claim.ttl).min().unwrap_or(FLIGHT);
+            let answer = in_time(shortest / 4, client.store.renew(&leases)).await;
+            Landing::Renewed { renewals, sent, answer }
+        }));
+    }
+    for (key, claim, order) in work.joins {
+        let client = Arc::clone(client);
+        flights.push(Box::pin(async move {
+            let answer = in_time(FLIGHT, client.store.acquire(&claim, Busy::Wait)).await;
+            Landing::Joined { key, claim, order, sent, answer }
+        }));
+    }
+    for departures in chunks(work.departures) {
+        let client = Arc::clone(client);
+        flights.push(Box::pin(async move {
+            let batch: Vec<_> = departures.iter().map(|departure| departure.leaving.clone()).collect();
+            let answer = in_time(FLIGHT, client.store.release(&batch)).await;
+            Landing::Released { departures, sent, answer }
+        }));
+    }
+    if let Some(report) = work.report {
+        let client = Arc::clone(client);
+        flights.push(Box::pin(async move {
+            let answer = in_time(FLIGHT, client.store.record(&report)).await;
+            Landing::Reported { report, answer }
+        }));
+    }
+}
+
+async fn in_time<T>(limit: Duration, call: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>) -> Result<T> {
+    let limit = limit.clamp(Duration::from_millis(100), FLIGHT);
+    match tokio::time::timeout(limit, call).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Error::unavailable("waiting for the store's answer", format!("none in {limit:?}"))),
+    }
+}
+
+fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
+    let mut all = all.into_iter().peekable();
+    std::iter::from_fn(move || {
+        all.peek()?;
+        Some(all.by_ref().take(BATCH).collect())
+    })
+}

@@ -1,0 +1,248 @@
+//! The client engine: everything hard, once, for all primitives and all stores.
+//!
+//! ```text
+//!  primitives ──ask──▶ admit ──acquire──▶ store            caller's task, hot path
+//!      ▲                 │ waits on its slot
+//!    guard ◀──enter──── book ◀── wakes ◀── pushes ┐
+//!      │                 ▲  └── turn: local hand-over
+//!      └──give back──────┘                        │        keeper's thread
+//!                      keeper: due ──renew/join/release/record──▶ store
+//!                              landing ◀──answers──┘
+//! ```
+//!
+//! `slot` is one party, `slots` all of them and the wheel that says when to look at each, `lease` the local clock's verdict,
+//! `alarm` sleeping for callers, `report`, `stats` and `telling` what people get to see.
+
+mod admit;
+mod alarm;
+mod book;
+mod due;
+mod guard;
+mod keeper;
+mod landing;
+mod lease;
+mod options;
+mod report;
+mod slot;
+mod slots;
+mod stats;
+mod telling;
+mod turn;
+mod wakes;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::claim::{ClientId, Demands, Note};
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, LostWhy, Result};
+use crate::name::Name;
+use crate::store::{BusyWith, Guarantees, Leaving, Scope, Store};
+
+pub(crate) use admit::{Attempt, Entered, admit, attempt};
+use book::{Book, Outbox};
+pub(crate) use options::{Options, Renewal};
+pub(crate) use slot::{Request, TurnKey};
+use slot::Phase;
+pub(crate) use telling::Telling;
+
+pub(crate) use crate::event::TraceId;
+pub use guard::Guard;
+pub use options::Retry;
+pub use stats::{Percentiles, Stats};
+pub use telling::Events;
+
+/// One client of one store. Guards and waiting futures keep it alive, and with it the keeper.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Clock,
+    pub(crate) id: ClientId,
+    pub(crate) guarantees: Guarantees,
+    pub(crate) prefix: String,
+    pub(crate) defaults: Options,
+    pub(crate) note: Arc<Note>,
+    pub(crate) telling: Arc<Telling>,
+    book: Mutex<Book>,
+    bell: Notify,
+    ended: Notify,
+    pid: u32,
+}
+
+/// What users hold: while one exists, locks can be asked for.
+#[derive(Debug)]
+pub(crate) struct Handle(pub(crate) Arc<Client>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.with_book(|book, _, out| {
+            book.abandoned = true;
+            out.ring = true;
+        });
+    }
+}
+
+impl Client {
+    pub(crate) fn start(
+        store: Arc<dyn Store>,
+        clock: Clock,
+        prefix: String,
+        defaults: Options,
+        note: Note,
+    ) -> Result<Handle> {
+        let mut id = [0; 8];
+        getrandom::fill(&mut id).map_err(|error| Error::unavailable("drawing a client id", error))?;
+        let id = ClientId(u64::from_le_bytes(id));
+        let telling = Telling::new(clock.clone());
+        let client = Arc::new(Self {
+            guarantees: store.guarantees(),
+            // Order matters: the pushes are there before anybody can ask for a lock.
+            book: Mutex::new(Book::new(id, Arc::clone(&telling))),
+            store,
+            clock,
+            id,
+            prefix,
+            defaults,
+            note: Arc::new(note),
+            telling,
+            bell: Notify::new(),
+            ended: Notify::new(),
+            pid: std::process::id(),
+        });
+        let failed = |error: std::io::Error| Error::unavailable("starting the keeper's thread", error);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let pushes = {
+            let _inside = runtime.enter();
+            client.store.watch(Scope::Client(id))
+        };
+        let kept = Arc::clone(&client);
+        let thread = std::thread::Builder::new().name("lockfast-keeper".to_owned());
+        thread.spawn(move || runtime.block_on(keeper::run(kept, pushes))).map_err(failed)?;
+        Ok(Handle(client))
+    }
+
+    /// The only way to the book. What it leaves behind is done after the mutex is free: wakers and events run foreign code,
+    /// and foreign destructors may well come back here.
+    pub(crate) fn with_book<R>(&self, work: impl FnOnce(&mut Book, Moment, &mut Outbox) -> R) -> R {
+        let mut out = Outbox::default();
+        let (result, trash) = {
+            let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = self.clock.now();
+            let result = work(&mut book, now, &mut out);
+            (result, std::mem::take(&mut book.trash))
+        };
+        drop(trash);
+        if out.ring {
+            self.bell.notify_one();
+        }
+        for event in out.events {
+            self.telling.tell(event);
+        }
+        for waker in out.wakers {
+            waker.wake();
+        }
+        result
+    }
+
+    /// The keeper's thread does not follow into a forked process, and two processes with one client would share claims.
+    fn check_usable(&self) -> Result<()> {
+        match self.pid == std::process::id() {
+            true => Ok(()),
+            false => Err(Error::Closed("it was made before a fork, by another process; connect again in this one")),
+        }
+    }
+
+    pub(crate) fn name(&self, text: &str) -> Result<Name> {
+        Name::prefixed(&self.prefix, text)
+    }
+
+    /// A name as the user wrote it.
+    pub(crate) fn shown<'a>(&self, name: &'a Name) -> &'a str {
+        name.as_str().strip_prefix(self.prefix.as_str()).unwrap_or(name.as_str())
+    }
+
+    pub(crate) fn title(&self, demands: &Demands) -> String {
+        let mut names = demands.iter().map(|demand| self.shown(&demand.name));
+        let first = names.next().unwrap_or_default().to_owned();
+        names.fold(first, |title, name| title + ", " + name)
+    }
+
+    fn doing(&self, what: &str, demands: &Demands) -> String {
+        format!("{what} {:?}", self.title(demands))
+    }
+
+    pub(crate) fn busy(&self, demands: &Demands, busy: BusyWith, waited: Duration, attempts: u32) -> Error {
+        let in_line = !waited.is_zero() && busy.holder.is_some();
+        Error::Busy {
+            name: self.title(demands),
+            holder: busy.holder.map(Box::new),
+            held_for: busy.held_for,
+            position: in_line.then_some(busy.position),
+            waited,
+            attempts,
+        }
+    }
+
+    /// Ends everything: those who wait are told, what is held is given back, and nobody gets in any more. Comes back when
+    /// the store has heard of it all, or after `timeout`.
+    pub(crate) async fn shutdown(&self, timeout: Duration) -> Result<()> {
+        let ended = self.ended.notified();
+        let mut ended = std::pin::pin!(ended);
+        ended.as_mut().enable();
+        let until = self.with_book(|book, now, out| {
+            let was_closed = book.closed.replace("it was shut down").is_some();
+            if !was_closed {
+                book.close(now, out);
+            }
+            now + timeout
+        });
+        let done = |client: &Self| client.with_book(|book, _, _| book.closed.is_some() && book.departures.is_empty());
+        match self.within(until, ended).await {
+            Some(()) => Ok(()),
+            None if done(self) => Ok(()),
+            None => Err(Error::unavailable(
+                "shutting down",
+                format!("not everything could be given back in {timeout:?}; leases end by themselves"),
+            )),
+        }
+    }
+
+    /// Tells the store the counters now, instead of within a second.
+    pub(crate) async fn report_now(&self) -> Result<()> {
+        let Some(report) = self.with_book(|book, now, _| book.report(now)) else { return Ok(()) };
+        let limit = self.clock.now() + book::UNAVAILABLE_AFTER;
+        let answer = self.within(limit, self.store.record(&report)).await;
+        let heard = matches!(answer, Some(Ok(())));
+        self.with_book(|book, now, out| book.reported(report, heard, now, out));
+        answer.unwrap_or_else(|| Err(Error::unavailable("reporting", "no answer in time")))
+    }
+}
+
+impl Book {
+    fn close(&mut self, now: Moment, out: &mut Outbox) {
+        let keys: Vec<_> = self.slots.keys().map(|(key, _)| key).collect();
+        for key in keys {
+            match self.slots.get(key).map(|slot| &slot.phase) {
+                Some(Phase::Held | Phase::Between) => {
+                    self.lose(key, LostWhy::Shutdown, now, out);
+                    self.ended(key, true, now, out);
+                    let slot = self.remove(key).expect("it was there a moment ago");
+                    let claim = slot.claim.expect("who holds has a claim");
+                    self.depart(Leaving::Done(claim), now, out);
+                }
+                // A release on its way ends by itself; what asks, waits or is behind hears of it at its next poll.
+                Some(Phase::Leaving) | None => {}
+                Some(_) => {
+                    let waker = self.slots.get_mut(key).and_then(|slot| slot.waker.take());
+                    self.withdraw(key, now, out);
+                    out.wakers.extend(waker);
+                }
+            }
+        }
+        self.turns.clear();
+        self.report_at = now;
+        out.ring = true;
+    }
+}

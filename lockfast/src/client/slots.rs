@@ -1,0 +1,142 @@
+//! The parties of one client, each under a key that is never confused with a later one; and the wheel that says when each
+//! wants to be looked at.
+//!
+//! 1. A party is on the wheel at most once, and `Slot::turn_at` says where.
+//! 2. Keys carry a generation: the key of a party that left finds nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+use super::slot::Slot;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    index: u32,
+    generation: u32,
+}
+
+/// Where on the wheel a party is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spoke {
+    at: u64,
+    index: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Slots {
+    cells: Vec<Cell>,
+    free: Vec<u32>,
+    wheel: BTreeMap<u64, Vec<Key>>,
+    len: usize,
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    generation: u32,
+    slot: Option<Box<Slot>>,
+}
+
+/// The grain of deadlines: about a millisecond, rounded up, so that nothing is looked at before its time.
+const FINE: u64 = 1 << 20;
+
+impl Slots {
+    pub(crate) fn insert(&mut self, slot: Slot) -> Key {
+        self.len += 1;
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.cells.push(Cell::default());
+            u32::try_from(self.cells.len() - 1).expect("four billion parties do not fit into memory")
+        });
+        let cell = &mut self.cells[index as usize];
+        cell.slot = Some(Box::new(slot));
+        Key { index, generation: cell.generation }
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&Slot> {
+        let cell = &self.cells[key.index as usize];
+        cell.slot.as_deref().filter(|_| cell.generation == key.generation)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Slot> {
+        let cell = &mut self.cells[key.index as usize];
+        cell.slot.as_deref_mut().filter(|_| cell.generation == key.generation)
+    }
+
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Slot> {
+        self.unschedule(key);
+        self.get(key)?;
+        let cell = &mut self.cells[key.index as usize];
+        cell.generation = cell.generation.wrapping_add(1);
+        self.free.push(key.index);
+        self.len -= 1;
+        cell.slot.take().map(|slot| *slot)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (Key, &Slot)> {
+        self.cells.iter().enumerate().filter_map(|(index, cell)| {
+            let key = Key { index: index as u32, generation: cell.generation };
+            cell.slot.as_deref().map(|slot| (key, slot))
+        })
+    }
+
+    /// Looks at the party some time before `at`, together with others: for renewals.
+    pub(crate) fn schedule_roughly(&mut self, key: Key, at: Moment, ttl: Duration) {
+        let grain = (ttl.as_nanos() as u64 / 64).next_power_of_two() >> 1;
+        self.schedule_at(key, at.as_nanos() & !(grain.max(1) - 1));
+    }
+
+    /// Looks at the party at `at`, or within the millisecond after it: for deadlines.
+    pub(crate) fn schedule(&mut self, key: Key, at: Moment) {
+        self.schedule_at(key, at.as_nanos().saturating_add(FINE - 1) & !(FINE - 1));
+    }
+
+    fn schedule_at(&mut self, key: Key, at: u64) {
+        if self.get(key).and_then(|slot| slot.spoke).is_some_and(|spoke| spoke.at == at) {
+            return;
+        }
+        self.unschedule(key);
+        let Some(slot) = self.cells[key.index as usize].slot.as_deref_mut() else { return };
+        let parties = self.wheel.entry(at).or_default();
+        slot.spoke = Some(Spoke { at, index: parties.len() as u32 });
+        parties.push(key);
+    }
+
+    pub(crate) fn unschedule(&mut self, key: Key) {
+        let Some(spoke) = self.get_mut(key).and_then(|slot| slot.spoke.take()) else { return };
+        let parties = self.wheel.get_mut(&spoke.at).expect("by 1, the party is there");
+        parties.swap_remove(spoke.index as usize);
+        match parties.get(spoke.index as usize).copied() {
+            Some(moved) => {
+                let slot = self.get_mut(moved).expect("by 1, who is on the wheel is here");
+                slot.spoke = Some(spoke);
+            }
+            None if parties.is_empty() => drop(self.wheel.remove(&spoke.at)),
+            None => {}
+        }
+    }
+
+    /// When somebody wants to be looked at.
+    pub(crate) fn next_at(&self) -> Moment {
+        self.wheel.first_key_value().map_or(Moment::NEVER, |(at, _)| Moment::from_nanos(*at))
+    }
+
+    /// Those who want to be looked at by now, taken off the wheel.
+    pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Key> {
+        let mut due = Vec::new();
+        while let Some(first) = self.wheel.first_entry().filter(|first| *first.key() <= now.as_nanos()) {
+            let parties = first.remove();
+            for key in &parties {
+                if let Some(slot) = self.cells[key.index as usize].slot.as_deref_mut() {
+                    slot.spoke = None;
+                }
+            }
+            if due.is_empty() { due = parties } else { due.extend(parties) }
+        }
+        due
+    }
+}

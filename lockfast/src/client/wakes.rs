@@ -1,0 +1,62 @@
+//! What pushes mean. A push that a claim holds is believed when claim and ticket match; everything else is a hint to ask.
+
+use crate::claim::{ClaimHash, Ticket};
+use crate::clock::Moment;
+use crate::store::{Change, Leaving};
+
+use super::book::{Book, Outbox};
+use super::slot::Phase;
+use super::slots::Key;
+
+impl Book {
+    pub(crate) fn push(&mut self, change: &Change, now: Moment, out: &mut Outbox) {
+        match change {
+            Change::Held(owner, ticket) => self.pushed_held(*owner, *ticket, now, out),
+            Change::Gone(owner) => {
+                if let Some(key) = self.by_hash.get(owner).copied() {
+                    self.doubt(key, now, out);
+                }
+            }
+            Change::Resync => self.resync(now, out),
+            Change::Resource(_) => {}
+        }
+    }
+
+    fn pushed_held(&mut self, owner: ClaimHash, ticket: Ticket, now: Moment, out: &mut Outbox) {
+        let Some(key) = self.by_hash.get(&owner).copied() else {
+            if let Some((_, claim)) = self.withdrawn.get(&owner).cloned() {
+                // It was in line after all, and got the lock that nobody here wants any more.
+                self.depart(Leaving::Unknown(claim), now, out);
+            }
+            return;
+        };
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        match slot.phase {
+            Phase::Waiting { .. } => self.hand(key, ticket, now, out),
+            // The push has overtaken the answer to the acquire; that one decides which ticket is ours.
+            Phase::Asking | Phase::Outside { .. } => slot.early = Some(ticket),
+            _ => {}
+        }
+    }
+
+    /// Asks about a claim soon.
+    pub(crate) fn doubt(&mut self, key: Key, now: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if matches!(slot.phase, Phase::Held | Phase::Between | Phase::Waiting { .. }) && !slot.lost {
+            slot.doubted = true;
+            if !slot.in_flight {
+                self.slots.schedule(key, now);
+                self.note_next(out);
+            }
+        }
+    }
+
+    /// Something may have been missed: everybody who waits asks, with a renewal, which never joins.
+    pub(crate) fn resync(&mut self, now: Moment, out: &mut Outbox) {
+        let waiting = |phase: &Phase| matches!(phase, Phase::Waiting { .. });
+        let keys: Vec<_> = self.slots.keys().filter(|(_, slot)| waiting(&slot.phase)).map(|(key, _)| key).collect();
+        for key in keys {
+            self.doubt(key, now, out);
+        }
+    }
+}

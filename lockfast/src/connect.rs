@@ -1,0 +1,116 @@
+//! From a URL to a client: the table of schemes, and the environment.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::primitives::{Builder, Locks};
+use crate::store::Store;
+use crate::stores::Memory;
+
+/// What a URL may begin with, for the error that says so.
+const SCHEMES: &str = "memory:";
+
+/// The store behind a URL.
+async fn open(url: &str) -> Result<Arc<dyn Store>> {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    match scheme {
+        "memory" => Ok(Memory::named(rest.trim_start_matches('/'))),
+        // Only the scheme is shown: the rest of a URL may hold a password.
+        _ => Err(Error::invalid(format!(
+            "no store is called {:?}; begin the URL with one of: {SCHEMES}",
+            scheme.chars().take(20).collect::<String>()
+        ))),
+    }
+}
+
+impl Locks {
+    /// A client of the store behind `url`, with the defaults. `memory:` is inside this process, the same place for
+    /// everybody who says `memory:` in it; `memory:other` is another place.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// let locks = Locks::connect("memory:").await?;
+    /// assert!(Locks::connect("memroy:").await.unwrap_err().to_string().contains("memory:"));
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder().connect(url).await
+    }
+
+    /// A client as the environment says: `LOCKFAST_URL` (`memory:` if not set), `LOCKFAST_PREFIX`, and the trace in
+    /// `TRACEPARENT`.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// let locks = Locks::from_env().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn from_env() -> Result<Self> {
+        Self::from_settings(|key| std::env::var(key).ok()).await
+    }
+
+    async fn from_settings(setting: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut builder = Self::builder();
+        if let Some(prefix) = setting("LOCKFAST_PREFIX") {
+            builder = builder.prefix(prefix);
+        }
+        // Somebody else's broken header is no reason not to lock.
+        if let Some(trace) = setting("TRACEPARENT").and_then(|header| header.parse().ok()) {
+            builder = builder.trace_id(trace);
+        }
+        builder.connect(setting("LOCKFAST_URL").as_deref().unwrap_or("memory:")).await
+    }
+
+    /// A client of a store of its own inside this process: for tests, and for programs that are alone.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// let locks = Locks::in_memory();
+    /// let guard = locks.mutex("account:123").lock().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// When the operating system has no thread left; [`Locks::new`] says so instead.
+    pub fn in_memory() -> Self {
+        Self::new(Arc::new(Memory::new())).expect("the operating system has a thread left")
+    }
+}
+
+impl Builder {
+    /// A client of the store behind `url`, with these settings. See [`Locks::connect`].
+    pub async fn connect(self, url: &str) -> Result<Locks> {
+        self.build(open(url).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn settings_come_from_the_environment() {
+        let set = |key: &str| match key {
+            "LOCKFAST_URL" => Some("memory:from-env".to_owned()),
+            "LOCKFAST_PREFIX" => Some("mine:".to_owned()),
+            _ => None,
+        };
+        let locks = Locks::from_settings(set).await.unwrap();
+        let guard = locks.mutex("a").lock().await.unwrap();
+        let bare = Locks::builder().prefix("").connect("memory:from-env").await.unwrap();
+        assert!(bare.mutex("mine:a").is_locked().await.unwrap());
+        drop(guard);
+    }
+
+    #[tokio::test]
+    async fn an_unknown_scheme_is_named_without_the_password_behind_it() {
+        let refused = Locks::connect("mysql://root:s3cret@db").await.unwrap_err();
+        let text = format!("{refused} {refused:?}");
+        assert!(matches!(refused, Error::Invalid(_)) && text.contains("mysql") && text.contains("memory:"), "{text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}

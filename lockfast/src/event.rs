@@ -1,0 +1,112 @@
+//! Something that happened to a lock, told to people. Events leave only from the client.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime};
+
+use crate::claim::{ClaimHash, Demands, Mode, Ticket};
+use crate::error::{Error, LostWhy};
+
+/// The trace an acquisition belongs to: 128 bits, as in a W3C `traceparent`.
+///
+/// ```
+/// # use lockfast::TraceId;
+/// let header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+/// let trace: TraceId = header.parse()?;
+/// assert_eq!(trace.to_string(), "4bf92f3577b34da6a3ce929d0e0e4736");
+/// # Ok::<(), lockfast::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TraceId(pub u128);
+
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for TraceId {
+    type Err = Error;
+
+    /// Reads 32 hexadecimal digits, alone or inside a `traceparent`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let digits = text.split('-').find(|part| part.len() == 32).unwrap_or_default();
+        match u128::from_str_radix(digits, 16) {
+            Ok(id) if id != 0 => Ok(Self(id)),
+            _ => Err(Error::invalid(format!(
+                "{text:?} is not a trace id; write 32 hexadecimal digits, or a whole traceparent"
+            ))),
+        }
+    }
+}
+
+/// Something that happened to one acquisition.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Event {
+    /// When, by this machine's time of day.
+    pub at: SystemTime,
+    /// To what; with the client's prefix.
+    pub demands: Demands,
+    /// Whose claim, once there is one.
+    pub owner: Option<ClaimHash>,
+    /// The fencing token, once held.
+    pub fence: Option<Ticket>,
+    /// The trace captured when the lock was asked for.
+    pub trace: TraceId,
+    /// What happened.
+    pub what: Happening,
+}
+
+impl Event {
+    /// How it was asked for.
+    pub fn mode(&self) -> Mode {
+        self.demands[0].mode()
+    }
+}
+
+/// What can happen to an acquisition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Happening {
+    /// Somebody else was there first; it waits in line.
+    Waiting,
+    /// It holds.
+    Acquired {
+        /// How long that took.
+        waited: Duration,
+    },
+    /// The lease was renewed.
+    Renewed {
+        /// How much of it was left: the earliest warning there is.
+        margin: Duration,
+    },
+    /// A renewal failed; the lock is still valid for a while.
+    AtRisk {
+        /// For how long.
+        remaining: Duration,
+    },
+    /// It was lost while held.
+    Lost {
+        /// How.
+        why: LostWhy,
+    },
+    /// It was given back.
+    Released {
+        /// How long it was held.
+        held: Duration,
+    },
+    /// Patience, or the number of attempts, ended first.
+    TimedOut {
+        /// How long it had waited.
+        waited: Duration,
+    },
+    /// Whoever asked stopped waiting.
+    Cancelled,
+}

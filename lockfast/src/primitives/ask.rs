@@ -1,0 +1,212 @@
+//! What all faces share: a client, the options, and the three ways to ask.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+
+use crate::claim::{Demands, Note};
+use crate::client::{Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, TraceId, TurnKey, admit, attempt};
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::store::{Names, Query, Resource};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Ask {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) options: Options,
+}
+
+impl Ask {
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.handle.0
+    }
+
+    /// Waits in line, or by attempts if the options say so, for as long as `patience` lasts.
+    pub(crate) async fn wait(&self, demands: Result<Demands>, patience: Option<Duration>) -> Result<Guard> {
+        let until = patience.map_or(Moment::NEVER, |patience| self.client().clock.now() + patience);
+        let entered = match &self.options.retry {
+            Some(retry) => self.by_attempts(self.request(demands?, false)?, retry, until).await?,
+            None => admit(self.client(), self.request(demands?, true)?, until).await?,
+        };
+        self.unsealed(entered)
+    }
+
+    /// Asks once.
+    pub(crate) async fn try_now(&self, demands: Result<Demands>) -> Result<Option<Guard>> {
+        match attempt(self.client(), self.request(demands?, false)?).await? {
+            Attempt::Entered(entered) => self.unsealed(entered).map(Some),
+            Attempt::Refused(_) => Ok(None),
+        }
+    }
+
+    async fn by_attempts(&self, request: Arc<Request>, retry: &Retry, until: Moment) -> Result<Entered> {
+        let client = self.client();
+        let start = client.clock.now();
+        let mut pauses = retry.pauses();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let not_yet = match attempt(client, Arc::clone(&request)).await {
+                Ok(Attempt::Entered(entered)) => return Ok(entered),
+                Ok(Attempt::Refused(busy)) => {
+                    client.busy(&request.demands, busy, client.clock.now().since(start), attempts)
+                }
+                Err(error) if error.is_retryable() => error,
+                Err(error) => return Err(error),
+            };
+            let now = client.clock.now();
+            match pauses.next() {
+                Some(pause) if now + pause < until => client.sleep_until(now + pause).await,
+                _ => return Err(not_yet),
+            }
+        }
+    }
+
+    fn request(&self, demands: Demands, may_hand_over: bool) -> Result<Arc<Request>> {
+        let (client, options) = (self.client(), &self.options);
+        options.check(&client.guarantees)?;
+        let note = match options.labels.is_empty() && options.text.is_none() {
+            true => Arc::clone(&client.note),
+            false => {
+                let text = options.text.clone().or_else(|| client.note.text.clone());
+                let labels = client.note.labels.iter().chain(&options.labels).cloned().collect();
+                Arc::new(Note { text, labels, ..Note::clone(&client.note) })
+            }
+        };
+        let (ttl, renew_every) = (options.ttl, options.renew_every());
+        let turn = match &*demands {
+            [demand] if may_hand_over && options.local_handover && options.hold_at_least.is_none() => {
+                Some(TurnKey { demand: demand.clone(), ttl, renew_every })
+            }
+            _ => None,
+        };
+        Ok(Arc::new(Request {
+            demands,
+            ttl,
+            renew_every,
+            hold_at_least: options.hold_at_least,
+            hold_at_most: options.hold_at_most,
+            note,
+            trace: options.trace.unwrap_or_else(|| TraceId(fastrand::u128(1..))),
+            turn,
+        }))
+    }
+
+    fn unsealed(&self, entered: Entered) -> Result<Guard> {
+        match entered {
+            Entered::Held(guard) => Ok(guard),
+            Entered::Sealed(_) => Err(Error::invalid(
+                "this name was used for something that runs once, and it has run; use another name for a lock",
+            )),
+        }
+    }
+
+    /// The resource with this name, as it is now; `None` when nobody is in its line.
+    pub(crate) async fn look(&self, demands: &Result<Demands>) -> Result<Option<Resource>> {
+        let demands = demands.clone()?;
+        let query = Query { names: Names::One(demands[0].name.clone()), after: None, limit: 1 };
+        let page = self.client().store.inspect(&query).await?;
+        Ok(page.resources.into_iter().next().map(|resource| shown(self.client(), resource)))
+    }
+}
+
+/// A resource under the name that the user knows.
+pub(crate) fn shown(client: &Client, mut resource: Resource) -> Resource {
+    if let Ok(name) = crate::name::Name::new(client.shown(&resource.name)) {
+        resource.name = name;
+    }
+    resource
+}
+
+/// Does `work` under the lock, and stops it when the lock is lost.
+pub(crate) async fn hold_while<T>(guard: Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+    let done = {
+        let lost = pin!(guard.lost());
+        let work = pin!(work(&guard));
+        match select(lost, work).await {
+            Either::Left(_) => None,
+            Either::Right((value, _)) => Some(value),
+        }
+    };
+    let Some(value) = done else { return Err(guard.lost_error()) };
+    match guard.release().await {
+        Err(error @ Error::Lost { .. }) => Err(error),
+        // The work was done under the lock. That the store did not answer now is the keeper's business.
+        _ => Ok(value),
+    }
+}
+
+/// The options, the same on every face.
+macro_rules! options {
+    ($face:ty) => {
+        /// Options, the same for every kind of lock.
+        impl $face {
+            /// How long the lease lives without being renewed: the longest that others wait after this process has died.
+            /// Three to five times what the work takes; 30 s if not said.
+            pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
+                self.ask.options.ttl = ttl;
+                self
+            }
+
+            /// How often the lease is renewed; a third of it if not said.
+            pub fn renew_every(mut self, span: std::time::Duration) -> Self {
+                self.ask.options.renewal = crate::client::Renewal::Every(span);
+                self
+            }
+
+            /// The lease is not renewed: the lock is lost when it ends, unless
+            /// [extended](crate::Guard::extend).
+            pub fn no_renewal(mut self) -> Self {
+                self.ask.options.renewal = crate::client::Renewal::Off;
+                self
+            }
+
+            /// Asks again and again instead of waiting in line.
+            pub fn retry(mut self, retry: crate::Retry) -> Self {
+                self.ask.options.retry = Some(retry);
+                self
+            }
+
+            /// Stays locked at least this long, counted from when it was acquired, even if it is released sooner: for jobs
+            /// that are quicker than the clocks of the servers are apart.
+            pub fn hold_at_least(mut self, span: std::time::Duration) -> Self {
+                self.ask.options.hold_at_least = Some(span);
+                self
+            }
+
+            /// Is lost after this long, renewed or not: for work that must not go on for ever.
+            pub fn hold_at_most(mut self, span: std::time::Duration) -> Self {
+                self.ask.options.hold_at_most = Some(span);
+                self
+            }
+
+            /// Shown to whoever asks who holds it, before the host's name.
+            pub fn note(mut self, text: impl Into<String>) -> Self {
+                self.ask.options.text = Some(text.into());
+                self
+            }
+
+            /// Shown to whoever looks at who holds it. Never put a secret into it.
+            pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+                self.ask.options.labels.push((key.into(), value.into()));
+                self
+            }
+
+            /// The trace that the events of this acquisition belong to; a random one if not said.
+            pub fn trace_id(mut self, trace: crate::TraceId) -> Self {
+                self.ask.options.trace = Some(trace);
+                self
+            }
+
+            /// Whether tasks of this process may pass the lock to each other before others get it, for at most one
+            /// short turn; they may if not said. Without it, the order of arrival is strict.
+            pub fn local_handover(mut self, wanted: bool) -> Self {
+                self.ask.options.local_handover = wanted;
+                self
+            }
+        }
+    };
+}
+pub(crate) use options;

@@ -1,0 +1,225 @@
+//! The way in.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::{Demand, Demands, Ticket};
+use crate::client::{Client, Events, Handle, Stats};
+use crate::error::{Error, Result};
+use crate::store::{Counters, Guarantees, Leaving, Names, Query, Resource, Standing, Store, Why};
+
+use super::ask::{Ask, shown};
+use super::{Builder, Multi, Mutex, RwLock, Semaphore};
+
+/// How many resources are asked for at a time.
+const PAGE: usize = 1000;
+
+/// A client of one store. Cheap to clone; all clones are one client, with one keeper.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// let locks = Locks::connect("memory:").await?;
+/// let guard = locks.mutex("account:123").lock().await?;
+/// // .. only one of all the tasks gets here at a time ..
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Locks {
+    handle: Arc<Handle>,
+}
+
+impl Locks {
+    /// A client of a store of one's own, with the defaults. See [`Store`].
+    ///
+    /// ```
+    /// # use lockfast::{Locks, Memory};
+    /// # use std::sync::Arc;
+    /// let locks = Locks::new(Arc::new(Memory::new()))?;
+    /// # Ok::<(), lockfast::Error>(())
+    /// ```
+    pub fn new(store: Arc<dyn Store>) -> Result<Self> {
+        Self::builder().build(store)
+    }
+
+    /// Says how locks of this client behave unless their caller says otherwise.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn of(handle: Handle) -> Self {
+        Self { handle: Arc::new(handle) }
+    }
+
+    /// Exclusive access to one name.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.mutex("account:123").lock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        let name = self.client().name(name.as_ref());
+        Mutex { ask: self.ask(), demands: name.map(|name| Demand::exclusive(name).into()) }
+    }
+
+    /// Readers together, writers alone.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.rwlock("catalog").read().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock { ask: self.ask(), name: self.client().name(name.as_ref()) }
+    }
+
+    /// At most `permits` at once.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.semaphore("external-api", 5).acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
+        Semaphore { ask: self.ask(), name: self.client().name(name.as_ref()), permits }
+    }
+
+    /// Exclusive access to several names, all or nothing.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.multi(["account:1", "account:2"]).lock().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Multi {
+        let demand = |name: N| self.client().name(name.as_ref()).map(Demand::exclusive);
+        let demands: Result<Vec<_>> = names.into_iter().map(demand).collect();
+        Multi { ask: self.ask(), demands: demands.and_then(Demands::of) }
+    }
+
+    /// Everything in line under names that begin with `beginning`, in name order.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.mutex("account:123").lock().await?;
+    /// let accounts = locks.inspect("account:").await?;
+    /// assert_eq!(accounts[0].name.as_str(), "account:123");
+    /// assert_eq!(accounts[0].holders().count(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self, beginning: &str) -> Result<Vec<Resource>> {
+        let client = self.client();
+        let names = Names::Beginning(format!("{}{beginning}", client.prefix));
+        let mut query = Query { names, after: None, limit: PAGE };
+        let mut resources = Vec::new();
+        loop {
+            let page = client.store.inspect(&query).await?;
+            resources.extend(page.resources.into_iter().map(|resource| shown(client, resource)));
+            match page.next {
+                None => return Ok(resources),
+                next => query.after = next,
+            }
+        }
+    }
+
+    /// This client's own figures.
+    pub fn stats(&self) -> Stats {
+        self.client().telling.tally.stats()
+    }
+
+    /// The counters of all clients of the store, this one's up to now and the others' up to a second ago.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// locks.mutex("account:123").lock().await?.release().await?;
+    /// assert_eq!(locks.fleet_stats().await?.acquired, 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn fleet_stats(&self) -> Result<Counters> {
+        let client = self.client();
+        client.report_now().await?;
+        let names = Names::Beginning(client.prefix.clone());
+        Ok(client.store.inspect(&Query { names, after: None, limit: 1 }).await?.fleet)
+    }
+
+    /// What happens to this client's locks from now on.
+    pub fn events(&self) -> Events {
+        self.client().telling.listen()
+    }
+
+    /// What the store promises.
+    pub fn guarantees(&self) -> &Guarantees {
+        &self.client().guarantees
+    }
+
+    /// Ends the claim on `name` that has this fence, as an operator: its holder is told, and the lock passes on when it has
+    /// left or its lease has ended. `false` when there is no such claim any more.
+    ///
+    /// ```
+    /// # use lockfast::{Locks, LostWhy};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.mutex("report").lock().await?;
+    /// assert!(locks.break_lock("report", guard.fence()?).await?);
+    /// assert_eq!(guard.lost().await, LostWhy::Broken);
+    /// # Ok(()) }
+    /// ```
+    pub async fn break_lock(&self, name: impl AsRef<str>, fence: u64) -> Result<bool> {
+        self.end_claim(name.as_ref(), fence, false).await
+    }
+
+    /// As [`break_lock`](Self::break_lock), but the lock passes on at once, whether its holder has stopped or not.
+    pub async fn break_lock_now(&self, name: impl AsRef<str>, fence: u64) -> Result<bool> {
+        self.end_claim(name.as_ref(), fence, true).await
+    }
+
+    async fn end_claim(&self, name: &str, fence: u64, at_once: bool) -> Result<bool> {
+        let name = self.client().name(name)?;
+        let leaving = Leaving::Break { name, ticket: Ticket(fence), at_once };
+        let standings = self.client().store.release(&[leaving]).await?;
+        match standings.first() {
+            Some(standing) => Ok(*standing == Standing::Gone(Why::Broken)),
+            None => Err(Error::unavailable("breaking a lock", "the store gave no answer")),
+        }
+    }
+
+    /// Ends this client: those who wait fail as [`Closed`](Error::Closed), what is held is lost and given back, and nobody
+    /// gets in any more. Comes back when the store has heard of it all, or fails after `timeout`.
+    ///
+    /// ```
+    /// # use lockfast::{Error, Locks, LostWhy};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.mutex("account:123").lock().await?;
+    /// locks.shutdown(Duration::from_secs(5)).await?;
+    /// assert_eq!(guard.lost().await, LostWhy::Shutdown);
+    /// assert!(matches!(locks.mutex("account:123").lock().await, Err(Error::Closed(_))));
+    /// # Ok(()) }
+    /// ```
+    pub async fn shutdown(&self, timeout: Duration) -> Result<()> {
+        self.client().shutdown(timeout).await
+    }
+
+    fn client(&self) -> &Client {
+        &self.handle.0
+    }
+
+    fn ask(&self) -> Ask {
+        Ask { handle: Arc::clone(&self.handle), options: self.client().defaults.clone() }
+    }
+}

@@ -1,0 +1,75 @@
+//! Several names at once.
+
+use std::time::Duration;
+
+use crate::claim::Demands;
+use crate::client::Guard;
+use crate::error::Result;
+
+use super::ask::{Ask, hold_while, options};
+
+/// Exclusive access to several names, all or nothing, in one step. Whoever takes names together this way cannot deadlock,
+/// in whatever order they write them. The price: while one waits for `b`, those behind it wait for `a` too.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let transfer = locks.multi(["account:1", "account:2"]).lock().await?;
+/// assert!(locks.mutex("account:2").is_locked().await?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Multi {
+    pub(super) ask: Ask,
+    pub(super) demands: Result<Demands>,
+}
+
+options!(Multi);
+
+impl Multi {
+    /// Waits in line until it holds them all.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future leaves all lines; had the locks just been handed over, they are passed on.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let both = locks.multi(["b", "a"]).lock().await?;
+    /// assert_eq!(both.names().collect::<Vec<_>>(), ["a", "b"]);
+    /// # Ok(()) }
+    /// ```
+    pub async fn lock(&self) -> Result<Guard> {
+        self.ask.wait(self.demands.clone(), None).await
+    }
+
+    /// As [`lock`](Self::lock), for at most `patience`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`lock`](Self::lock).
+    pub async fn lock_within(&self, patience: Duration) -> Result<Guard> {
+        self.ask.wait(self.demands.clone(), Some(patience)).await
+    }
+
+    /// Asks once: `None` when one of them is taken, or somebody is in line for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`lock`](Self::lock).
+    pub async fn try_lock(&self) -> Result<Option<Guard>> {
+        self.ask.try_now(self.demands.clone()).await
+    }
+
+    /// Does `work` while holding them all, and stops it when they are lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops the work and gives the locks back.
+    pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+        hold_while(self.lock().await?, work).await
+    }
+}

@@ -1,0 +1,137 @@
+//! Exclusive access to one name.
+
+use std::time::Duration;
+
+use crate::claim::Demands;
+use crate::client::Guard;
+use crate::error::Result;
+use crate::store::Resource;
+
+use super::ask::{Ask, hold_while, options};
+
+/// Exclusive access to one name, across all processes that use the same store. The same as the write half of a
+/// [`RwLock`](crate::RwLock) with that name.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let guard = locks.mutex("account:123").lock().await?;
+/// // .. nobody else has account 123 ..
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Mutex {
+    pub(super) ask: Ask,
+    pub(super) demands: Result<Demands>,
+}
+
+options!(Mutex);
+
+impl Mutex {
+    /// Waits in line until it holds.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future leaves the line; had the lock just been handed over, it is passed on.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.mutex("account:123").lock().await?;
+    /// assert!(guard.fence()? > 0);
+    /// # Ok(()) }
+    /// ```
+    pub async fn lock(&self) -> Result<Guard> {
+        self.ask.wait(self.demands.clone(), None).await
+    }
+
+    /// Waits in line for at most `patience`, then fails as [`Busy`](crate::Error::Busy), which says who holds it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`lock`](Self::lock).
+    ///
+    /// ```
+    /// # use lockfast::{Error, Locks};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let held = locks.mutex("account:123").lock().await?;
+    /// let busy = locks.mutex("account:123").lock_within(Duration::from_millis(20)).await.unwrap_err();
+    /// assert!(matches!(busy, Error::Busy { position: Some(1), .. }), "{busy}");
+    /// # Ok(()) }
+    /// ```
+    pub async fn lock_within(&self, patience: Duration) -> Result<Guard> {
+        self.ask.wait(self.demands.clone(), Some(patience)).await
+    }
+
+    /// Asks once: `None` when somebody else has it, or is in line for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`lock`](Self::lock).
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let first = locks.mutex("cron:daily").try_lock().await?;
+    /// let second = locks.mutex("cron:daily").try_lock().await?;
+    /// assert!(first.is_some() && second.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_lock(&self) -> Result<Option<Guard>> {
+        self.ask.try_now(self.demands.clone()).await
+    }
+
+    /// Does `work` while holding the lock, and stops it (drops its future) when the lock is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops the work and gives the lock back.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let fence = locks.mutex("account:123").with(async |held| held.fence()).await??;
+    /// assert!(fence > 0);
+    /// # Ok(()) }
+    /// ```
+    pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+        hold_while(self.lock().await?, work).await
+    }
+
+    /// Whether somebody holds it now.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// assert!(!locks.mutex("account:123").is_locked().await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn is_locked(&self) -> Result<bool> {
+        Ok(self.info().await?.is_some_and(|resource| resource.holders().next().is_some()))
+    }
+
+    /// Who holds it and who waits, or `None` when nobody does either.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.mutex("account:123").label("job", "42").lock().await?;
+    /// let info = locks.mutex("account:123").info().await?.unwrap();
+    /// let holder = info.holders().next().unwrap();
+    /// assert_eq!(holder.tickets.first.0, guard.fence()?);
+    /// assert_eq!(holder.note.pid, std::process::id());
+    /// # Ok(()) }
+    /// ```
+    pub async fn info(&self) -> Result<Option<Resource>> {
+        self.ask.look(&self.demands).await
+    }
+}

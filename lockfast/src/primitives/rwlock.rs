@@ -1,0 +1,118 @@
+//! Readers together, writers alone.
+
+use std::time::Duration;
+
+use crate::claim::{Demand, Demands};
+use crate::client::Guard;
+use crate::error::Result;
+use crate::name::Name;
+use crate::store::Resource;
+
+use super::ask::{Ask, options};
+
+/// Many readers or one writer of one name. First come, first served: a reader behind a waiting writer waits too, so writers
+/// do not starve.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let catalog = locks.rwlock("catalog");
+/// let (one, two) = (catalog.read().await?, catalog.read().await?);
+/// assert!(catalog.try_write().await?.is_none());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RwLock {
+    pub(super) ask: Ask,
+    pub(super) name: Result<Name>,
+}
+
+options!(RwLock);
+
+impl RwLock {
+    /// Waits in line until it holds, together with other readers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future leaves the line; had the lock just been handed over, it is passed on.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let reading = locks.rwlock("catalog").read().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn read(&self) -> Result<Guard> {
+        self.ask.wait(self.shared(), None).await
+    }
+
+    /// As [`read`](Self::read), for at most `patience`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`read`](Self::read).
+    pub async fn read_within(&self, patience: Duration) -> Result<Guard> {
+        self.ask.wait(self.shared(), Some(patience)).await
+    }
+
+    /// Asks once: `None` when a writer has it, or is in line for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`read`](Self::read).
+    pub async fn try_read(&self) -> Result<Option<Guard>> {
+        self.ask.try_now(self.shared()).await
+    }
+
+    /// Waits in line until it holds alone. The same as [`Mutex::lock`](crate::Mutex::lock) on that name.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`read`](Self::read).
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let writing = locks.rwlock("catalog").write().await?;
+    /// assert!(locks.rwlock("catalog").try_read().await?.is_none());
+    /// assert!(locks.mutex("catalog").is_locked().await?);
+    /// # Ok(()) }
+    /// ```
+    pub async fn write(&self) -> Result<Guard> {
+        self.ask.wait(self.exclusive(), None).await
+    }
+
+    /// As [`write`](Self::write), for at most `patience`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`read`](Self::read).
+    pub async fn write_within(&self, patience: Duration) -> Result<Guard> {
+        self.ask.wait(self.exclusive(), Some(patience)).await
+    }
+
+    /// Asks once: `None` when anybody has it, or is in line for it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`read`](Self::read).
+    pub async fn try_write(&self) -> Result<Option<Guard>> {
+        self.ask.try_now(self.exclusive()).await
+    }
+
+    /// Who reads or writes, and who waits; `None` when nobody does.
+    pub async fn info(&self) -> Result<Option<Resource>> {
+        self.ask.look(&self.shared()).await
+    }
+
+    fn shared(&self) -> Result<Demands> {
+        Ok(Demand::shared(self.name.clone()?).into())
+    }
+
+    fn exclusive(&self) -> Result<Demands> {
+        Ok(Demand::exclusive(self.name.clone()?).into())
+    }
+}

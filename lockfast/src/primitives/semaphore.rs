@@ -1,0 +1,115 @@
+//! A number of permits.
+
+use std::time::Duration;
+
+use crate::claim::{Demand, Demands};
+use crate::client::Guard;
+use crate::error::Result;
+use crate::name::Name;
+use crate::store::Resource;
+
+use super::ask::{Ask, options};
+
+/// At most so many at once, across all processes. Everybody has to name the same number; who disagrees while the semaphore
+/// is in use is refused, and an unused one takes on a new number.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let api = locks.semaphore("external-api", 2);
+/// let (one, two) = (api.acquire().await?, api.acquire().await?);
+/// assert!(api.try_acquire().await?.is_none());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    pub(super) ask: Ask,
+    pub(super) name: Result<Name>,
+    pub(super) permits: u32,
+}
+
+options!(Semaphore);
+
+impl Semaphore {
+    /// Waits in line for one permit.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future leaves the line; had the permit just been handed over, it is passed on.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let permit = locks.semaphore("external-api", 5).acquire().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire(&self) -> Result<Guard> {
+        self.acquire_many(1).await
+    }
+
+    /// As [`acquire`](Self::acquire), for at most `patience`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    pub async fn acquire_within(&self, patience: Duration) -> Result<Guard> {
+        self.acquire_many_within(1, patience).await
+    }
+
+    /// Asks once: `None` when all permits are taken, or somebody is in line for them.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    pub async fn try_acquire(&self) -> Result<Option<Guard>> {
+        self.try_acquire_many(1).await
+    }
+
+    /// Waits in line for several permits at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let api = locks.semaphore("external-api", 5);
+    /// let four = api.acquire_many(4).await?;
+    /// assert!(api.try_acquire_many(2).await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire_many(&self, permits: u32) -> Result<Guard> {
+        self.ask.wait(self.demands(permits), None).await
+    }
+
+    /// As [`acquire_many`](Self::acquire_many), for at most `patience`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    pub async fn acquire_many_within(&self, permits: u32, patience: Duration) -> Result<Guard> {
+        self.ask.wait(self.demands(permits), Some(patience)).await
+    }
+
+    /// Asks once for several permits.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Guard>> {
+        self.ask.try_now(self.demands(permits)).await
+    }
+
+    /// Who has permits, and who waits for them; `None` when nobody does.
+    pub async fn info(&self) -> Result<Option<Resource>> {
+        self.ask.look(&self.demands(1)).await
+    }
+
+    fn demands(&self, weight: u32) -> Result<Demands> {
+        Ok(Demand::permits(self.name.clone()?, weight, self.permits)?.into())
+    }
+}
