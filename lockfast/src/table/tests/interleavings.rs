@@ -88,6 +88,17 @@ fn a_newcomer_does_not_pass_a_multi_at_the_front() {
 }
 
 #[test]
+fn a_light_newcomer_does_not_pass_a_heavy_waiter() {
+    let mut place = Place::new();
+    place.wait(&permits(1, "s", 2, 3));
+    place.wait(&permits(2, "s", 2, 3));
+    assert!(
+        matches!(place.try_now(&permits(3, "s", 1, 3)), Admission::Refused(_)),
+        "one permit is free, but not for it"
+    );
+}
+
+#[test]
 fn a_seal_empties_the_line() {
     let mut place = Place::new();
     let (sealer, waiter, both, other) = (mutex(1, "a"), mutex(2, "a"), multi(3, &["a", "b"]), mutex(4, "b"));
