@@ -11,7 +11,7 @@ use crate::name::Name;
 use crate::store::{Change, Leaving, Standing, Why};
 
 use super::line::Seal;
-use super::{Entry, Mark, Table, What};
+use super::{Mark, Table, What};
 
 impl Table {
     /// What [`Store::release`](crate::store::Store::release) promises, for one departure.
@@ -87,23 +87,28 @@ impl Table {
 
     fn unless_alone(&mut self, claim: &Claim, block: u32, floor: Ticket, now: Moment) -> Standing {
         let owner = claim.id.hash();
-        let alone = |entry: &&Entry| {
-            let mut demands = entry.claim.demands.iter();
-            demands.all(|demand| self.nobody_waits_behind(&demand.name, entry.tickets.first))
-        };
-        let at_work = self.claims.get(&owner).filter(|entry| entry.is_at_work() && entry.expires > now);
-        let Some(claim) = at_work.filter(alone).map(|entry| Arc::clone(&entry.claim)) else {
+        let Some(entry) = self.living(owner, now).filter(|entry| entry.is_at_work()) else {
             return self.done(claim, now);
         };
+        let (claim, tickets) = (Arc::clone(&entry.claim), entry.tickets);
+        if tickets.first > floor {
+            // It was sent before its client saw the numbers the claim has now: repeated, or late. To leave by it would take
+            // the lock from an owner who was told since to go on.
+            entry.extend(now + claim.ttl);
+            return Standing::Held(tickets);
+        }
+        if !claim.demands.iter().all(|demand| self.nobody_waits_behind(&demand.name, tickets.first)) {
+            return self.done(&claim, now);
+        }
         let fresh = self.draw(block, floor);
         let entry = self.claims.get_mut(&owner).expect("it was there a moment ago");
-        let old = std::mem::replace(&mut entry.tickets, fresh);
+        entry.tickets = fresh;
         entry.extend(now + claim.ttl);
         self.touch(&claim);
         for demand in claim.demands.iter() {
             // Everybody behind holds, so moving behind them changes nobody's standing; and nobody else fits by it.
             let line = self.lines.get_mut(&demand.name).expect("a holder stands in its lines");
-            line.take(old.first);
+            line.take(tickets.first);
             let fits = line.join(demand, fresh.first, owner);
             debug_assert!(fits, "what it just gave up is free");
         }

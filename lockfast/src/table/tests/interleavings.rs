@@ -46,7 +46,11 @@ impl Place {
     }
 
     fn unless_alone(&mut self, claim: &Arc<Claim>, block: u32) -> Standing {
-        self.leave(Leaving::UnlessAlone { claim: Arc::clone(claim), block, floor: Ticket(0) })
+        self.unless_alone_after(claim, block, self.table.last)
+    }
+
+    fn unless_alone_after(&mut self, claim: &Arc<Claim>, block: u32, floor: Ticket) -> Standing {
+        self.leave(Leaving::UnlessAlone { claim: Arc::clone(claim), block, floor })
     }
 
     fn break_it(&mut self, text: &str, ticket: u64, at_once: bool) -> Standing {
@@ -274,6 +278,19 @@ fn a_block_grows_only_when_nobody_waits() {
     place.wait(&waiter);
     assert_eq!(place.unless_alone(&holder, 8), gone(Why::Left));
     assert_eq!(place.told(), [Change::Held(waiter.id.hash(), Ticket(10))], "whose ticket is above the whole block");
+}
+
+#[test]
+fn an_end_of_turn_that_runs_late_does_not_take_the_lock_away() {
+    let mut place = Place::new();
+    let (holder, waiter) = (mutex(1, "a"), mutex(2, "a"));
+    place.wait(&holder);
+    // The first answer was lost, the question repeated, and the owner told to go on.
+    let fresh = place.unless_alone_after(&holder, 4, Ticket(1));
+    assert_eq!(place.unless_alone_after(&holder, 4, Ticket(1)), fresh);
+    place.wait(&waiter);
+    assert_eq!(place.unless_alone_after(&holder, 4, Ticket(1)), fresh, "a third, which was on its way all the time");
+    assert_eq!(place.told(), []);
 }
 
 #[test]

@@ -206,6 +206,9 @@ impl Naive {
             },
             Leaving::Seal { claim, value, keep } => self.seal(claim, value, now + *keep, now),
             Leaving::UnlessAlone { claim, block, floor } => match self.find(claim.id.hash()) {
+                Some(index) if self.is_at_work(index) && self.stands[index].tickets.first > *floor => {
+                    self.renewed(index, claim.ttl, now)
+                }
                 Some(index) if self.is_alone(index) => {
                     let tickets = self.draw(*block, *floor);
                     let mut stand = self.stands.remove(index);
@@ -236,20 +239,22 @@ impl Naive {
             let mut names = other.claim.demands.iter().map(|demand| &demand.name);
             names.any(|name| stand.claim.demands.iter().any(|demand| demand.name == *name))
         });
-        self.holds(stand) && !stand.broken && !stand.lingers && behind.all(|other| self.holds(other))
+        self.is_at_work(index) && behind.all(|other| self.holds(other))
+    }
+
+    fn is_at_work(&self, index: usize) -> bool {
+        let stand = &self.stands[index];
+        self.holds(stand) && !stand.broken && !stand.lingers
     }
 
     fn seal(&mut self, claim: &Arc<Claim>, value: &Bytes, until: Moment, now: Moment) -> Standing {
         let exclusive = claim.demands.iter().all(|demand| demand.mode() == Mode::Exclusive);
-        let index = self.find(claim.id.hash());
-        let seals =
-            index.map(|index| &self.stands[index]).is_some_and(|it| self.holds(it) && !it.broken && !it.lingers);
-        if !exclusive || !seals {
+        let Some(index) = self.find(claim.id.hash()).filter(|index| exclusive && self.is_at_work(*index)) else {
             return self.done(claim, now);
-        }
+        };
         let sealed = |name: &Name| claim.demands.iter().any(|demand| demand.name == *name);
         self.telling(now, |it| {
-            it.stands.remove(index.unwrap());
+            it.stands.remove(index);
             it.drop_telling(|stand| stand.claim.demands.iter().any(|demand| sealed(&demand.name)));
             it.seals.extend(claim.demands.iter().map(|demand| (demand.name.clone(), until, value.clone())));
         });
