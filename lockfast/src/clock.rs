@@ -216,7 +216,9 @@ mod machine {
             if self.0.is_none() {
                 let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
                 let timer = timerfd_create(TimerfdClockId::Boottime, flags).ok()?;
-                self.0 = Some(AsyncFd::new(timer).ok()?);
+                #[expect(deprecated, reason = "unsound only for types that let go of their descriptor; OwnedFd does not")]
+                let timer = AsyncFd::new(timer).ok()?;
+                self.0 = Some(timer);
             }
             let timer = self.0.as_ref()?;
             let once = Itimerspec {

@@ -174,14 +174,15 @@ pub enum Leaving {
         /// For how long.
         keep: Duration,
     },
-    /// Done if anybody waits in one of the lines; otherwise the claim goes on holding, renewed, with a fresh block of
-    /// tickets in answer.
+    /// Done if anybody waits behind it in one of the lines; otherwise the claim goes on holding, renewed, with a fresh
+    /// block of tickets in answer. Sent before the client saw the tickets that the claim has (see `floor`), it is repeated
+    /// or late: it renews the claim, changes nothing else, and is answered with those tickets.
     UnlessAlone {
         /// Who would leave.
         claim: Arc<Claim>,
         /// How many tickets to draw.
         block: u32,
-        /// The largest ticket the client has seen.
+        /// The largest ticket the client has seen, those of this claim included.
         floor: Ticket,
     },
     /// An operator ends the claim on `name` whose block contains `ticket`. It is not renewed any more and its client is

@@ -16,6 +16,7 @@
 //!
 //! Handing on needs no idea of its own: when a claim leaves, the next one holds already, and is told so.
 
+mod leave;
 mod line;
 mod show;
 #[cfg(test)]
@@ -25,7 +26,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -33,9 +33,9 @@ use crate::claim::{Claim, ClaimHash, ClientId, Demand, Mode, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::store::{Admission, Busy, Change, Lease, Leaving, Standing, Why};
+use crate::store::{Admission, Busy, Change, Lease, Standing, Why};
 
-use line::{Line, Seal};
+use line::Line;
 
 /// How many leases one verb ends at most; the rest wait for the next verb. Nothing is granted over a lease that ran out
 /// and was not looked at yet, so the limit costs time, never safety.
@@ -90,6 +90,15 @@ struct Entry {
 impl Entry {
     fn holds(&self) -> bool {
         self.fits as usize == self.claim.demands.len()
+    }
+
+    /// Whether it holds for an owner that may go on with it.
+    fn is_at_work(&self) -> bool {
+        self.holds() && !self.broken && !self.lingers
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.claim.demands.iter().all(|demand| demand.mode() == Mode::Exclusive)
     }
 
     fn extend(&mut self, until: Moment) {
@@ -185,23 +194,6 @@ impl Table {
         }
     }
 
-    /// What [`Store::release`](crate::store::Store::release) promises, for one departure.
-    pub fn release(&mut self, leaving: &Leaving, now: Moment) -> Standing {
-        self.settle(now);
-        match leaving {
-            Leaving::Done(claim) => self.done(claim, now),
-            Leaving::Unknown(claim) => {
-                let standing = self.done(claim, now);
-                self.mark(claim, Why::Left, now);
-                standing
-            }
-            Leaving::Linger(claim, span) => self.linger(claim, *span, now),
-            Leaving::Seal { claim, value, keep } => self.seal(claim, value, now + *keep, now),
-            Leaving::UnlessAlone { claim, block, floor } => self.unless_alone(claim, *block, *floor, now),
-            Leaving::Break { name, ticket, at_once } => self.break_claim(name, *ticket, *at_once, now),
-        }
-    }
-
     /// What the verbs since the last call have to tell, and to whom.
     pub fn take_news(&mut self) -> Vec<(ClientId, Change)> {
         std::mem::take(&mut self.news)
@@ -212,9 +204,12 @@ impl Table {
         self.touched = wanted.then(Vec::new);
     }
 
-    /// The names whose lines changed since the last call.
+    /// The names whose lines changed since the last call, each once, in order.
     pub fn take_touched(&mut self) -> Vec<Name> {
-        self.touched.as_mut().map(std::mem::take).unwrap_or_default()
+        let mut touched = self.touched.as_mut().map(std::mem::take).unwrap_or_default();
+        touched.sort_unstable();
+        touched.dedup();
+        touched
     }
 
     /// How many claims, lines and marks there are: what a test of "nothing is left behind" counts.
@@ -230,11 +225,15 @@ impl Table {
     /// Ends what has run out: claims, marks, seals.
     pub fn settle(&mut self, now: Moment) {
         for _ in 0..ENDED_A_VERB {
-            let Some(Reverse((at, _))) = self.ends.peek() else { return };
+            let Some(Reverse((at, _))) = self.ends.peek() else {
+                return;
+            };
             if *at > now {
                 return;
             }
-            let Some(Reverse((_, what))) = self.ends.pop() else { return };
+            let Some(Reverse((_, what))) = self.ends.pop() else {
+                return;
+            };
             match &what {
                 What::Claim(owner) => match self.claims.get(owner).map(|entry| entry.expires) {
                     Some(expires) if expires > now => self.ends.push(Reverse((expires, what))),
@@ -251,7 +250,10 @@ impl Table {
                             Some(until) if until > now => self.ends.push(Reverse((until, what))),
                             _ => {
                                 line.seal = None;
-                                self.drop_if_unused(&name.clone());
+                                self.drop_if_unused(name);
+                                if let (What::Seal(name), Some(touched)) = (what, &mut self.touched) {
+                                    touched.push(name);
+                                }
                             }
                         }
                     }
@@ -370,6 +372,7 @@ impl Table {
                 } else {
                     next.since = now;
                     self.news.push((next.claim.client, Change::Held(owner, next.tickets.first)));
+                    note_touched(&mut self.touched, &next.claim);
                 }
             }
             self.drop_if_unused(&demand.name);
@@ -382,115 +385,14 @@ impl Table {
         }
     }
 
-    fn done(&mut self, claim: &Claim, now: Moment) -> Standing {
-        let owner = claim.id.hash();
-        Standing::Gone(match self.remove(owner, now) {
-            Some(entry) if entry.expires <= now => Why::Expired,
-            Some(entry) if entry.broken => Why::Broken,
-            Some(_) => Why::Left,
-            None => self.marks.get(&owner).map_or(Why::Unknown, |mark| mark.why),
-        })
-    }
-
-    fn mark(&mut self, claim: &Claim, why: Why, now: Moment) {
-        let (owner, until) = (claim.id.hash(), now + claim.ttl);
-        self.marks.insert(owner, Mark { until, why });
-        self.look_at(until, What::Mark(owner));
-    }
-
-    fn linger(&mut self, claim: &Claim, span: Duration, now: Moment) -> Standing {
-        let owner = claim.id.hash();
-        match self.living(owner, now) {
-            Some(entry) if entry.holds() && !entry.broken && !span.is_zero() => {
-                // Said twice, the first counts: a repeated call must not hold it longer.
-                if !entry.lingers {
-                    entry.lingers = true;
-                    entry.expires = now + span;
-                    self.look_at(now + span, What::Claim(owner));
-                    self.touch(claim);
-                }
-                Standing::Gone(Why::Left)
-            }
-            _ => self.done(claim, now),
-        }
-    }
-
-    fn seal(&mut self, claim: &Claim, value: &Bytes, until: Moment, now: Moment) -> Standing {
-        let owner = claim.id.hash();
-        let alone = claim.demands.iter().all(|demand| demand.mode() == Mode::Exclusive);
-        if alone && self.living(owner, now).is_some_and(|entry| entry.holds() && !entry.broken && !entry.lingers) {
-            for demand in claim.demands.iter() {
-                // Order matters: the waiters go while the sealer still holds, so none of them is handed the lock to run
-                // again what was just sealed.
-                let line = &self.lines[&demand.name];
-                let waiting: Vec<_> = line.places().iter().map(|place| place.owner).filter(|it| *it != owner).collect();
-                for waiter in waiting {
-                    self.expire(waiter, now);
-                }
-                let line = self.lines.get_mut(&demand.name).expect("the sealer stands in it");
-                line.seal = Some(Box::new(Seal { value: value.clone(), until }));
-                self.look_at(until, What::Seal(demand.name.clone()));
-            }
-        }
-        self.done(claim, now)
-    }
-
-    fn unless_alone(&mut self, claim: &Claim, block: u32, floor: Ticket, now: Moment) -> Standing {
-        let owner = claim.id.hash();
-        let goes_on = match self.claims.get(&owner) {
-            Some(entry) if entry.holds() && !entry.broken && !entry.lingers && entry.expires > now => {
-                let first = entry.tickets.first;
-                claim.demands.iter().all(|demand| self.nobody_waits_behind(&demand.name, first))
-            }
-            _ => false,
-        };
-        if !goes_on {
-            return self.done(claim, now);
-        }
-        let fresh = self.draw(block, floor);
-        let entry = self.claims.get_mut(&owner).expect("it was there a moment ago");
-        let old = std::mem::replace(&mut entry.tickets, fresh);
-        entry.extend(now + claim.ttl);
-        for demand in claim.demands.iter() {
-            // Everybody behind holds, so moving behind them changes nobody's standing; and nobody else fits by it.
-            let line = self.lines.get_mut(&demand.name).expect("a holder stands in its lines");
-            line.take(old.first);
-            let fits = line.join(demand, fresh.first, owner);
-            debug_assert!(fits, "what it just gave up is free");
-        }
-        Standing::Held(fresh)
-    }
-
-    fn nobody_waits_behind(&self, name: &Name, ticket: Ticket) -> bool {
-        let line = &self.lines[name];
-        let mut behind = line.places().range(line.index_of(ticket) + 1..);
-        behind.all(|place| self.claims[&place.owner].holds())
-    }
-
-    fn break_claim(&mut self, name: &Name, ticket: Ticket, at_once: bool, now: Moment) -> Standing {
-        let place = self.lines.get(name).and_then(|line| line.at_or_before(ticket)).copied();
-        let Some(entry) = place.and_then(|place| self.claims.get_mut(&place.owner)) else {
-            return Standing::Gone(Why::Unknown);
-        };
-        if !entry.tickets.contains(ticket) {
-            return Standing::Gone(Why::Unknown);
-        }
-        let (claim, owner) = (Arc::clone(&entry.claim), entry.claim.id.hash());
-        if at_once || entry.lingers || !entry.holds() {
-            self.expire(owner, now);
-            self.mark(&claim, Why::Broken, now);
-        } else if !entry.broken {
-            entry.broken = true;
-            self.news.push((claim.client, Change::Gone(owner)));
-            self.touch(&claim);
-        }
-        Standing::Gone(Why::Broken)
-    }
-
     fn touch(&mut self, claim: &Claim) {
-        if let Some(touched) = &mut self.touched {
-            touched.extend(claim.demands.iter().map(|demand| demand.name.clone()));
-        }
+        note_touched(&mut self.touched, claim);
+    }
+}
+
+fn note_touched(touched: &mut Option<Vec<Name>>, claim: &Claim) {
+    if let Some(touched) = touched {
+        touched.extend(claim.demands.iter().map(|demand| demand.name.clone()));
     }
 }
 

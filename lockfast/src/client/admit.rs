@@ -10,8 +10,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::claim::{Claim, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
@@ -33,7 +31,7 @@ const LAST_LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(crate) enum Entered {
     Held(Guard),
-    Sealed(Bytes),
+    Sealed,
 }
 
 /// What one attempt came to.
@@ -48,7 +46,7 @@ pub(crate) enum Step {
     Ask(Arc<Claim>),
     Wait,
     Enter { hold: Key, validity: Arc<Validity>, fence: Ticket, request: Arc<Request> },
-    Sealed(Bytes),
+    Sealed,
     Fail(Error),
 }
 
@@ -86,7 +84,7 @@ impl<'a> Place<'a> {
                 self.withdraws = false;
                 Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, validity, fence, request)))
             }
-            Step::Sealed(value) => Ok(Entered::Sealed(value)),
+            Step::Sealed => Ok(Entered::Sealed),
             other => Err((self, other)),
         }
     }
@@ -274,7 +272,7 @@ impl Book {
                 held.since = slot.since;
                 self.enter_hold(hold, ticket, now, out)
             }
-            Phase::Sealed(value) => Step::Sealed(value.clone()),
+            Phase::Sealed => Step::Sealed,
             Phase::Failed(error) => Step::Fail(error.clone()),
             _ => Step::Wait,
         }

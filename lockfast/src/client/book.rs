@@ -28,7 +28,6 @@ use super::turn::Turn;
 /// How long a party that has never been in line keeps asking a store that does not answer.
 pub(crate) const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 
-#[derive(Debug)]
 pub(crate) struct Book {
     pub(crate) slots: Slots,
     pub(crate) by_hash: ClaimMap<Key>,
@@ -208,7 +207,7 @@ impl Book {
                     self.schedule_waiting(key, now + recheck_in, out);
                 }
             }
-            Ok(Admission::Sealed(value)) => self.end_with(key, Phase::Sealed(value), now, out),
+            Ok(Admission::Sealed(_)) => self.end_with(key, Phase::Sealed, now, out),
             // This id is out, so it must not be used again: "gone" is said once and stays said.
             Ok(Admission::Gone(_) | Admission::Refused(_)) => {
                 self.forget_claim(key);
@@ -374,6 +373,12 @@ impl Book {
             self.report_at = now + Duration::from_secs(1);
             out.ring |= self.report_at < self.wakes_at;
         }
+    }
+}
+
+impl std::fmt::Debug for Book {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Book").field("parties", &self.slots.len()).field("closed", &self.closed).finish_non_exhaustive()
     }
 }
 

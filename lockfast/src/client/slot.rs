@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use bytes::Bytes;
-
 use crate::claim::{Claim, Demand, Demands, Note, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
@@ -61,8 +59,8 @@ pub(crate) enum Phase {
     Between,
     /// Its release is with the store.
     Leaving,
-    /// The resource is sealed, with this value.
-    Sealed(Bytes),
+    /// The resource is sealed.
+    Sealed,
     /// It will never hold.
     Failed(Error),
 }

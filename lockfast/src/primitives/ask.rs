@@ -97,7 +97,7 @@ impl Ask {
     fn unsealed(&self, entered: Entered) -> Result<Guard> {
         match entered {
             Entered::Held(guard) => Ok(guard),
-            Entered::Sealed(_) => Err(Error::invalid(
+            Entered::Sealed => Err(Error::invalid(
                 "this name was used for something that runs once, and it has run; use another name for a lock",
             )),
         }

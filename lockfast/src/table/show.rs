@@ -88,7 +88,9 @@ impl Table {
     }
 
     pub(super) fn busy_with(&self, name: &Name, now: Moment) -> BusyWith {
-        let Some(line) = self.lines.get(name) else { return BusyWith::default() };
+        let Some(line) = self.lines.get(name) else {
+            return BusyWith::default();
+        };
         let entries = line.places().iter().map(|place| &self.claims[&place.owner]);
         let holder = entries.clone().find(|entry| entry.holds());
         let held_for = |entry: &Entry| -> Duration { now.since(entry.since) };

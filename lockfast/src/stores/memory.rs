@@ -1,0 +1,304 @@
+//! The store inside this process: a [`Table`] behind a mutex.
+//!
+//! Every verb reads the clock once, inside the mutex, so that time never goes back for the table. What it has to tell is
+//! put into mailboxes there too, in order; readers are woken after the mutex is free. Nothing runs in the background: a
+//! lease that ran out is noticed by the next verb, which a waiter's recheck is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::UNIX_EPOCH;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use crate::claim::{Claim, ClientId, Ticket};
+use crate::clock::{Clock, Moment};
+use crate::error::Result;
+use crate::store::{
+    Admission, Busy, Change, Counters, Guarantees, Lease, Leaving, Page, Query, Report, Scope, Standing, Store,
+};
+use crate::table::Table;
+
+use super::mailbox::Mailbox;
+
+/// Locks among the tasks and threads of one process; gone when the process is. For tests, for programs that run once, and
+/// for trying things out: with a [`ManualClock`](crate::ManualClock) leases end when a test says so.
+///
+/// ```
+/// # use std::{sync::Arc, time::Duration};
+/// # use lockfast::{store::{Admission, Busy, Store}, *};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<()> {
+/// let hand = ManualClock::new();
+/// let store = Memory::with_clock(hand.clock());
+/// let claim = || -> Result<_> {
+///     Ok(Arc::new(Claim {
+///         id: ClaimId::random()?, client: ClientId(1), ttl: Duration::from_secs(30), block: 1, floor: Ticket(0),
+///         demands: Demand::exclusive(Name::new("account:123")?).into(), detached: false, note: Arc::default(),
+///     }))
+/// };
+/// assert!(matches!(store.acquire(&claim()?, Busy::Refuse).await?, Admission::Held(_)));
+/// assert!(matches!(store.acquire(&claim()?, Busy::Refuse).await?, Admission::Refused(_)));
+///
+/// hand.advance(Duration::from_secs(30)); // nobody renewed it
+/// assert!(matches!(store.acquire(&claim()?, Busy::Refuse).await?, Admission::Held(_)));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Memory {
+    clock: Clock,
+    inside: Mutex<Inside>,
+}
+
+struct Inside {
+    table: Table,
+    fleet: Counters,
+    clients: HashMap<ClientId, Vec<Weak<Mailbox>>>,
+    lines: Vec<(String, Weak<Mailbox>)>,
+}
+
+/// The stores that [`Memory::named`] gave out and somebody still uses.
+static NAMED: Mutex<BTreeMap<String, Weak<Memory>>> = Mutex::new(BTreeMap::new());
+
+impl Memory {
+    /// An empty store on the machine's clock, shared with nobody.
+    pub fn new() -> Self {
+        Self::with_clock(Clock::boot())
+    }
+
+    /// An empty store whose leases are judged by `clock`.
+    pub fn with_clock(clock: Clock) -> Self {
+        let wall = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seed = Ticket(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX / 2));
+        let (fleet, clients, lines) = Default::default();
+        Self { clock, inside: Mutex::new(Inside { table: Table::new(seed), fleet, clients, lines }) }
+    }
+
+    /// The store of this name in this process: asked for twice, it is the same place, for as long as anybody uses it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use lockfast::Memory;
+    /// let jobs = Memory::named("jobs");
+    /// assert!(Arc::ptr_eq(&jobs, &Memory::named("jobs")));
+    /// assert!(!Arc::ptr_eq(&jobs, &Memory::named("mail")));
+    /// ```
+    pub fn named(name: &str) -> Arc<Self> {
+        let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = named.get(name).and_then(Weak::upgrade) {
+            return store;
+        }
+        named.retain(|_, store| store.strong_count() > 0);
+        let store = Arc::new(Self::new());
+        named.insert(name.to_owned(), Arc::downgrade(&store));
+        store
+    }
+
+    fn verb<T>(&self, act: impl FnOnce(&mut Inside, Moment) -> T) -> T {
+        let mut inside = self.inside();
+        let answer = act(&mut inside, self.clock.now());
+        let told = inside.post();
+        drop(inside);
+        told.iter().for_each(|mailbox| mailbox.wake());
+        answer
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inside {
+    /// Puts what there is to tell into the mailboxes, and says whose readers to wake. Without news this does not allocate.
+    fn post(&mut self) -> Vec<Arc<Mailbox>> {
+        let mut told = Vec::new();
+        for (client, change) in self.table.take_news() {
+            if let Some(mailboxes) = self.clients.get_mut(&client) {
+                mailboxes.retain(|mailbox| put(mailbox, &change, &mut told));
+                if mailboxes.is_empty() {
+                    self.clients.remove(&client);
+                }
+            }
+        }
+        for name in self.table.take_touched() {
+            let change = Change::Resource(name.clone());
+            let wanted = |beginning: &str| name.as_str().starts_with(beginning);
+            self.lines.retain(|(beginning, mailbox)| !wanted(beginning) || put(mailbox, &change, &mut told));
+            if self.lines.is_empty() {
+                self.table.note_touched(false);
+            }
+        }
+        told
+    }
+
+    fn subscribe(&mut self, scope: Scope, mailbox: Weak<Mailbox>) {
+        // Readers that left without another push to find that out are forgotten here, so that they never pile up.
+        self.clients.retain(|_, mailboxes| {
+            mailboxes.retain(|mailbox| mailbox.strong_count() > 0);
+            !mailboxes.is_empty()
+        });
+        self.lines.retain(|(_, mailbox)| mailbox.strong_count() > 0);
+        match scope {
+            Scope::Client(client) => self.clients.entry(client).or_default().push(mailbox),
+            Scope::Lines(beginning) => {
+                self.lines.push((beginning, mailbox));
+                self.table.note_touched(true);
+            }
+        }
+    }
+}
+
+/// Whether the mailbox is still read.
+fn put(mailbox: &Weak<Mailbox>, change: &Change, told: &mut Vec<Arc<Mailbox>>) -> bool {
+    let Some(mailbox) = mailbox.upgrade() else { return false };
+    mailbox.put(change.clone());
+    told.push(mailbox);
+    true
+}
+
+#[async_trait]
+impl Store for Memory {
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::in_process()
+    }
+
+    async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
+        self.verb(|inside, now| inside.table.acquire(claim, busy, now))
+    }
+
+    async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
+        Ok(self.verb(|inside, now| leases.iter().map(|lease| inside.table.renew(lease, now)).collect()))
+    }
+
+    async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
+        Ok(self.verb(|inside, now| leaving.iter().map(|one| inside.table.release(one, now)).collect()))
+    }
+
+    async fn inspect(&self, query: &Query) -> Result<Page> {
+        Ok(self.verb(|inside, now| Page { fleet: inside.fleet, ..inside.table.inspect(query, now) }))
+    }
+
+    async fn record(&self, report: &Report) -> Result<()> {
+        // Lines are looked at as they are, so there is no listing to keep up.
+        self.verb(|inside, _| {
+            let (fleet, since) = (&mut inside.fleet, &report.counters);
+            fleet.acquired += since.acquired;
+            fleet.released += since.released;
+            fleet.contended += since.contended;
+            fleet.lost += since.lost;
+        });
+        Ok(())
+    }
+
+    fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
+        let (mailbox, reader) = Mailbox::open();
+        self.inside().subscribe(scope, mailbox);
+        reader.boxed()
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let inside = self.inside.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let lines = inside.lines.iter().map(|(_, mailbox)| mailbox);
+        let mailboxes = inside.clients.values().flatten().chain(lines);
+        mailboxes.filter_map(Weak::upgrade).for_each(|mailbox| mailbox.close());
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("kept", &self.inside().table.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::claim::{ClaimId, Demand};
+    use crate::clock::ManualClock;
+    use crate::name::Name;
+
+    fn claim(client: u64) -> Arc<Claim> {
+        Arc::new(Claim {
+            id: ClaimId::random().unwrap(),
+            client: ClientId(client),
+            demands: Demand::exclusive(Name::new("a").unwrap()).into(),
+            ttl: Duration::from_secs(30),
+            block: 1,
+            floor: Ticket(0),
+            detached: false,
+            note: Arc::default(),
+        })
+    }
+
+    #[tokio::test]
+    async fn tickets_begin_at_the_time_of_day() {
+        let clock = ManualClock::new().clock();
+        let store = Memory::with_clock(clock.clone());
+        let Admission::Held(tickets) = store.acquire(&claim(1), Busy::Wait).await.unwrap() else {
+            panic!("it is free")
+        };
+        let wall = clock.wall().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
+        assert_eq!(tickets.first, Ticket(wall + 1));
+    }
+
+    #[tokio::test]
+    async fn readers_that_left_are_forgotten() {
+        let store = Memory::new();
+        for client in 0..100 {
+            drop((store.watch(Scope::Client(ClientId(client))), store.watch(Scope::Lines(String::new()))));
+        }
+        let _kept = store.watch(Scope::Client(ClientId(7)));
+        assert_eq!(store.inside().clients.len(), 1);
+        assert_eq!(store.inside().lines.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn lines_are_noted_only_while_somebody_watches() {
+        let store = Memory::new();
+        let mut lines = store.watch(Scope::Lines("a".to_owned()));
+        store.acquire(&claim(1), Busy::Wait).await.unwrap();
+        assert_eq!(lines.next().await, Some(Change::Resource(Name::new("a").unwrap())));
+        drop(lines);
+        store.acquire(&claim(2), Busy::Wait).await.unwrap();
+        store.acquire(&claim(3), Busy::Wait).await.unwrap();
+        assert!(store.inside().lines.is_empty() && store.inside().table.take_touched().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_stream_ends_with_its_store_after_its_last_letter() {
+        let store = Memory::new();
+        let mut pushes = store.watch(Scope::Client(ClientId(2)));
+        let (holder, waiter) = (claim(1), claim(2));
+        store.acquire(&holder, Busy::Wait).await.unwrap();
+        store.acquire(&waiter, Busy::Wait).await.unwrap();
+        store.release(&[Leaving::Done(holder)]).await.unwrap();
+        drop(store);
+        assert!(matches!(pushes.next().await, Some(Change::Held(owner, _)) if owner == waiter.id.hash()));
+        assert_eq!(pushes.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_reader_on_another_thread_is_woken() {
+        let store = Arc::new(Memory::new());
+        let mut pushes = store.watch(Scope::Client(ClientId(2)));
+        let (holder, waiter) = (claim(1), claim(2));
+        store.acquire(&holder, Busy::Wait).await.unwrap();
+        store.acquire(&waiter, Busy::Wait).await.unwrap();
+        let reader = tokio::spawn(async move { pushes.next().await });
+        tokio::task::yield_now().await;
+        store.release(&[Leaving::Done(holder)]).await.unwrap();
+        assert!(matches!(reader.await.unwrap(), Some(Change::Held(..))));
+    }
+}

@@ -1,0 +1,245 @@
+//! Random histories of verbs on a handful of names. After every step the table is compared with the naive reference, in
+//! what it answers, shows and tells, and the laws are checked.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm};
+
+use super::laws::{Deed, Laws};
+use super::naive::Naive;
+use super::*;
+
+/// What is asked for on each name of a claim: an amount, and rarely another opinion of the capacity.
+#[derive(Clone, Debug)]
+struct Wish {
+    /// One bit for each name.
+    names: u8,
+    amount: u32,
+    odd: bool,
+    block: u32,
+    /// How far above the last ticket the client has seen one, elsewhere or before a loss of data.
+    floor: u64,
+    ttl: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// A party asks with a new id; what its last id stands for is left to its lease.
+    Ask(usize, Wish, Busy),
+    /// The same again, late or repeated.
+    Again(usize, Busy),
+    Renew(usize, u64),
+    Leave(usize, Way),
+    Break {
+        name: usize,
+        place: usize,
+        offset: u64,
+        at_once: bool,
+    },
+    Pass(u64),
+}
+
+#[derive(Clone, Debug)]
+enum Way {
+    Done,
+    Unknown,
+    Linger(u64),
+    Seal(u64),
+    UnlessAlone(u32, u64),
+}
+
+const PARTIES: usize = 7;
+const MOST_STEPS: usize = 44;
+
+/// Two reader-writer resources and two semaphores, with the capacity most parties know.
+static NAMES: LazyLock<[(Name, u32); 4]> =
+    LazyLock::new(|| [(name("a"), Demand::ALL), (name("b"), Demand::ALL), (name("s"), 3), (name("t"), 5)]);
+static IDS: LazyLock<Vec<ClaimId>> =
+    LazyLock::new(|| (0..MOST_STEPS as u64).map(|id| claim(id, Demand::shared(name("a"))).id).collect());
+
+impl Wish {
+    fn demands(&self) -> Demands {
+        let wanted = NAMES.iter().enumerate().filter(|(bit, _)| self.names & (1 << bit) != 0);
+        let demands = wanted.map(|(_, (name, capacity))| {
+            let capacity = if self.odd { 4 } else { *capacity };
+            let weight = match capacity {
+                Demand::ALL if self.amount == 0 => 1,
+                Demand::ALL => Demand::ALL,
+                // With another opinion this may be more than there is.
+                permits => 1 + self.amount % (permits + u32::from(self.odd)),
+            };
+            Demand { name: name.clone(), capacity, weight }
+        });
+        Demands::of(demands.collect()).unwrap()
+    }
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let names = prop_oneof![4 => Just(1), 1 => Just(2), 3 => Just(4), 1 => Just(8), 4 => 1_u8..16];
+    let floor = prop_oneof![8 => Just(0), 1 => 0_u64..20];
+    (names, 0_u32..6, prop::bool::weighted(0.05), 1_u32..5, floor, 1_u64..12)
+        .prop_map(|(names, amount, odd, block, floor, ttl)| Wish { names, amount, odd, block, floor, ttl })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let busy = || prop_oneof![3 => Just(Busy::Wait), 1 => Just(Busy::Refuse)];
+    let way = prop_oneof![
+        4 => Just(Way::Done),
+        2 => Just(Way::Unknown),
+        1 => (0_u64..12).prop_map(Way::Linger),
+        1 => (0_u64..12).prop_map(Way::Seal),
+        3 => (1_u32..5, 0_u64..8).prop_map(|(block, floor)| Way::UnlessAlone(block, floor)),
+    ];
+    prop_oneof![
+        8 => (0..PARTIES, wish(), busy()).prop_map(|(party, wish, busy)| Step::Ask(party, wish, busy)),
+        3 => (0..PARTIES, busy()).prop_map(|(party, busy)| Step::Again(party, busy)),
+        3 => (0..PARTIES, 0_u64..16).prop_map(|(party, ttl)| Step::Renew(party, ttl)),
+        6 => (0..PARTIES, way).prop_map(|(party, way)| Step::Leave(party, way)),
+        1 => (0..NAMES.len(), 0_usize..4, 0_u64..4, any::<bool>())
+            .prop_map(|(name, place, offset, at_once)| Step::Break { name, place, offset, at_once }),
+        4 => (0_u64..7).prop_map(Step::Pass),
+    ]
+}
+
+struct World {
+    table: Table,
+    naive: Naive,
+    laws: Laws,
+    /// The latest claim of each party.
+    parties: [Option<Arc<Claim>>; PARTIES],
+    asked: usize,
+    last: Ticket,
+    now: Moment,
+}
+
+impl World {
+    fn new() -> Self {
+        let parties = Default::default();
+        let (table, naive, laws) = (Table::new(Ticket(0)), Naive::default(), Laws::default());
+        Self { table, naive, laws, parties, asked: 0, last: Ticket(0), now: at(100) }
+    }
+
+    fn take(&mut self, step: &Step) {
+        let deed = self.deed(step);
+        let page = self.table.inspect(&everything(), self.now);
+        self.naive.settle(self.now);
+        let news = self.table.take_news();
+        let mut told: Vec<_> = news.iter().map(sortable).collect();
+        let mut expected: Vec<_> = self.naive.take_news().iter().map(sortable).collect();
+        told.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(told, expected, "what is told after {deed:?}");
+        self.naive.assert_shows_as(&page, self.now);
+        assert_eq!(self.table.len(), self.naive.len(), "claims, lines and marks after {deed:?}");
+        self.laws.check(&deed, &page, &news, self.now);
+    }
+
+    fn deed(&mut self, step: &Step) -> Deed {
+        let claim_of = |world: &Self, party: usize| world.parties[party].clone();
+        match step {
+            Step::Ask(party, wish, busy) => {
+                let claim = self.claim(*party, wish);
+                self.parties[*party] = Some(Arc::clone(&claim));
+                self.acquire(claim, *busy)
+            }
+            Step::Again(party, busy) => claim_of(self, *party).map_or(Deed::Passed, |claim| self.acquire(claim, *busy)),
+            Step::Renew(party, ttl) => claim_of(self, *party).map_or(Deed::Passed, |claim| self.renew(claim, *ttl)),
+            Step::Leave(party, way) => match claim_of(self, *party) {
+                Some(claim) => self.leave(self.leaving(claim, way)),
+                None => Deed::Passed,
+            },
+            Step::Break { name, place, offset, at_once } => {
+                let stands = self.naive.stands();
+                let ticket = stands.get(place % stands.len().max(1)).map_or(0, |stand| stand.tickets.first.0 + offset);
+                let name = NAMES[*name].0.clone();
+                self.leave(Leaving::Break { name, ticket: Ticket(ticket), at_once: *at_once })
+            }
+            Step::Pass(seconds) => {
+                self.now = self.now + secs(*seconds);
+                self.table.settle(self.now);
+                self.naive.settle(self.now);
+                Deed::Passed
+            }
+        }
+    }
+
+    fn claim(&mut self, party: usize, wish: &Wish) -> Arc<Claim> {
+        self.asked += 1;
+        Arc::new(Claim {
+            id: IDS[self.asked - 1].clone(),
+            client: ClientId(party as u64),
+            demands: wish.demands(),
+            ttl: secs(wish.ttl),
+            block: wish.block,
+            floor: Ticket(if wish.floor == 0 { 0 } else { self.last.0 + wish.floor }),
+            detached: false,
+            note: Arc::default(),
+        })
+    }
+
+    fn acquire(&mut self, claim: Arc<Claim>, busy: Busy) -> Deed {
+        let answer = self.table.acquire(&claim, busy, self.now).ok();
+        assert_eq!(answer, self.naive.acquire(&claim, busy, self.now), "acquire of {claim:?}");
+        if let Some(Admission::Held(tickets)) = &answer {
+            self.last = self.last.max(tickets.last());
+        }
+        Deed::Acquired(claim, answer)
+    }
+
+    fn renew(&mut self, claim: Arc<Claim>, ttl: u64) -> Deed {
+        let lease = Lease { claim, ttl: secs(ttl) };
+        assert_eq!(self.table.renew(&lease, self.now), self.naive.renew(&lease, self.now), "{lease:?}");
+        Deed::Renewed
+    }
+
+    fn leaving(&self, claim: Arc<Claim>, way: &Way) -> Leaving {
+        match way {
+            Way::Done => Leaving::Done(claim),
+            Way::Unknown => Leaving::Unknown(claim),
+            Way::Linger(span) => Leaving::Linger(claim, secs(*span)),
+            Way::Seal(keep) => Leaving::Seal { claim, value: Bytes::from_static(b"done"), keep: secs(*keep) },
+            Way::UnlessAlone(block, floor) => {
+                Leaving::UnlessAlone { claim, block: *block, floor: Ticket(self.last.0 + floor) }
+            }
+        }
+    }
+
+    fn leave(&mut self, leaving: Leaving) -> Deed {
+        let answer = self.table.release(&leaving, self.now);
+        assert_eq!(answer, self.naive.release(&leaving, self.now), "answer to {leaving:?}");
+        Deed::Left(leaving)
+    }
+
+    /// Everything has an end: after the longest lease and seal there is nothing.
+    fn end(&mut self) {
+        self.take(&Step::Pass(16));
+        assert!(self.table.is_empty(), "left behind: {:?}", self.table);
+    }
+}
+
+/// In one verb nobody has a reason to be told before another, so only who was told what counts.
+fn sortable((client, change): &(ClientId, Change)) -> (u64, ClaimHash, u64) {
+    match change {
+        Change::Held(owner, ticket) => (client.0, *owner, ticket.0),
+        Change::Gone(owner) => (client.0, *owner, 0),
+        other => panic!("a table does not tell {other:?}"),
+    }
+}
+
+proptest! {
+    // A failure becomes a named test in `interleavings.rs`, not a file of seeds. The generator is the one that is fast
+    // without optimisation.
+    #![proptest_config(Config {
+        cases: 10_000, failure_persistence: None, rng_algorithm: RngAlgorithm::XorShift, ..Config::default()
+    })]
+
+    #[test]
+    fn any_history_keeps_the_rule(steps in prop::collection::vec(step(), 1..MOST_STEPS)) {
+        let mut world = World::new();
+        for step in &steps {
+            world.take(step);
+        }
+        world.end();
+    }
+}
