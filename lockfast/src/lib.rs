@@ -1,6 +1,8 @@
 //! Distributed locks.
 mod claim;
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod error;
 mod name;
 pub mod store;
