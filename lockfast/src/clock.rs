@@ -139,8 +139,7 @@ impl ManualClock {
     pub fn advance(&self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         self.0.now.fetch_add(nanos, Ordering::SeqCst);
-        let sleepers =
-            std::mem::take(&mut *self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
+        let sleepers = std::mem::take(&mut *self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
         sleepers.into_iter().for_each(Waker::wake);
     }
 }
@@ -189,8 +188,8 @@ mod machine {
     use std::time::Duration;
 
     use rustix::time::{
-        ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
-        timerfd_create, timerfd_settime,
+        ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
+        timerfd_settime,
     };
     use tokio::io::unix::AsyncFd;
 
@@ -216,17 +215,17 @@ mod machine {
             if self.0.is_none() {
                 let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
                 let timer = timerfd_create(TimerfdClockId::Boottime, flags).ok()?;
-                #[expect(deprecated, reason = "unsound only for types that let go of their descriptor; OwnedFd does not")]
+                #[expect(
+                    deprecated,
+                    reason = "unsound only for types that let go of their descriptor; OwnedFd does not"
+                )]
                 let timer = AsyncFd::new(timer).ok()?;
                 self.0 = Some(timer);
             }
             let timer = self.0.as_ref()?;
             let once = Itimerspec {
                 it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-                it_value: Timespec {
-                    tv_sec: (until / 1_000_000_000) as i64,
-                    tv_nsec: (until % 1_000_000_000) as i64,
-                },
+                it_value: Timespec { tv_sec: (until / 1_000_000_000) as i64, tv_nsec: (until % 1_000_000_000) as i64 },
             };
             // Setting the time also takes back a firing for an earlier one.
             timerfd_settime(timer.get_ref(), TimerfdTimerFlags::ABSTIME, &once).ok()?;

@@ -140,9 +140,7 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
                 place.answered(&claim, sent, answer)
             }
             Step::Fail(error) => return Err(error),
-            _ if place.changed(patience).await => {
-                client.with_book(|book, now, out| book.step(place.key, now, out))
-            }
+            _ if place.changed(patience).await => client.with_book(|book, now, out| book.step(place.key, now, out)),
             _ => return gave_up(place).await,
         };
     }
@@ -159,7 +157,9 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Resu
         let claim = match step {
             Step::Ask(claim) => claim,
             Step::Fail(error) => return Err(error),
-            _ => return Err(Error::unavailable(client.doing("asking for", &place_demands(&place)), "it kept changing")),
+            _ => {
+                return Err(Error::unavailable(client.doing("asking for", &place_demands(&place)), "it kept changing"));
+            }
         };
         match place.ask(&claim, Busy::Refuse, Moment::NEVER).await {
             (_, Ok(Admission::Refused(busy))) => {
@@ -179,7 +179,8 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Resu
 }
 
 fn place_demands(place: &Place<'_>) -> crate::claim::Demands {
-    let demands = place.client.with_book(|book, _, _| book.slots.get(place.key).map(|slot| slot.request.demands.clone()));
+    let demands =
+        place.client.with_book(|book, _, _| book.slots.get(place.key).map(|slot| slot.request.demands.clone()));
     demands.expect("a place keeps its slot until it is dropped")
 }
 

@@ -1,8 +1,8 @@
 //! Sleeping, for futures on any executor: the keeper wakes them. It has a thread and a clock of its own, so callers need
 //! neither a timer nor a particular runtime.
 
-use std::future::poll_fn;
 use std::future::Future;
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 

@@ -179,7 +179,9 @@ impl Book {
         let Some(slot) = current else {
             // The party gave up, or began anew, while this was with the store. By 1, somebody has to withdraw it.
             match answer {
-                Ok(Admission::Held(_) | Admission::Queued { .. }) => self.depart(Leaving::Done(claim.clone()), now, out),
+                Ok(Admission::Held(_) | Admission::Queued { .. }) => {
+                    self.depart(Leaving::Done(claim.clone()), now, out)
+                }
                 Ok(_) => {}
                 Err(_) => self.depart(Leaving::Unknown(claim.clone()), now, out),
             }

@@ -208,9 +208,8 @@ impl Guard {
             let left = departing.leaving.take().expect("only the lines below take it");
             if keeps {
                 let claim = super::book::claim_of(&left).expect("a hold leaves with its claim").clone();
-                let next = self.client.with_book(|book, now, out| {
-                    book.departed(self.hold, &claim, sent, standing, now, out)
-                });
+                let next =
+                    self.client.with_book(|book, now, out| book.departed(self.hold, &claim, sent, standing, now, out));
                 match next {
                     Some(next) => (leaving, keeps) = (next, false),
                     None => return Ok(()),

@@ -44,8 +44,8 @@ use crate::store::{BusyWith, Guarantees, Leaving, Scope, Store};
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
 pub(crate) use options::{Options, Renewal};
-pub(crate) use slot::{Request, TurnKey};
 use slot::Phase;
+pub(crate) use slot::{Request, TurnKey};
 pub(crate) use telling::Telling;
 
 pub(crate) use crate::event::TraceId;

@@ -136,7 +136,8 @@ impl Retry {
     /// The pauses between attempts.
     pub(crate) fn pauses(&self) -> impl Iterator<Item = Duration> + Send {
         use backon::BackoffBuilder;
-        let pauses = backon::ExponentialBuilder::new().with_min_delay(self.base).with_max_delay(self.max).with_factor(2.0);
+        let pauses =
+            backon::ExponentialBuilder::new().with_min_delay(self.base).with_max_delay(self.max).with_factor(2.0);
         let pauses = if self.jitter { pauses.with_jitter() } else { pauses };
         match self.count {
             Some(count) => pauses.with_max_times(count).build(),

@@ -74,7 +74,8 @@ struct Spans {
 impl Tally {
     pub(crate) fn new() -> Self {
         // From a nanosecond to a day; what is longer counts as a day.
-        let spans = || Histogram::new_with_bounds(1, 86_400_000_000_000, 2).expect("these bounds are within the limits");
+        let spans =
+            || Histogram::new_with_bounds(1, 86_400_000_000_000, 2).expect("these bounds are within the limits");
         Self {
             acquired: AtomicU64::new(0),
             released: AtomicU64::new(0),

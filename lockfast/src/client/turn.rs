@@ -282,7 +282,10 @@ impl Book {
             turn.begin(tickets.first, tickets.count, now);
             turn_key
         });
-        if goes_on && let Some(turn_key) = next && let Some(next) = self.next_behind(&turn_key) {
+        if goes_on
+            && let Some(turn_key) = next
+            && let Some(next) = self.next_behind(&turn_key)
+        {
             self.pass(hold, next, &turn_key, now, out);
             self.schedule_held(hold, out);
             return None;

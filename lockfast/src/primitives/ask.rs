@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures::future::{Either, select};
 
 use crate::claim::{Demands, Note};
-use crate::client::{Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, TraceId, TurnKey, admit, attempt};
+use crate::client::{
+    Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, TraceId, TurnKey, admit, attempt,
+};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::store::{Names, Query, Resource};

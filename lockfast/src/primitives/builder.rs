@@ -109,7 +109,13 @@ impl Builder {
         }
         self.options.check(&store.guarantees())?;
         let Options { text, labels, .. } = &self.options;
-        let note = Note { host: host(), pid: std::process::id(), program: program(), text: text.clone(), labels: labels.clone() };
+        let note = Note {
+            host: host(),
+            pid: std::process::id(),
+            program: program(),
+            text: text.clone(),
+            labels: labels.clone(),
+        };
         // They are in the client's note now, which every claim begins with.
         let defaults = Options { text: None, labels: Vec::new(), ..self.options };
         Client::start(store, self.clock, self.prefix, defaults, note).map(Locks::of)

@@ -1,0 +1,303 @@
+//! A store around a store that behaves like a bad network: it delays, repeats, loses answers, and runs what nobody waits for
+//! any more. Whatever stands above must be as safe as without it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fastrand::Rng;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt};
+use tokio::runtime::Handle;
+
+use crate::claim::Claim;
+use crate::error::{Error, Result};
+use crate::store::{Admission, Busy, Change, Guarantees, Lease, Leaving, Page, Query, Report, Scope, Standing, Store};
+
+/// What goes wrong, and how often: each chance is between 0 (never) and 1 (always).
+///
+/// ```
+/// # use lockfast::conformance::Faults;
+/// let only_slow = Faults { delayed: 1.0, ..Faults::NONE };
+/// # let _ = only_slow;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Faults {
+    /// A verb waits before it runs.
+    pub delayed: f64,
+    /// At most this long.
+    pub delay: Duration,
+    /// A verb runs, and its answer is lost.
+    pub unanswered: f64,
+    /// A verb is reported lost at once, and runs after a delay all the same.
+    pub late: f64,
+    /// A verb runs twice; either answer is given.
+    pub repeated: f64,
+    /// A push is lost. [`Change::Resync`] follows, as the contract demands.
+    pub unpushed: f64,
+}
+
+impl Faults {
+    /// Nothing goes wrong. A dropped future still runs to its end.
+    pub const NONE: Self = Self {
+        delayed: 0.0,
+        delay: Duration::from_millis(20),
+        unanswered: 0.0,
+        late: 0.0,
+        repeated: 0.0,
+        unpushed: 0.0,
+    };
+
+    /// A bad day: something goes wrong in every third verb.
+    pub const BAD_DAY: Self =
+        Self { delayed: 0.2, unanswered: 0.05, late: 0.05, repeated: 0.1, unpushed: 0.1, ..Self::NONE };
+}
+
+/// A store that passes every verb on to another, with [`Faults`]. The same seed makes the same choices.
+///
+/// Verbs run in tasks of their own: one whose future was dropped runs all the same, as it would on a server.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use lockfast::{Memory, conformance::{Chaos, Faults}};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let store = Chaos::around(Arc::new(Memory::new()), Faults::BAD_DAY, 42);
+/// # let _ = store;
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Chaos {
+    store: Arc<dyn Store>,
+    faults: Faults,
+    rng: Mutex<Rng>,
+    runtime: Handle,
+}
+
+/// What happens to one verb.
+#[derive(Debug)]
+struct Fate {
+    delay: Option<Duration>,
+    unanswered: bool,
+    late: bool,
+    repeated: bool,
+    second_answer: bool,
+}
+
+impl Chaos {
+    /// A store that passes on to `store`.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime: that is where verbs run.
+    pub fn around(store: Arc<dyn Store>, faults: Faults, seed: u64) -> Self {
+        Self { store, faults, rng: Mutex::new(Rng::with_seed(seed)), runtime: Handle::current() }
+    }
+
+    fn fate(&self) -> Fate {
+        let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut happens = |chance: f64| rng.f64() < chance;
+        let faults = &self.faults;
+        let (delayed, unanswered) = (happens(faults.delayed), happens(faults.unanswered));
+        let (late, repeated, second_answer) = (happens(faults.late), happens(faults.repeated), happens(0.5));
+        let delay = (delayed || late).then(|| faults.delay.mul_f64(rng.f64()));
+        Fate { delay, unanswered, late, repeated, second_answer }
+    }
+
+    async fn pass_on<T: Send + 'static>(
+        &self,
+        doing: &'static str,
+        verb: impl Fn(Arc<dyn Store>) -> BoxFuture<'static, Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (fate, store) = (self.fate(), Arc::clone(&self.store));
+        let (late, unanswered) = (fate.late, fate.unanswered);
+        let running = self.runtime.spawn(async move {
+            if let Some(delay) = fate.delay {
+                tokio::time::sleep(delay).await;
+            }
+            let mut answer = verb(Arc::clone(&store)).await;
+            if fate.repeated {
+                let second = verb(store).await;
+                if fate.second_answer {
+                    answer = second;
+                }
+            }
+            answer
+        });
+        if late {
+            return Err(Error::unavailable(doing, "chaos: not sent yet, as it seems"));
+        }
+        let answer = running.await.map_err(|error| Error::unavailable(doing, error))?;
+        if unanswered { Err(Error::unavailable(doing, "chaos: the answer was lost")) } else { answer }
+    }
+}
+
+#[async_trait]
+impl Store for Chaos {
+    fn guarantees(&self) -> Guarantees {
+        self.store.guarantees()
+    }
+
+    async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
+        let claim = Arc::clone(claim);
+        let verb = move |store: Arc<dyn Store>| {
+            let claim = Arc::clone(&claim);
+            async move { store.acquire(&claim, busy).await }.boxed()
+        };
+        self.pass_on("acquiring", verb).await
+    }
+
+    async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
+        let leases = leases.to_vec();
+        let verb = move |store: Arc<dyn Store>| {
+            let leases = leases.clone();
+            async move { store.renew(&leases).await }.boxed()
+        };
+        self.pass_on("renewing", verb).await
+    }
+
+    async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
+        let leaving = leaving.to_vec();
+        let verb = move |store: Arc<dyn Store>| {
+            let leaving = leaving.clone();
+            async move { store.release(&leaving).await }.boxed()
+        };
+        self.pass_on("releasing", verb).await
+    }
+
+    async fn inspect(&self, query: &Query) -> Result<Page> {
+        let query = query.clone();
+        let verb = move |store: Arc<dyn Store>| {
+            let query = query.clone();
+            async move { store.inspect(&query).await }.boxed()
+        };
+        self.pass_on("inspecting", verb).await
+    }
+
+    /// Passed on as it is: a report that is counted twice is no fault of who reports.
+    async fn record(&self, report: &Report) -> Result<()> {
+        self.store.record(report).await
+    }
+
+    fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
+        let chance = self.faults.unpushed;
+        let seed = self.rng.lock().unwrap_or_else(PoisonError::into_inner).u64(..);
+        let pushes = self.store.watch(scope).scan(Rng::with_seed(seed), move |rng, change| {
+            // In place of the push that was lost: whoever hears this asks.
+            futures::future::ready(Some(if rng.f64() < chance { Change::Resync } else { change }))
+        });
+        pushes.boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::{ClaimId, ClientId, Demand, Ticket};
+    use crate::name::Name;
+    use crate::store::Names;
+    use crate::stores::Memory;
+
+    fn claim() -> Arc<Claim> {
+        Arc::new(Claim {
+            id: ClaimId::random().unwrap(),
+            client: ClientId(1),
+            demands: Demand::exclusive(name()).into(),
+            ttl: Duration::from_secs(30),
+            block: 1,
+            floor: Ticket(0),
+            detached: false,
+            note: Arc::default(),
+        })
+    }
+
+    fn name() -> Name {
+        Name::new("a").unwrap()
+    }
+
+    async fn in_line(store: &dyn Store) -> usize {
+        let query = Query { names: Names::One(name()), after: None, limit: 1 };
+        store.inspect(&query).await.unwrap().resources.first().map_or(0, |resource| resource.line.len())
+    }
+
+    fn around_memory(faults: Faults) -> (Arc<Memory>, Chaos) {
+        let memory = Arc::new(Memory::new());
+        (Arc::clone(&memory), Chaos::around(memory, faults, 7))
+    }
+
+    #[tokio::test]
+    async fn without_faults_answers_pass_through() {
+        let (_, chaos) = around_memory(Faults::NONE);
+        let claim = claim();
+        assert!(matches!(chaos.acquire(&claim, Busy::Wait).await, Ok(Admission::Held(_))));
+        let answers = chaos.release(&[Leaving::Done(claim)]).await.unwrap();
+        assert_eq!(answers, [Standing::Gone(crate::store::Why::Left)]);
+    }
+
+    #[tokio::test]
+    async fn a_lost_answer_hides_a_claim_that_holds() {
+        let (memory, chaos) = around_memory(Faults { unanswered: 1.0, ..Faults::NONE });
+        let lost = chaos.acquire(&claim(), Busy::Wait).await;
+        assert!(matches!(lost, Err(Error::Unavailable { .. })), "{lost:?}");
+        assert_eq!(in_line(&*memory).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_verb_runs_after_it_was_reported_lost() {
+        let (memory, chaos) = around_memory(Faults { late: 1.0, ..Faults::NONE });
+        assert!(chaos.acquire(&claim(), Busy::Wait).await.is_err());
+        assert_eq!(in_line(&*memory).await, 0);
+        tokio::time::sleep(Faults::NONE.delay).await;
+        assert_eq!(in_line(&*memory).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_verb_runs_all_the_same() {
+        let (memory, chaos) = around_memory(Faults { delayed: 1.0, ..Faults::NONE });
+        let claim = claim();
+        assert!(chaos.acquire(&claim, Busy::Wait).now_or_never().is_none());
+        assert_eq!(in_line(&*memory).await, 0);
+        tokio::time::sleep(Faults::NONE.delay).await;
+        assert_eq!(in_line(&*memory).await, 1);
+    }
+
+    #[tokio::test]
+    async fn a_repeated_release_gives_either_answer() {
+        let (_, chaos) = around_memory(Faults { repeated: 1.0, ..Faults::NONE });
+        let mut answers = Vec::new();
+        for _ in 0..50 {
+            let claim = claim();
+            chaos.acquire(&claim, Busy::Wait).await.unwrap();
+            answers.extend(chaos.release(&[Leaving::Done(claim)]).await.unwrap());
+        }
+        let first = answers.iter().filter(|it| **it == Standing::Gone(crate::store::Why::Left)).count();
+        assert!((1..50).contains(&first), "{first} of 50 were the first answer");
+    }
+
+    #[tokio::test]
+    async fn a_lost_push_is_followed_by_resync() {
+        let (memory, chaos) = around_memory(Faults { unpushed: 1.0, ..Faults::NONE });
+        let mut pushes = chaos.watch(Scope::Client(ClientId(1)));
+        let (holder, waiter) = (claim(), claim());
+        memory.acquire(&holder, Busy::Wait).await.unwrap();
+        memory.acquire(&waiter, Busy::Wait).await.unwrap();
+        memory.release(&[Leaving::Done(holder)]).await.unwrap();
+        assert_eq!(pushes.next().await, Some(Change::Resync));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_seed_makes_the_same_choices() {
+        let mut outcomes = Vec::new();
+        for _ in 0..2 {
+            let (_, chaos) = around_memory(Faults::BAD_DAY);
+            let mut answered = Vec::new();
+            for _ in 0..100 {
+                answered.push(chaos.acquire(&claim(), Busy::Refuse).await.is_ok());
+            }
+            outcomes.push(answered);
+        }
+        assert_eq!(outcomes[0], outcomes[1]);
+        assert!(outcomes[0].contains(&false));
+    }
+}

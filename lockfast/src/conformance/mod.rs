@@ -1,0 +1,274 @@
+//! The suite that every store must pass, for authors of stores (cargo feature `conformance`).
+//!
+//! A store is tested as its clients meet it: through [`Store`](crate::store::Store), from several handles at once. Tell the
+//! suite how to reach the place and how time passes there, and [`conformance!`](crate::conformance!) makes one test for each
+//! case, so that a failure names the case and the store:
+//!
+//! ```no_run
+//! # use std::{sync::Arc, time::Duration};
+//! use lockfast::conformance::{Subject, Time};
+//! use lockfast::{ManualClock, Memory, store::Store};
+//!
+//! struct InMemory {
+//!     hand: ManualClock,
+//!     store: Arc<Memory>,
+//! }
+//!
+//! impl InMemory {
+//!     async fn new() -> Self {
+//!         let hand = ManualClock::new();
+//!         Self { store: Arc::new(Memory::with_clock(hand.clock())), hand }
+//!     }
+//! }
+//!
+//! #[async_trait::async_trait]
+//! impl Subject for InMemory {
+//!     async fn open(&self) -> Arc<dyn Store> {
+//!         self.store.clone()
+//!     }
+//!
+//!     async fn pass(&self, span: Duration) {
+//!         self.hand.advance(span);
+//!     }
+//!
+//!     fn time(&self) -> Time {
+//!         Time::Set
+//!     }
+//! }
+//!
+//! lockfast::conformance!(memory, InMemory::new());
+//! # fn main() {}
+//! ```
+//!
+//! What a store does not promise in its [`Guarantees`](crate::store::Guarantees), or refuses as
+//! [`Unsupported`](crate::Error::Unsupported), is not held against it: the case says so in its output and passes. What a
+//! case needs and cannot reach fails it.
+//!
+//! [`lockstep`] applies random verbs to the store and to a [`Table`](crate::table::Table) side by side. [`Chaos`] is a store
+//! around a store that delays, repeats and loses, for tests of what stands above.
+
+mod chaos;
+pub mod exclusion;
+pub mod fencing;
+pub mod leases;
+pub mod leaving;
+pub mod listing;
+pub mod lockstep;
+pub mod multi;
+pub mod names;
+mod place;
+pub mod refusal;
+pub mod repeats;
+pub mod wakes;
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::FutureExt;
+
+use crate::store::Store;
+
+pub use chaos::{Chaos, Faults};
+pub use place::{Client, Place};
+
+/// A place to be tested, new for each case. It need not be empty: a case uses names of its own.
+#[async_trait]
+pub trait Subject: Send + Sync + 'static {
+    /// A new client's way to the place. What goes in through one handle is seen through the others.
+    async fn open(&self) -> Arc<dyn Store>;
+
+    /// Lets time pass for the leases in it.
+    async fn pass(&self, span: Duration);
+
+    /// How that is done.
+    fn time(&self) -> Time;
+}
+
+/// How time passes in a [`Subject`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// It stands still but for [`Subject::pass`]: answers can be compared to the nanosecond.
+    Set,
+    /// It goes on by itself; [`Subject::pass`] waits.
+    Real,
+}
+
+/// Makes one test for each case of the suite, in a module of this name. The expression is a future of a
+/// [`Subject`](crate::conformance::Subject); see the [module](crate::conformance) for an example.
+#[macro_export]
+macro_rules! conformance {
+    ($module:ident, $subject:expr) => {
+        mod $module {
+            #[allow(unused_imports)]
+            use super::*;
+
+            $crate::conformance! { @cases $subject;
+                exclusion {
+                    one_holds_at_a_time
+                    the_line_is_first_come_first_served
+                    who_gave_up_is_passed_over
+                    readers_share
+                    a_writer_excludes_everybody
+                    a_reader_behind_a_writer_waits
+                    readers_behind_a_writer_enter_together
+                    a_semaphore_counts
+                    a_light_claim_does_not_pass_a_heavy_one
+                    a_semaphore_of_one_is_a_mutex
+                    many_at_once_never_overlap
+                }
+                multi {
+                    a_multi_is_all_or_nothing
+                    a_newcomer_does_not_pass_a_multi_at_the_front
+                    opposite_orders_do_not_deadlock
+                    a_multi_may_mix_kinds
+                    a_multi_frees_all_it_held
+                }
+                leases {
+                    an_expired_lease_frees
+                    a_renewed_lease_is_kept
+                    a_dropped_claim_does_not_come_back
+                    a_repeated_acquire_renews
+                    no_verb_shortens_a_lease
+                    a_waiting_claim_expires
+                    the_death_of_holder_and_front_waiter_is_covered_by_the_recheck
+                    renewals_are_answered_in_order
+                    a_renewal_never_joins
+                }
+                refusal {
+                    a_refused_claim_leaves_no_trace
+                    a_refusal_names_the_holder
+                    capacity_mismatch_is_refused
+                    an_empty_line_adopts_a_new_capacity
+                    a_claim_heavier_than_the_capacity_is_refused
+                }
+                fencing {
+                    tickets_rise_with_every_grant
+                    tickets_rise_from_handle_to_handle
+                    a_ticket_is_above_the_floor
+                    a_waiter_keeps_its_ticket
+                    a_block_is_reserved_at_join
+                    a_turn_goes_on_when_nobody_waits
+                    a_turn_ends_when_somebody_waits
+                    an_end_of_turn_that_runs_late_changes_nothing
+                    a_turn_of_a_reader_goes_on_beside_readers
+                }
+                leaving {
+                    a_lingering_claim_keeps_others_out
+                    lingering_twice_is_lingering_once
+                    a_lingering_claim_is_not_renewed
+                    a_waiter_does_not_linger
+                    a_seal_answers_with_its_value_until_it_ends
+                    a_seal_empties_the_line
+                    only_an_exclusive_holder_seals
+                    a_broken_holder_keeps_its_place_until_it_leaves
+                    a_broken_holder_ends_with_its_lease
+                    a_break_at_once_hands_on
+                    a_waiting_claim_can_be_broken
+                    a_lingering_claim_can_be_broken
+                    a_break_needs_the_right_fence
+                }
+                repeats {
+                    every_verb_can_be_sent_twice
+                    nobody_elses_verbs_have_an_effect
+                    a_late_acquire_is_refused_for_one_ttl
+                    a_release_of_unknown_outcome_frees
+                    departures_are_answered_in_order
+                }
+                names {
+                    odd_names_are_independent
+                    a_name_and_its_beginning_are_independent
+                }
+                wakes {
+                    a_waiter_is_told_once_with_its_ticket
+                    a_multi_is_told_when_it_holds_everything
+                    nobody_else_is_told
+                    a_waiter_that_expired_is_told
+                    a_broken_claim_is_told
+                    sealed_out_waiters_are_told
+                    changes_of_lines_can_be_watched
+                }
+                listing {
+                    a_line_is_shown_in_ticket_order
+                    lingering_broken_and_sealed_are_shown
+                    pages_follow_each_other
+                    counters_of_all_clients_add_up
+                    what_nobody_uses_is_not_shown
+                }
+                lockstep {
+                    random_verbs_are_answered_as_a_table_would
+                }
+            }
+        }
+    };
+    (@cases $subject:expr; $($topic:ident { $($case:ident)+ })+) => {
+        $(mod $topic {
+            #[allow(unused_imports)]
+            use super::*;
+
+            $(#[test]
+            fn $case() {
+                $crate::conformance::run(async { $subject.await }, async |place| {
+                    $crate::conformance::$topic::$case(place).await;
+                });
+            })+
+        })+
+    };
+}
+
+/// Runs one case: what [`conformance!`](crate::conformance!) puts into each test.
+pub fn run<S: Subject>(subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Place)) {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(2).enable_all().build().expect("a test can start threads");
+    runtime.block_on(async {
+        let place = Place::new(Box::new(subject.await)).await;
+        match AssertUnwindSafe(case(&place)).catch_unwind().await {
+            Ok(()) => place.assert_nothing_is_left().await,
+            Err(panic) => match panic.downcast::<NotPromised>() {
+                Ok(not_promised) => eprintln!("not promised by this store: {}", not_promised.0),
+                Err(failure) => std::panic::resume_unwind(failure),
+            },
+        }
+    });
+}
+
+/// Ends a case that is about something the store does not promise. Travels as a panic, past the case's own code.
+struct NotPromised(String);
+
+fn not_promised(what: impl Into<String>) -> ! {
+    let why: Box<dyn Any + Send> = Box::new(NotPromised(what.into()));
+    std::panic::resume_unwind(why)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_case_is_in_the_macro_and_the_other_way_round() {
+        let files = [
+            include_str!("exclusion.rs"),
+            include_str!("fencing.rs"),
+            include_str!("leases.rs"),
+            include_str!("leaving.rs"),
+            include_str!("listing.rs"),
+            include_str!("lockstep.rs"),
+            include_str!("multi.rs"),
+            include_str!("names.rs"),
+            include_str!("refusal.rs"),
+            include_str!("repeats.rs"),
+            include_str!("wakes.rs"),
+        ];
+        let case_of = |line: &str| Some(line.strip_prefix("pub async fn ")?.split('(').next()?.to_owned());
+        let mut written: Vec<_> = files.iter().flat_map(|text| text.lines()).filter_map(case_of).collect();
+        let listed = include_str!("mod.rs").lines().filter(|line| line.starts_with(&" ".repeat(20)));
+        let mut listed: Vec<_> = listed.map(|line| line.trim().to_owned()).filter(|it| is_a_case(it)).collect();
+        written.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(written, listed);
+    }
+
+    fn is_a_case(line: &str) -> bool {
+        line.contains('_') && line.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_')
+    }
+}

@@ -1,0 +1,385 @@
+//! What the cases are written with: a place under test, its clients, and the verbs with less to write.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use crate::claim::{Claim, ClaimId, ClientId, Demand, Demands, Note, Ticket, Tickets};
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::store::{
+    Admission, Busy, BusyWith, Change, Guarantees, Lease, Leaving, Names, Page, Query, Resource, Scope, Standing,
+    Store, Why,
+};
+
+use super::{Subject, Time, not_promised};
+
+/// Longer than any case takes.
+const LONG: Duration = Duration::from_secs(60);
+/// A push that takes longer than this is lost.
+const PUSHED_WITHIN: Duration = Duration::from_secs(10);
+
+/// A store under test, with names that nobody else uses.
+pub struct Place {
+    subject: Box<dyn Subject>,
+    store: Arc<dyn Store>,
+    guarantees: Guarantees,
+    tag: String,
+    made: Mutex<Vec<Arc<Claim>>>,
+}
+
+impl Place {
+    pub(super) async fn new(subject: Box<dyn Subject>) -> Self {
+        let store = subject.open().await;
+        let tag = format!("{:016x}", random());
+        Self { guarantees: store.guarantees(), subject, store, tag, made: Mutex::default() }
+    }
+
+    /// A name of this place. All of them fall into one slot where names in braces do that.
+    pub fn name(&self, text: &str) -> Name {
+        legal(Name::prefixed(&self.beginning(), text))
+    }
+
+    /// What all names of this place begin with.
+    pub fn beginning(&self) -> String {
+        format!("{{{}}}:", self.tag)
+    }
+
+    /// A name of this place that is nothing but a random tag and `text`.
+    pub fn plain_name(&self, text: &str) -> Name {
+        legal(Name::prefixed(&self.tag, text))
+    }
+
+    /// Another client, with a handle of its own.
+    pub async fn client(&self) -> Client<'_> {
+        Client::new(self, self.subject.open().await)
+    }
+
+    /// What the store promises.
+    pub fn guarantees(&self) -> &Guarantees {
+        &self.guarantees
+    }
+
+    /// Ends a case that is about something the store does not promise.
+    pub fn needs(&self, promised: bool, what: &str) {
+        if !promised {
+            not_promised(what);
+        }
+    }
+
+    /// How time passes.
+    pub fn time(&self) -> Time {
+        self.subject.time()
+    }
+
+    /// A lease that a case can wait for.
+    pub fn brief(&self) -> Duration {
+        match self.time() {
+            Time::Set => Duration::from_secs(10),
+            Time::Real => self.guarantees.min_ttl.max(Duration::from_secs(1)),
+        }
+    }
+
+    /// Lets this many brief leases pass.
+    pub async fn pass(&self, briefs: f64) {
+        self.subject.pass(self.brief().mul_f64(briefs)).await;
+    }
+
+    /// Lets this much time pass.
+    pub async fn pass_time(&self, span: Duration) {
+        self.subject.pass(span).await;
+    }
+
+    /// The line of one name; `None` when there is nothing.
+    pub async fn look(&self, name: &Name) -> Option<Resource> {
+        let query = Query { names: Names::One(name.clone()), after: None, limit: 10 };
+        let Page { resources, next, .. } = promised(self.store.inspect(&query).await);
+        assert!(resources.len() <= 1 && next.is_none(), "one name was asked for, {resources:?} and {next:?} shown");
+        resources.into_iter().next()
+    }
+
+    /// Every claim that a case made leaves; after that no name of theirs may be in use.
+    pub(super) async fn assert_nothing_is_left(&self) {
+        let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
+        for claim in &made {
+            promised(self.store.release(&[Leaving::Done(Arc::clone(claim))]).await);
+        }
+        let names: BTreeMap<_, _> =
+            made.iter().flat_map(|claim| claim.demands.iter()).map(|it| (&it.name, ())).collect();
+        let mut waited = false;
+        for name in names.into_keys() {
+            if !waited && self.look(name).await.is_some() {
+                // A seal, which has an end and no owner.
+                self.pass(4.0).await;
+                waited = true;
+            }
+            assert_eq!(self.look(name).await, None, "left behind");
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("store", &self.store).field("tag", &self.tag).finish_non_exhaustive()
+    }
+}
+
+/// One client of the place: its handle, its pushes, and claims that are its own.
+pub struct Client<'p> {
+    place: &'p Place,
+    store: Arc<dyn Store>,
+    id: ClientId,
+    pushes: tokio::sync::Mutex<mpsc::UnboundedReceiver<Change>>,
+    listener: AbortHandle,
+}
+
+impl<'p> Client<'p> {
+    fn new(place: &'p Place, store: Arc<dyn Store>) -> Self {
+        let id = ClientId(random());
+        let (sender, pushes) = mpsc::unbounded_channel();
+        // Listens all the time, like a client: some stores take one that does not listen for dead.
+        let mut stream = store.watch(Scope::Client(id));
+        let again = Arc::clone(&store);
+        let listener = tokio::spawn(async move {
+            loop {
+                match stream.next().await {
+                    Some(change) => drop(sender.send(change)),
+                    None => {
+                        drop(sender.send(Change::Resync));
+                        tokio::task::yield_now().await;
+                        stream = again.watch(Scope::Client(id));
+                    }
+                }
+            }
+        });
+        Self { place, store, id, pushes: tokio::sync::Mutex::new(pushes), listener: listener.abort_handle() }
+    }
+
+    /// The bare store.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Who this is.
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// A new claim, with a lease longer than the case.
+    pub fn claim(&self, demands: impl Into<Demands>) -> Arc<Claim> {
+        let claim = Arc::new(Claim {
+            id: ClaimId::random().expect("the operating system gives random numbers"),
+            client: self.id,
+            demands: demands.into(),
+            ttl: LONG,
+            block: 1,
+            floor: Ticket(0),
+            detached: false,
+            note: Arc::new(Note { host: "conformance".into(), pid: 1, program: "suite".into(), ..Note::default() }),
+        });
+        self.place.made.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&claim));
+        claim
+    }
+
+    /// A new exclusive claim.
+    pub fn mutex(&self, text: &str) -> Arc<Claim> {
+        self.claim(Demand::exclusive(self.place.name(text)))
+    }
+
+    /// The same with a lease that ends within the case.
+    pub fn brief_mutex(&self, text: &str) -> Arc<Claim> {
+        self.with(self.mutex(text), |claim| claim.ttl = self.place.brief())
+    }
+
+    /// A new shared claim.
+    pub fn reader(&self, text: &str) -> Arc<Claim> {
+        self.claim(Demand::shared(self.place.name(text)))
+    }
+
+    /// A new claim on permits.
+    pub fn permits(&self, text: &str, weight: u32, capacity: u32) -> Arc<Claim> {
+        self.claim(legal(Demand::permits(self.place.name(text), weight, capacity)))
+    }
+
+    /// A new exclusive claim on several names.
+    pub fn multi(&self, texts: &[&str]) -> Arc<Claim> {
+        let demands = texts.iter().map(|text| Demand::exclusive(self.place.name(text))).collect();
+        self.claim(legal(Demands::of(demands)))
+    }
+
+    /// The same claim, changed before it is used.
+    pub fn with(&self, claim: Arc<Claim>, change: impl FnOnce(&mut Claim)) -> Arc<Claim> {
+        let mut claim = Arc::unwrap_or_clone(claim);
+        change(&mut claim);
+        Arc::new(claim)
+    }
+
+    /// Asks, ready to wait.
+    pub async fn wait(&self, claim: &Arc<Claim>) -> Admission {
+        promised(self.store.acquire(claim, Busy::Wait).await)
+    }
+
+    /// Asks, not ready to wait.
+    pub async fn try_now(&self, claim: &Arc<Claim>) -> Admission {
+        promised(self.store.acquire(claim, Busy::Refuse).await)
+    }
+
+    /// Asks, and holds at once.
+    pub async fn held(&self, claim: &Arc<Claim>) -> Tickets {
+        match self.wait(claim).await {
+            Admission::Held(tickets) => tickets,
+            other => panic!("{:?} should hold and was answered {other:?}", claim.demands),
+        }
+    }
+
+    /// Asks, and waits.
+    pub async fn queued(&self, claim: &Arc<Claim>) -> Ticket {
+        match self.wait(claim).await {
+            Admission::Queued { ticket, .. } => ticket,
+            other => panic!("{:?} should wait and was answered {other:?}", claim.demands),
+        }
+    }
+
+    /// Asks, and is refused.
+    pub async fn refused(&self, claim: &Arc<Claim>) -> BusyWith {
+        match self.try_now(claim).await {
+            Admission::Refused(busy) => busy,
+            other => panic!("{:?} should be refused and was answered {other:?}", claim.demands),
+        }
+    }
+
+    /// Renews by the claim's own ttl.
+    pub async fn renew(&self, claim: &Arc<Claim>) -> Standing {
+        self.renew_by(claim, claim.ttl).await
+    }
+
+    /// Renews.
+    pub async fn renew_by(&self, claim: &Arc<Claim>, ttl: Duration) -> Standing {
+        let lease = Lease { claim: Arc::clone(claim), ttl };
+        single(promised(self.store.renew(&[lease]).await))
+    }
+
+    /// Renews, and holds.
+    pub async fn holds(&self, claim: &Arc<Claim>) -> Tickets {
+        match self.renew(claim).await {
+            Standing::Held(tickets) => tickets,
+            other => panic!("{:?} should hold and is {other:?}", claim.demands),
+        }
+    }
+
+    /// Renews, and waits.
+    pub async fn waits(&self, claim: &Arc<Claim>) -> Ticket {
+        match self.renew(claim).await {
+            Standing::Waiting { ticket, .. } => ticket,
+            other => panic!("{:?} should wait and is {other:?}", claim.demands),
+        }
+    }
+
+    /// Renews, and is gone.
+    pub async fn is_gone(&self, claim: &Arc<Claim>) -> Why {
+        match self.renew(claim).await {
+            Standing::Gone(why) => why,
+            other => panic!("{:?} should be gone and is {other:?}", claim.demands),
+        }
+    }
+
+    /// Leaves in some way.
+    pub async fn leave(&self, leaving: Leaving) -> Standing {
+        single(promised(self.store.release(&[leaving]).await))
+    }
+
+    /// Leaves.
+    pub async fn done(&self, claim: &Arc<Claim>) -> Standing {
+        self.leave(Leaving::Done(Arc::clone(claim))).await
+    }
+
+    /// Ends a turn.
+    pub async fn unless_alone(&self, claim: &Arc<Claim>, block: u32, floor: Ticket) -> Standing {
+        self.leave(Leaving::UnlessAlone { claim: Arc::clone(claim), block, floor }).await
+    }
+
+    /// The next push that is not `Resync`.
+    pub async fn next_push(&self) -> Change {
+        loop {
+            match self.any_push().await {
+                Change::Resync => {}
+                change => return change,
+            }
+        }
+    }
+
+    async fn any_push(&self) -> Change {
+        let mut pushes = self.pushes.lock().await;
+        let next = tokio::time::timeout(PUSHED_WITHIN, pushes.recv()).await;
+        next.expect("a push within ten seconds").expect("the listener lives as long as its client")
+    }
+
+    /// The claim is told that it holds, with this ticket; or told to ask, asks, and holds. Nothing else comes before that.
+    pub async fn told_held(&self, claim: &Arc<Claim>, ticket: Ticket) {
+        loop {
+            match self.any_push().await {
+                Change::Resync => {
+                    if matches!(self.renew(claim).await, Standing::Held(tickets) if tickets.first == ticket) {
+                        return;
+                    }
+                }
+                change => return assert_eq!(change, Change::Held(claim.id.hash(), ticket)),
+            }
+        }
+    }
+
+    /// The claim is told that it is gone; or told to ask, asks, and is gone. Nothing else comes before that.
+    pub async fn told_gone(&self, claim: &Arc<Claim>) {
+        loop {
+            match self.any_push().await {
+                Change::Resync => {
+                    if matches!(self.renew(claim).await, Standing::Gone(_)) {
+                        return;
+                    }
+                }
+                change => return assert_eq!(change, Change::Gone(claim.id.hash())),
+            }
+        }
+    }
+}
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
+}
+
+impl fmt::Debug for Client<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("id", &self.id).field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// The answer of a store that promises to give one.
+pub(super) fn promised<T>(answer: Result<T>) -> T {
+    match answer {
+        Ok(answer) => answer,
+        Err(Error::Unsupported(what)) => not_promised(what),
+        Err(error) => panic!("the store failed: {error}"),
+    }
+}
+
+fn legal<T>(made: Result<T>) -> T {
+    made.expect("the suite asks for what is legal")
+}
+
+fn single(mut answers: Vec<Standing>) -> Standing {
+    assert_eq!(answers.len(), 1, "one answer for one question");
+    answers.remove(0)
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
+    u64::from_le_bytes(bytes)
+}

@@ -1,0 +1,88 @@
+//! Who is not let in, and what it is told.
+
+use std::sync::Arc;
+
+use crate::claim::{Claim, Demand};
+use crate::error::Error;
+use crate::store::{Admission, Busy};
+
+use super::place::{Client, Place};
+
+async fn is_invalid(client: &Client<'_>, claim: &Arc<Claim>) {
+    for busy in [Busy::Wait, Busy::Refuse] {
+        match client.store().acquire(claim, busy).await {
+            Err(Error::Invalid(_)) => {}
+            other => panic!("{:?} makes no sense and was answered {other:?}", claim.demands),
+        }
+    }
+}
+
+/// Nothing of a refused claim stays: no place in line, nothing to renew, nobody to wait for.
+pub async fn a_refused_claim_leaves_no_trace(place: &Place) {
+    let (one, two) = (place.client().await, place.client().await);
+    let (holder, refused, next) = (one.mutex("a"), two.mutex("a"), two.mutex("a"));
+    one.held(&holder).await;
+    for _ in 0..3 {
+        two.refused(&refused).await;
+    }
+    let line = place.look(&place.name("a")).await.expect("somebody holds it").line;
+    assert_eq!(line.iter().map(|seat| seat.owner).collect::<Vec<_>>(), [holder.id.hash()]);
+    two.is_gone(&refused).await;
+    two.queued(&next).await;
+    one.done(&holder).await;
+    two.holds(&next).await;
+}
+
+/// A refusal says who is there.
+pub async fn a_refusal_names_the_holder(place: &Place) {
+    let client = place.client().await;
+    let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
+    let tickets = client.held(&holder).await;
+    client.queued(&waiter).await;
+    place.pass(0.2).await;
+    let busy = client.refused(&client.mutex("a")).await;
+    let named = busy.holder.expect("the holder is known");
+    assert_eq!((named.owner, named.fence), (holder.id.hash(), tickets.first));
+    assert_eq!(named.note, holder.note);
+    assert_eq!(busy.position, 2);
+    let held_for = busy.held_for.expect("since when is known");
+    assert!(held_for >= place.brief().mul_f64(0.15) && held_for < holder.ttl, "{held_for:?}");
+}
+
+/// Parties that disagree about how much there is are not let in together.
+pub async fn capacity_mismatch_is_refused(place: &Place) {
+    let client = place.client().await;
+    let (holder, mutex) = (client.permits("s", 1, 3), client.mutex("m"));
+    client.held(&holder).await;
+    client.held(&mutex).await;
+    is_invalid(&client, &client.permits("s", 1, 4)).await;
+    is_invalid(&client, &client.mutex("s")).await;
+    is_invalid(&client, &client.reader("s")).await;
+    is_invalid(&client, &client.permits("m", 1, 1)).await;
+    client.held(&client.permits("s", 2, 3)).await;
+    client.holds(&holder).await;
+}
+
+/// When the last has left, others may have another opinion: how a rolling deploy changes a capacity.
+pub async fn an_empty_line_adopts_a_new_capacity(place: &Place) {
+    let client = place.client().await;
+    let old = client.permits("s", 1, 1);
+    client.held(&old).await;
+    client.done(&old).await;
+    let new = [client.permits("s", 1, 2), client.permits("s", 1, 2)];
+    client.held(&new[0]).await;
+    client.held(&new[1]).await;
+    client.refused(&client.permits("s", 1, 2)).await;
+    for claim in &new {
+        client.done(claim).await;
+    }
+    client.held(&client.mutex("s")).await;
+}
+
+/// A claim that could never hold would block the line for ever.
+pub async fn a_claim_heavier_than_the_capacity_is_refused(place: &Place) {
+    let client = place.client().await;
+    is_invalid(&client, &client.claim(Demand { name: place.name("s"), capacity: 3, weight: 4 })).await;
+    is_invalid(&client, &client.claim(Demand { name: place.name("s"), capacity: 3, weight: 0 })).await;
+    assert!(matches!(client.try_now(&client.permits("s", 3, 3)).await, Admission::Held(_)));
+}

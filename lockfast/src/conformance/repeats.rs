@@ -1,0 +1,121 @@
+//! Messages that come twice, late, or from somebody who has no business sending them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::claim::{Claim, Ticket};
+use crate::store::{Admission, Leaving, Standing, Why};
+
+use super::place::{Place, promised};
+
+fn all_ways_out(place: &Place, claim: &Arc<Claim>, floor: Ticket) -> Vec<Leaving> {
+    let claim = || Arc::clone(claim);
+    vec![
+        Leaving::UnlessAlone { claim: claim(), block: 2, floor },
+        Leaving::Linger(claim(), place.brief()),
+        Leaving::Seal { claim: claim(), value: Bytes::from_static(b"x"), keep: place.brief() },
+        Leaving::Unknown(claim()),
+        Leaving::Done(claim()),
+    ]
+}
+
+/// Every verb, said twice, has the effect of once.
+pub async fn every_verb_can_be_sent_twice(place: &Place) {
+    let client = place.client().await;
+    for way in 0..5 {
+        let text = format!("way {way}");
+        let (holder, waiter) = (client.mutex(&text), client.mutex(&text));
+        let tickets = client.held(&holder).await;
+        assert_eq!(client.held(&holder).await, tickets);
+        let ticket = client.queued(&waiter).await;
+        assert_eq!(client.queued(&waiter).await, ticket);
+        assert_eq!(client.holds(&holder).await, client.holds(&holder).await);
+        let leaving = all_ways_out(place, &holder, ticket).swap_remove(way);
+        assert_eq!(client.leave(leaving.clone()).await, Standing::Gone(Why::Left), "{leaving:?}");
+        let after_once = place.look(&place.name(&text)).await.map(|resource| resource.line.len());
+        assert!(matches!(client.leave(leaving.clone()).await, Standing::Gone(_)), "{leaving:?} again");
+        let after_twice = place.look(&place.name(&text)).await.map(|resource| resource.line.len());
+        assert_eq!(after_once, after_twice, "{leaving:?} again");
+    }
+    let (holder, waiter) = (client.mutex("b"), client.mutex("b"));
+    let tickets = client.held(&holder).await;
+    client.queued(&waiter).await;
+    for _ in 0..2 {
+        let leaving = Leaving::Break { name: place.name("b"), ticket: tickets.first, at_once: false };
+        assert_eq!(client.leave(leaving).await, Standing::Gone(Why::Broken));
+    }
+    client.waits(&waiter).await;
+}
+
+/// Only the id gives the right: a claim that is the same in everything else has no effect.
+pub async fn nobody_elses_verbs_have_an_effect(place: &Place) {
+    let client = place.client().await;
+    let (holder, waiter, forger) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
+    let tickets = client.held(&holder).await;
+    let ticket = client.queued(&waiter).await;
+    assert_ne!(forger.id.hash(), holder.id.hash());
+    for leaving in all_ways_out(place, &forger, ticket) {
+        assert!(matches!(client.leave(leaving).await, Standing::Gone(_)));
+    }
+    assert!(matches!(client.renew_by(&forger, Duration::from_secs(3600)).await, Standing::Gone(_)));
+    assert_eq!(client.holds(&holder).await, tickets);
+    assert_eq!(client.waits(&waiter).await, ticket);
+    let line = place.look(&place.name("a")).await.expect("two are in it");
+    assert_eq!(line.line.len(), 2);
+    assert_eq!(line.sealed_for, None);
+}
+
+/// An acquire that runs after its party has given up leaves no ghost that nobody renews.
+pub async fn a_late_acquire_is_refused_for_one_ttl(place: &Place) {
+    let client = place.client().await;
+    let late = client.brief_mutex("a");
+    client.leave(Leaving::Unknown(Arc::clone(&late))).await;
+    place.pass(0.6).await;
+    for admission in [client.wait(&late).await, client.try_now(&late).await] {
+        assert!(matches!(admission, Admission::Gone(_)), "{admission:?}");
+    }
+    client.is_gone(&late).await;
+    let other = client.mutex("a");
+    client.held(&other).await;
+    client.done(&other).await;
+    place.pass(0.6).await;
+    client.held(&late).await;
+}
+
+/// Where it did run, the claim is out like any other.
+pub async fn a_release_of_unknown_outcome_frees(place: &Place) {
+    let client = place.client().await;
+    let (holder, front, last) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
+    client.held(&holder).await;
+    client.queued(&front).await;
+    client.queued(&last).await;
+    assert_eq!(client.leave(Leaving::Unknown(Arc::clone(&front))).await, Standing::Gone(Why::Left));
+    assert_eq!(client.leave(Leaving::Unknown(Arc::clone(&holder))).await, Standing::Gone(Why::Left));
+    client.holds(&last).await;
+    for claim in [&holder, &front] {
+        assert!(matches!(client.wait(claim).await, Admission::Gone(_)));
+    }
+}
+
+/// One call, many departures: as many answers, in the same order, each after the effect of the one before it.
+pub async fn departures_are_answered_in_order(place: &Place) {
+    let client = place.client().await;
+    let (first, second, other) = (client.mutex("a"), client.mutex("a"), client.mutex("b"));
+    let last = [client.held(&first).await.last(), client.queued(&second).await, client.held(&other).await.last()];
+    let never = client.mutex("c");
+    let floor = last.into_iter().max().expect("three of them");
+    let leaving = [
+        Leaving::Done(Arc::clone(&first)),
+        Leaving::Done(never),
+        Leaving::UnlessAlone { claim: Arc::clone(&second), block: 2, floor },
+        Leaving::Done(other),
+    ];
+    let answers = promised(client.store().release(&leaving).await);
+    let [left, unknown, goes_on, also_left] = &answers[..] else { panic!("four answers, not {answers:?}") };
+    assert_eq!((left, also_left), (&Standing::Gone(Why::Left), &Standing::Gone(Why::Left)));
+    assert!(matches!(unknown, Standing::Gone(_)));
+    assert!(matches!(goes_on, Standing::Held(tickets) if tickets.count == 2), "{goes_on:?}");
+    assert_eq!(promised(client.store().release(&[]).await), []);
+}

@@ -1,0 +1,38 @@
+//! The in-process store against the suite, on a clock that the suite turns.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockfast::conformance::{Subject, Time};
+use lockfast::store::Store;
+use lockfast::{ManualClock, Memory};
+
+struct InMemory {
+    hand: ManualClock,
+    store: Arc<Memory>,
+}
+
+impl InMemory {
+    async fn new() -> Self {
+        let hand = ManualClock::new();
+        Self { store: Arc::new(Memory::with_clock(hand.clock())), hand }
+    }
+}
+
+#[async_trait]
+impl Subject for InMemory {
+    async fn open(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    async fn pass(&self, span: Duration) {
+        self.hand.advance(span);
+    }
+
+    fn time(&self) -> Time {
+        Time::Set
+    }
+}
+
+lockfast::conformance!(memory, InMemory::new());
