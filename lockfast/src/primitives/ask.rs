@@ -78,9 +78,11 @@ impl Ask {
             }
         };
         let (ttl, renew_every) = (options.ttl, options.renew_every());
+        // Only for what two tasks cannot have at once: readers, and small numbers of permits, do not wait for each other.
         let turn = match &*demands {
-            [demand] if may_hand_over && options.local_handover && options.hold_at_least.is_none() => {
-                Some(TurnKey { demand: demand.clone(), ttl, renew_every })
+            [demand] if may_hand_over && options.local_handover && demand.weight > demand.capacity / 2 => {
+                let turn = TurnKey { demand: demand.clone(), ttl, renew_every };
+                options.hold_at_least.is_none().then_some(turn)
             }
             _ => None,
         };

@@ -1,0 +1,18 @@
+//! The rules of the client engine, one test each, against a store whose every answer the test decides.
+
+mod script;
+
+use lockfast::store::Leaving;
+use script::Director;
+
+#[tokio::test]
+async fn a_lock_is_asked_for_and_given_back_once() {
+    let mut store = Director::new();
+    let locks = store.locks.clone();
+    let holder = tokio::spawn(async move { locks.mutex("a").lock().await.unwrap().release().await });
+    let claim = store.grant(7).await;
+    let left = store.let_go().await;
+    assert!(matches!(&left[..], [Leaving::Done(gone)] if gone.id.hash() == claim.id.hash()));
+    holder.await.unwrap().unwrap();
+    assert!(store.call_now().is_none());
+}

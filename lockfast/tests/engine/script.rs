@@ -1,0 +1,201 @@
+//! A store that does nothing by itself: every call arrives at the test, which answers it, late or never, and pushes what
+//! it likes. With it an interleaving is written down step by step instead of hoped for.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::{BoxStream, StreamExt};
+use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store, Why};
+use lockfast::{Claim, Clock, Error, Guarantees, Locks, ManualClock, Result, Ticket, Tickets};
+use tokio::sync::{mpsc, oneshot};
+
+/// One call that the client made and that waits for the test's answer.
+#[derive(Debug)]
+pub enum Call {
+    Acquire { claim: Arc<Claim>, busy: Busy, answer: Answer<Admission> },
+    Renew { leases: Vec<Lease>, answer: Answer<Vec<Standing>> },
+    Release { leaving: Vec<Leaving>, answer: Answer<Vec<Standing>> },
+    Inspect { query: Query, answer: Answer<Page> },
+}
+
+#[derive(Debug)]
+pub struct Answer<T>(oneshot::Sender<Result<T>>);
+
+impl<T> Answer<T> {
+    pub fn give(self, value: T) {
+        // A caller that was cancelled does not hear it; that is often the point of a test.
+        let _ = self.0.send(Ok(value));
+    }
+
+    /// The reply got lost, or never came: the outcome is unknown.
+    pub fn lose(self) {
+        let _ = self.0.send(Err(Error::unavailable("testing", "the reply was lost")));
+    }
+
+    pub fn fail(self, error: Error) {
+        let _ = self.0.send(Err(error));
+    }
+}
+
+#[derive(Debug)]
+struct Script {
+    calls: mpsc::UnboundedSender<Call>,
+    pushes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
+    watched: mpsc::UnboundedSender<()>,
+}
+
+impl Script {
+    async fn ask<T>(&self, call: impl FnOnce(Answer<T>) -> Call) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.calls.send(call(Answer(answer)));
+        // A test that drops the call never answers it.
+        match answered.await {
+            Ok(value) => value,
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Script {
+    fn guarantees(&self) -> Guarantees {
+        Guarantees::in_process()
+    }
+
+    async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
+        let claim = Arc::clone(claim);
+        self.ask(|answer| Call::Acquire { claim, busy, answer }).await
+    }
+
+    async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
+        let leases = leases.to_vec();
+        self.ask(|answer| Call::Renew { leases, answer }).await
+    }
+
+    async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
+        let leaving = leaving.to_vec();
+        self.ask(|answer| Call::Release { leaving, answer }).await
+    }
+
+    async fn inspect(&self, query: &Query) -> Result<Page> {
+        let query = query.clone();
+        self.ask(|answer| Call::Inspect { query, answer }).await
+    }
+
+    async fn record(&self, _report: &Report) -> Result<()> {
+        Ok(())
+    }
+
+    fn watch(&self, _scope: Scope) -> BoxStream<'static, Change> {
+        let (push, pushed) = mpsc::unbounded_channel();
+        *self.pushes.lock().unwrap() = Some(push);
+        let _ = self.watched.send(());
+        futures::stream::unfold(pushed, |mut pushed| async move { Some((pushed.recv().await?, pushed)) }).boxed()
+    }
+}
+
+/// The test's end of the script.
+#[derive(Debug)]
+pub struct Director {
+    pub locks: Locks,
+    pub hand: ManualClock,
+    calls: mpsc::UnboundedReceiver<Call>,
+    pushes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
+    watched: mpsc::UnboundedReceiver<()>,
+}
+
+/// How long a test waits for what must come; only a failing test waits that long.
+const SOON: Duration = Duration::from_secs(10);
+
+impl Director {
+    /// A client of a scripted store, on a clock that the test moves.
+    pub fn new() -> Self {
+        let hand = ManualClock::new();
+        let clock = hand.clock();
+        Self::with(hand, clock)
+    }
+
+    /// The same on the machine's own clock.
+    pub fn in_real_time() -> Self {
+        Self::with(ManualClock::new(), Clock::boot())
+    }
+
+    fn with(hand: ManualClock, clock: Clock) -> Self {
+        let (call, calls) = mpsc::unbounded_channel();
+        let (watch, watched) = mpsc::unbounded_channel();
+        let pushes = Arc::new(Mutex::new(None));
+        let store = Script { calls: call, pushes: Arc::clone(&pushes), watched: watch };
+        let locks = Locks::builder().clock(clock).build(Arc::new(store)).unwrap();
+        Self { locks, hand, calls, pushes, watched }
+    }
+
+    /// The next call, whatever it is.
+    pub async fn call(&mut self) -> Call {
+        tokio::time::timeout(SOON, self.calls.recv()).await.expect("the client asks the store").unwrap()
+    }
+
+    /// A call that has been made already, if any.
+    pub fn call_now(&mut self) -> Option<Call> {
+        self.calls.try_recv().ok()
+    }
+
+    pub async fn acquire(&mut self) -> (Arc<Claim>, Busy, Answer<Admission>) {
+        match self.call().await {
+            Call::Acquire { claim, busy, answer } => (claim, busy, answer),
+            other => panic!("expected an acquire, got {other:?}"),
+        }
+    }
+
+    pub async fn renew(&mut self) -> (Vec<Lease>, Answer<Vec<Standing>>) {
+        match self.call().await {
+            Call::Renew { leases, answer } => (leases, answer),
+            other => panic!("expected a renewal, got {other:?}"),
+        }
+    }
+
+    pub async fn release(&mut self) -> (Vec<Leaving>, Answer<Vec<Standing>>) {
+        match self.call().await {
+            Call::Release { leaving, answer } => (leaving, answer),
+            other => panic!("expected a release, got {other:?}"),
+        }
+    }
+
+    /// Answers the next acquire with the lock, and says whose it was.
+    pub async fn grant(&mut self, ticket: u64) -> Arc<Claim> {
+        let (claim, _, answer) = self.acquire().await;
+        answer.give(Admission::Held(Tickets::new(Ticket(ticket), claim.block)));
+        claim
+    }
+
+    /// Answers the next acquire with a place in line.
+    pub async fn queue(&mut self, ticket: u64, recheck_in: Duration) -> Arc<Claim> {
+        let (claim, _, answer) = self.acquire().await;
+        answer.give(Admission::Queued { ticket: Ticket(ticket), position: 1, recheck_in });
+        claim
+    }
+
+    /// Answers the next release: everybody has left.
+    pub async fn let_go(&mut self) -> Vec<Leaving> {
+        let (leaving, answer) = self.release().await;
+        answer.give(vec![Standing::Gone(Why::Left); leaving.len()]);
+        leaving
+    }
+
+    pub fn push(&self, change: Change) {
+        self.pushes.lock().unwrap().as_ref().expect("the client watches").send(change).expect("the keeper listens");
+    }
+
+    /// Ends the stream of pushes, and waits until the client has asked for a new one.
+    pub async fn cut_pushes(&mut self) {
+        while self.watched.try_recv().is_ok() {}
+        drop(self.pushes.lock().unwrap().take());
+        // The client waits a moment on its own clock before it asks again.
+        loop {
+            self.hand.advance(Duration::from_millis(20));
+            if tokio::time::timeout(Duration::from_millis(5), self.watched.recv()).await.is_ok() {
+                return;
+            }
+        }
+    }
+}
