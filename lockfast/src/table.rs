@@ -16,6 +16,7 @@
 //!
 //! Handing on needs no idea of its own: when a claim leaves, the next one holds already, and is told so.
 
+mod door;
 mod leave;
 mod line;
 mod show;
@@ -27,11 +28,9 @@ use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use crate::claim::{Claim, ClaimHash, ClientId, Demand, Mode, Ticket, Tickets};
+use crate::claim::{Claim, ClaimHash, ClientId, Mode, Ticket, Tickets};
 use crate::clock::Moment;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::name::Name;
 use crate::store::{Admission, Busy, Change, Lease, Standing, Why};
 
@@ -262,34 +261,6 @@ impl Table {
         }
     }
 
-    fn check_at_the_door(&self, demand: &Demand) -> Result<()> {
-        if demand.weight == 0 || demand.weight > demand.capacity {
-            // By 2: it could never hold, and everybody behind it would wait for ever.
-            return Err(Error::invalid(format!(
-                "cannot take {} of the {} that {:?} has",
-                demand.weight, demand.capacity, demand.name
-            )));
-        }
-        match self.lines.get(&demand.name) {
-            Some(line) if !line.agrees_on(demand.capacity) => Err(Error::invalid(format!(
-                "{:?} is in use with {}, and was asked for with {}; use the same everywhere, or wait until nobody uses it",
-                demand.name,
-                capacity_in_words(line.capacity()),
-                capacity_in_words(demand.capacity)
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    fn seal_on(&self, claim: &Claim) -> Option<Bytes> {
-        let mut seals = claim.demands.iter().filter_map(|demand| self.lines.get(&demand.name)?.seal.as_ref());
-        seals.next().map(|seal| seal.value.clone())
-    }
-
-    fn has_room_for(&self, demand: &Demand) -> bool {
-        self.lines.get(&demand.name).is_none_or(|line| line.has_room_for(demand))
-    }
-
     fn join(&mut self, claim: &Arc<Claim>, now: Moment) {
         let owner = claim.id.hash();
         let tickets = self.draw(claim.block, claim.floor);
@@ -393,12 +364,5 @@ impl Table {
 fn note_touched(touched: &mut Option<Vec<Name>>, claim: &Claim) {
     if let Some(touched) = touched {
         touched.extend(claim.demands.iter().map(|demand| demand.name.clone()));
-    }
-}
-
-fn capacity_in_words(capacity: u32) -> String {
-    match capacity {
-        Demand::ALL => "a mutex or reader-writer lock".to_owned(),
-        permits => format!("a semaphore of {permits}"),
     }
 }

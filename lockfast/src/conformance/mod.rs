@@ -125,6 +125,7 @@ macro_rules! conformance {
                     opposite_orders_do_not_deadlock
                     a_multi_may_mix_kinds
                     a_multi_frees_all_it_held
+                    a_turn_ends_for_a_multi_that_waits_elsewhere
                 }
                 leases {
                     an_expired_lease_frees
@@ -153,6 +154,7 @@ macro_rules! conformance {
                     a_turn_goes_on_when_nobody_waits
                     a_turn_ends_when_somebody_waits
                     an_end_of_turn_that_runs_late_changes_nothing
+                    a_repeated_end_of_turn_renews
                     a_turn_of_a_reader_goes_on_beside_readers
                 }
                 leaving {
@@ -192,6 +194,7 @@ macro_rules! conformance {
                 }
                 listing {
                     a_line_is_shown_in_ticket_order
+                    a_hold_is_counted_from_its_beginning
                     lingering_broken_and_sealed_are_shown
                     pages_follow_each_other
                     counters_of_all_clients_add_up
