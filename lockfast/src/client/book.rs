@@ -8,22 +8,22 @@
 //! 3. Nothing here runs foreign code while the mutex is held: wakers and events go into the [`Outbox`], callbacks to the
 //!    keeper.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::claim::{Claim, ClaimHash, ClaimId, ClaimMap, ClientId, Ticket, Tickets};
+use crate::claim::{Claim, ClaimHash, ClaimIds, ClaimMap, ClientId, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
 use crate::event::{Event, Happening};
 use crate::store::{Admission, Counters, Leaving};
 
 use super::lease::Validity;
-use super::slot::{Callback, Phase, Slot, TurnKey, Watchers};
+use super::slot::{Callback, Phase, Slot, Watchers};
 use super::slots::{Key, Slots};
 use super::telling::Telling;
-use super::turn::Turn;
+use super::turn::Turns;
 
 /// How long a party that has never been in line keeps asking a store that does not answer.
 pub(crate) const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(crate) const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 pub(crate) struct Book {
     pub(crate) slots: Slots,
     pub(crate) by_hash: ClaimMap<Key>,
-    pub(crate) turns: HashMap<TurnKey, Turn>,
+    pub(crate) turns: Turns,
     /// What has to be told to the store, and when.
     pub(crate) departures: BTreeMap<(Moment, u64), Departure>,
     /// Futures to wake.
@@ -65,6 +65,7 @@ pub(crate) struct Book {
     /// The largest ticket seen.
     pub(crate) floor: Ticket,
     pub(crate) client: ClientId,
+    ids: ClaimIds,
     serial: u64,
 }
 
@@ -93,7 +94,7 @@ impl Book {
         Self {
             slots: Slots::default(),
             by_hash: ClaimMap::default(),
-            turns: HashMap::new(),
+            turns: Turns::default(),
             departures: BTreeMap::new(),
             alarms: BTreeMap::new(),
             rejoining: BTreeMap::new(),
@@ -112,6 +113,7 @@ impl Book {
             trash: Default::default(),
             floor: Ticket(0),
             client,
+            ids: ClaimIds::default(),
             serial: 0,
         }
     }
@@ -127,7 +129,7 @@ impl Book {
 
     /// Makes a claim for a party that is about to ask. By 2, it can be found from now on.
     pub(crate) fn new_claim(&mut self, key: Key) -> Result<Arc<Claim>> {
-        let id = ClaimId::random()?;
+        let id = self.ids.draw()?;
         self.forget_claim(key);
         let block = self.block_for(key);
         let slot = self.slots.get_mut(key).ok_or(Error::Closed("it was shut down"))?;
@@ -146,6 +148,7 @@ impl Book {
         slot.validity = Some(Arc::new(Validity::new()));
         slot.lease_until = Moment::START;
         slot.early = None;
+        slot.unsure = false;
         Ok(claim)
     }
 
@@ -216,6 +219,7 @@ impl Book {
                 self.ask_again_later(key, Moment::NEVER, now, out);
             }
             Err(error) if error.is_retryable() => {
+                slot.unsure = true;
                 slot.failures += 1;
                 slot.last_error = Some(Box::new(error));
                 let give_up_at = match slot.phase {
@@ -224,7 +228,7 @@ impl Book {
                 };
                 self.ask_again_later(key, give_up_at, now, out);
             }
-            Err(error) => self.end_with(key, Phase::Failed(error), now, out),
+            Err(error) => self.fail(key, error, now, out),
         }
     }
 
@@ -288,7 +292,7 @@ impl Book {
     }
 
     pub(crate) fn fail(&mut self, key: Key, error: Error, now: Moment, out: &mut Outbox) {
-        self.end_with(key, Phase::Failed(error), now, out);
+        self.end_with(key, Phase::Failed(Box::new(error)), now, out);
     }
 
     pub(crate) fn count_waiting(&mut self, key: Key, now: Moment, out: &mut Outbox) {

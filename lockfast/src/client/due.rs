@@ -109,11 +109,11 @@ impl Book {
                     return;
                 }
                 // Its future is not polled any more, or not for a long time. Others are.
-                let claim = Arc::clone(slot.claim.as_ref().expect("what is granted is a claim"));
+                let leaving = slot.leaving(Arc::clone(slot.claim.as_ref().expect("what is granted is a claim")));
                 slot.phase = Phase::GivenBack;
                 self.forget_claim(key);
                 self.hand_lead_on(key, now, out);
-                self.depart(Leaving::Done(claim), now, out);
+                self.depart(leaving, now, out);
             }
             Phase::Asking => {
                 let claim = Arc::clone(slot.claim.as_ref().expect("who asks has a claim"));

@@ -46,6 +46,7 @@ impl Book {
                         && is_claim_of(slot.claim.as_ref(), &claim)
                     {
                         slot.in_flight = false;
+                        slot.unsure = true;
                         slot.failures += 1;
                         slot.last_error = Some(Box::new(error.clone()));
                         self.rejoin_from = now + backoff(slot.failures);

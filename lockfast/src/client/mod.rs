@@ -39,13 +39,13 @@ use crate::claim::{ClientId, Demands, Note};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
-use crate::store::{BusyWith, Guarantees, Leaving, Scope, Store};
+use crate::store::{BusyWith, Guarantees, Scope, Store};
 
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
 pub(crate) use options::{Options, Renewal};
 use slot::Phase;
-pub(crate) use slot::{Request, TurnKey};
+pub(crate) use slot::Request;
 pub(crate) use telling::Telling;
 
 pub(crate) use crate::event::TraceId;
@@ -228,9 +228,9 @@ impl Book {
                 Some(Phase::Held | Phase::Between) => {
                     self.lose(key, LostWhy::Shutdown, now, out);
                     self.ended(key, true, now, out);
-                    let slot = self.remove(key).expect("it was there a moment ago");
-                    let claim = slot.claim.expect("who holds has a claim");
-                    self.depart(Leaving::Done(claim), now, out);
+                    let mut slot = self.remove(key).expect("it was there a moment ago");
+                    let claim = slot.claim.take().expect("who holds has a claim");
+                    self.depart(slot.leaving(claim), now, out);
                 }
                 // A release on its way ends by itself; what asks, waits or is behind hears of it at its next poll.
                 Some(Phase::Leaving) | None => {}

@@ -9,9 +9,11 @@ use crate::claim::{Claim, Demand, Demands, Note, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
 use crate::event::TraceId;
+use crate::store::Leaving;
 
 use super::lease::{self, Validity};
 use super::slots::{Key, Spoke};
+use super::turn::TurnId;
 
 /// What is asked for; the same for the whole life of one acquisition.
 #[derive(Debug)]
@@ -23,16 +25,28 @@ pub(crate) struct Request {
     pub(crate) hold_at_most: Option<Duration>,
     pub(crate) note: Arc<Note>,
     pub(crate) trace: TraceId,
-    /// Who may pass the lock to each other without asking the store; `None` for nobody.
-    pub(crate) turn: Option<TurnKey>,
+    /// Whether tasks of this process that ask the same may pass the lock to each other.
+    pub(crate) hands_over: bool,
+}
+
+impl Request {
+    /// Those who may pass the lock to each other have the same key.
+    pub(crate) fn turn_key(&self) -> TurnKey {
+        let nanos = |span: Duration| span.as_nanos() as u64;
+        TurnKey {
+            demand: self.demands[0].clone(),
+            ttl: nanos(self.ttl),
+            renew_every: self.renew_every.map_or(0, nanos),
+        }
+    }
 }
 
 /// Tasks of one process that want the same thing in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TurnKey {
-    pub(crate) demand: Demand,
-    pub(crate) ttl: Duration,
-    pub(crate) renew_every: Option<Duration>,
+    demand: Demand,
+    ttl: u64,
+    renew_every: u64,
 }
 
 #[derive(Debug)]
@@ -62,7 +76,7 @@ pub(crate) enum Phase {
     /// The resource is sealed.
     Sealed,
     /// It will never hold.
-    Failed(Error),
+    Failed(Box<Error>),
 }
 
 pub(crate) type Callback = Box<dyn FnOnce(LostWhy) + Send>;
@@ -78,6 +92,8 @@ pub(crate) struct Watchers {
 pub(crate) struct Slot {
     pub(crate) request: Arc<Request>,
     pub(crate) phase: Phase,
+    /// Which local queue it is in, or leads.
+    pub(crate) turn: Option<TurnId>,
     pub(crate) claim: Option<Arc<Claim>>,
     pub(crate) validity: Option<Arc<Validity>>,
     /// Until when the last acknowledged lease is valid here.
@@ -96,6 +112,8 @@ pub(crate) struct Slot {
     pub(crate) asked: Option<Box<Asked>>,
     /// A push that came before the answer to the acquire it belongs to.
     pub(crate) early: Option<Ticket>,
+    /// An acquire of this claim got no answer, and may still run, however late: its id has to be kept out when it leaves.
+    pub(crate) unsure: bool,
     /// A renewal or a rejoin is with the store.
     pub(crate) in_flight: bool,
     /// A push said it is gone: ask.
@@ -117,6 +135,7 @@ impl Slot {
         Self {
             request,
             phase,
+            turn: None,
             claim: None,
             validity: None,
             lease_until: Moment::START,
@@ -128,6 +147,7 @@ impl Slot {
             watchers: None,
             asked: None,
             early: None,
+            unsure: false,
             in_flight: false,
             doubted: false,
             failures: 0,
@@ -147,6 +167,11 @@ impl Slot {
             self.lease_until = self.lease_until.max(lease::valid_until(sent, ttl));
             self.renew_at = sent + self.request.renew_every.unwrap_or(self.request.ttl / 3);
         }
+    }
+
+    /// How the claim leaves when nothing else is to be said.
+    pub(crate) fn leaving(&self, claim: Arc<Claim>) -> Leaving {
+        if self.unsure { Leaving::Unknown(claim) } else { Leaving::Done(claim) }
     }
 
     /// Until when its holder may go on, and what ends it then.

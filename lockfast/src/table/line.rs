@@ -68,6 +68,10 @@ impl Line {
         if self.places.is_empty() {
             self.capacity = demand.capacity;
         }
+        if self.places.is_empty() {
+            // Most lines have one claim; the next one to come makes room for more.
+            self.places.reserve_exact(1);
+        }
         self.places.push_back(Place { ticket, owner, weight: demand.weight });
         self.admit_next().is_some()
     }
