@@ -20,7 +20,6 @@ use super::Client;
 use super::alarm::Alarm;
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::guard::Guard;
-use super::lease::Validity;
 use super::slot::{Phase, Request};
 use super::slots::Key;
 
@@ -45,7 +44,7 @@ pub(crate) enum Attempt {
 pub(crate) enum Step {
     Ask(Arc<Claim>, Moment),
     Wait,
-    Enter { hold: Key, validity: Arc<Validity>, fence: Ticket, request: Arc<Request> },
+    Enter { hold: Key, fence: Ticket, request: Arc<Request> },
     Sealed,
     Fail(Error),
 }
@@ -80,9 +79,9 @@ impl<'a> Place<'a> {
 
     fn into_guard(mut self, step: Step) -> Result<Entered, (Self, Step)> {
         match step {
-            Step::Enter { hold, validity, fence, request } => {
+            Step::Enter { hold, fence, request } => {
                 self.withdraws = false;
-                Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, validity, fence, request)))
+                Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, fence, request)))
             }
             Step::Sealed => Ok(Entered::Sealed),
             other => Err((self, other)),
@@ -311,15 +310,14 @@ impl Book {
         if std::mem::take(&mut slot.counted) {
             self.telling.tally.stopped_waiting();
         }
-        let validity = Arc::clone(slot.validity.as_ref().expect("a claim has a validity"));
         let (until, why) = slot.deadline();
-        validity.grant(until, why);
+        slot.request.validity.grant(until, why);
         let request = Arc::clone(&slot.request);
         self.telling.tally.acquired(waited);
         self.happened(hold, Happening::Acquired { waited }, out);
         self.schedule_held(hold, out);
         self.report_soon(now, out);
-        Step::Enter { hold, validity, fence, request }
+        Step::Enter { hold, fence, request }
     }
 
     /// A party leaves before it holds.

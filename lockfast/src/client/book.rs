@@ -19,7 +19,6 @@ use crate::error::{Error, LostWhy, Result};
 use crate::event::{Event, Happening};
 use crate::store::{Admission, Counters, Leaving};
 
-use super::lease::Validity;
 use super::slot::{Callback, Phase, Slot, Watchers};
 use super::slots::{Key, Slots};
 use super::telling::Telling;
@@ -145,9 +144,8 @@ impl Book {
         });
         self.by_hash.insert(claim.id.hash(), key);
         slot.claim = Some(Arc::clone(&claim));
-        slot.validity = Some(Arc::new(Validity::new()));
         slot.lease_until = Moment::START;
-        slot.early = None;
+        slot.early = Ticket(0);
         slot.unsure = false;
         Ok(claim)
     }
@@ -204,7 +202,7 @@ impl Book {
             Ok(Admission::Queued { ticket, recheck_in, .. }) => {
                 slot.leased(sent, claim.ttl);
                 slot.phase = Phase::Waiting { ticket, settling: false };
-                let handed_already = slot.early.take() == Some(ticket);
+                let handed_already = slot.early == ticket;
                 self.count_waiting(key, now, out);
                 if handed_already {
                     self.hand(key, ticket, now, out);

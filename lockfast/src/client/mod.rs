@@ -43,6 +43,7 @@ use crate::store::{BusyWith, Guarantees, Scope, Store};
 
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
+pub(crate) use lease::Validity;
 pub(crate) use options::{Options, Renewal};
 use slot::Phase;
 pub(crate) use slot::Request;

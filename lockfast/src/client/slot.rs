@@ -25,6 +25,8 @@ pub(crate) struct Request {
     pub(crate) hold_at_most: Option<Duration>,
     pub(crate) note: Arc<Note>,
     pub(crate) trace: TraceId,
+    /// Until when its guard may go on; over before there is one.
+    pub(crate) validity: Validity,
     /// Whether tasks of this process that ask the same may pass the lock to each other.
     pub(crate) hands_over: bool,
 }
@@ -95,7 +97,6 @@ pub(crate) struct Slot {
     /// Which local queue it is in, or leads.
     pub(crate) turn: Option<TurnId>,
     pub(crate) claim: Option<Arc<Claim>>,
-    pub(crate) validity: Option<Arc<Validity>>,
     /// Until when the last acknowledged lease is valid here.
     pub(crate) lease_until: Moment,
     /// When to renew it.
@@ -110,8 +111,8 @@ pub(crate) struct Slot {
     pub(crate) watchers: Option<Box<Watchers>>,
     /// When this waiter asked lately.
     pub(crate) asked: Option<Box<Asked>>,
-    /// A push that came before the answer to the acquire it belongs to.
-    pub(crate) early: Option<Ticket>,
+    /// A push that came before the answer to the acquire it belongs to; no ticket is zero.
+    pub(crate) early: Ticket,
     /// An acquire of this claim got no answer, and may still run, however late: its id has to be kept out when it leaves.
     pub(crate) unsure: bool,
     /// A renewal or a rejoin is with the store.
@@ -137,7 +138,6 @@ impl Slot {
             phase,
             turn: None,
             claim: None,
-            validity: None,
             lease_until: Moment::START,
             renew_at: Moment::NEVER,
             cap: Moment::NEVER,
@@ -146,7 +146,7 @@ impl Slot {
             waker: None,
             watchers: None,
             asked: None,
-            early: None,
+            early: Ticket(0),
             unsure: false,
             in_flight: false,
             doubted: false,
@@ -180,7 +180,7 @@ impl Slot {
     }
 
     pub(crate) fn is_over(&self, now: Moment) -> bool {
-        self.validity.as_ref().is_none_or(|validity| validity.is_over(now))
+        self.request.validity.is_over(now)
     }
 
     /// Whether its lease is worth renewing: wanted, and not known to reach beyond the cap already.

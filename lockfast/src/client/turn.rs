@@ -293,7 +293,7 @@ impl Book {
         if std::mem::replace(&mut held.cap, Moment::NEVER) != Moment::NEVER {
             // The cap was the last holder's own.
             let (until, why) = held.deadline();
-            held.validity.as_ref().expect("a hold has a validity").extend(until, why, now);
+            held.request.validity.extend(until, why, now);
         }
         let slot = self.slots.get_mut(next).expect("`next_behind` looked");
         slot.phase = Phase::Passed { hold, ticket };
@@ -327,8 +327,7 @@ impl Book {
         let slot = self.slots.get_mut(hold)?;
         slot.leased(sent, claim.ttl);
         let (until, why) = (slot.lease_until, crate::error::LostWhy::Expired);
-        let validity = slot.validity.as_ref().expect("a hold has a validity");
-        let goes_on = validity.extend(until, why, now);
+        let goes_on = slot.request.validity.extend(until, why, now);
         if goes_on && let Some((id, Turn { queue: Some(queue), .. })) = self.led_turn(hold) {
             queue.begin(tickets.first, tickets.count, now);
             if let Some(next) = self.next_behind(id) {

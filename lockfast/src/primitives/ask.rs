@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures::future::{Either, select};
 
 use crate::claim::{Demands, Note};
-use crate::client::{Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, TraceId, admit, attempt};
+use crate::client::{
+    Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, TraceId, Validity, admit, attempt,
+};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::store::{Names, Query, Resource};
@@ -87,6 +89,7 @@ impl Ask {
             hold_at_most: options.hold_at_most,
             note,
             trace: options.trace.unwrap_or_else(|| TraceId(fastrand::u128(1..))),
+            validity: Validity::new(),
             hands_over,
         }))
     }
