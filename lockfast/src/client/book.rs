@@ -19,7 +19,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::event::{Event, Happening};
 use crate::store::{Admission, Counters, Leaving};
 
-use super::slot::{Callback, Phase, Slot, Watchers};
+use super::slot::{Asked, Callback, Phase, Slot, Watchers};
 use super::slots::{Key, Slots};
 use super::telling::Telling;
 use super::turn::Turns;
@@ -56,6 +56,8 @@ pub(crate) struct Book {
     pub(crate) closed: Option<&'static str>,
     /// Nobody can ask for a lock any more; the keeper ends when the last party has left.
     pub(crate) abandoned: bool,
+    /// The keeper has ended: nobody rings, wakes or renews any more.
+    pub(crate) unattended: bool,
     pub(crate) telling: Arc<Telling>,
     /// What the store has been told so far.
     pub(crate) reported: Counters,
@@ -107,6 +109,7 @@ impl Book {
             wakes_at: Moment::NEVER,
             closed: None,
             abandoned: false,
+            unattended: false,
             telling,
             reported: Counters::default(),
             trash: Default::default(),
@@ -201,6 +204,7 @@ impl Book {
             }
             Ok(Admission::Queued { ticket, recheck_in, .. }) => {
                 slot.leased(sent, claim.ttl);
+                Asked::note_inline(slot, inline, sent);
                 slot.phase = Phase::Waiting { ticket, settling: false };
                 let handed_already = slot.early == ticket;
                 self.count_waiting(key, now, out);
@@ -217,6 +221,7 @@ impl Book {
                 self.ask_again_later(key, Moment::NEVER, now, out);
             }
             Err(error) if error.is_retryable() => {
+                Asked::note_inline(slot, inline, sent);
                 slot.unsure = true;
                 slot.failures += 1;
                 slot.last_error = Some(Box::new(error));

@@ -192,10 +192,10 @@ impl Guard {
             let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.store.release(batch)).await;
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
-                Some(Err(error)) => return Err(error),
+                Some(Err(error)) => return Err(lost.unwrap_or(error)),
                 None => {
                     let doing = self.client.doing("releasing", &self.request.demands);
-                    return Err(Error::unavailable(doing, "no answer in time"));
+                    return Err(lost.unwrap_or_else(|| Error::unavailable(doing, "no answer in time")));
                 }
             };
             let left = departing.leaving.take().expect("only the lines below take it");
