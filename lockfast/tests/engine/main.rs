@@ -1,6 +1,8 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
 mod script;
+mod stage;
+mod validity;
 
 use lockfast::store::Leaving;
 use script::Director;
