@@ -1,5 +1,6 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
+mod loss;
 mod script;
 mod stage;
 mod validity;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lockfast::store::{Admission, Change, Standing};
 use lockfast::{Claim, Guard, Mutex, Ticket, Tickets};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::script::{Call, Director};
 
@@ -14,6 +15,8 @@ use crate::script::{Call, Director};
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 /// How long it is valid here: less a hundredth, less two milliseconds.
 pub(crate) const VALID: Duration = Duration::from_millis(29_698);
+/// When to look again at a place in line: not in a test.
+pub(crate) const NEVER: Duration = Duration::from_secs(100_000);
 /// Deadlines are seen to within about a millisecond.
 pub(crate) const GRAIN: Duration = Duration::from_millis(2);
 
@@ -26,6 +29,29 @@ pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
 pub(crate) async fn hold(store: &mut Director, mutex: &Mutex, ticket: u64) -> (Guard, Arc<Claim>) {
     let (guard, claim) = tokio::join!(mutex.lock(), store.grant(ticket));
     (guard.unwrap(), claim)
+}
+
+/// Asks, and is in line with this ticket.
+pub(crate) async fn wait(
+    store: &mut Director,
+    mutex: Mutex,
+    ticket: u64,
+) -> (JoinHandle<lockfast::Result<Guard>>, Arc<Claim>) {
+    let waiting = store.locks.stats().waiting;
+    let waiter = tokio::spawn(async move { mutex.lock().await });
+    let claim = store.queue(ticket, NEVER).await;
+    until(|| store.locks.stats().waiting > waiting).await;
+    (waiter, claim)
+}
+
+/// Waits for what another task or thread does.
+pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
+    soon(async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 /// Answers the next renewal: all of them hold, with this ticket.

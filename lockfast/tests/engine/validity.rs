@@ -9,9 +9,8 @@ use lockfast::store::{Admission, Change, Leaving, Standing};
 use lockfast::{Error, LostWhy, Ticket, Tickets};
 
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, TTL, VALID, hold, push, renewed, settle, soon, stop_keeper};
+use crate::stage::{GRAIN, NEVER, TTL, VALID, hold, push, renewed, settle, soon, stop_keeper, wait};
 
-const NEVER: Duration = Duration::from_secs(100_000);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn held(ticket: u64) -> Admission {
@@ -78,8 +77,7 @@ async fn released_and_asked_anew(store: &mut Director, first: &lockfast::Claim) 
 async fn a_handed_over_lock_is_valid_from_its_acquire() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
-    let waiter = tokio::spawn(async move { mutex.lock().await });
-    let claim = store.queue(7, NEVER).await;
+    let (waiter, claim) = wait(&mut store, mutex, 7).await;
     store.hand.advance(5 * SECOND);
     store.push(Change::Held(claim.id.hash(), Ticket(7)));
     assert_eq!(soon(waiter).await.unwrap().unwrap().remaining(), VALID - 5 * SECOND);
@@ -89,8 +87,7 @@ async fn a_handed_over_lock_is_valid_from_its_acquire() {
 async fn a_handed_over_lock_is_valid_from_its_last_renewal() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
-    let waiter = tokio::spawn(async move { mutex.lock().await });
-    let claim = store.queue(7, NEVER).await;
+    let (waiter, claim) = wait(&mut store, mutex, 7).await;
     store.hand.advance(10 * SECOND);
     let (_, answer) = store.renew().await;
     store.hand.advance(2 * SECOND);
@@ -105,8 +102,7 @@ async fn a_handed_over_lock_is_valid_from_its_last_renewal() {
 async fn with_less_than_half_a_lease_left_a_handed_over_lock_is_renewed_first() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
-    let mut waiter = tokio::spawn(async move { mutex.lock().await });
-    let claim = store.queue(7, NEVER).await;
+    let (mut waiter, claim) = wait(&mut store, mutex, 7).await;
     store.hand.advance(16 * SECOND);
     store.renew().await.1.lose();
     settle(&mut store).await;
@@ -124,8 +120,7 @@ async fn with_less_than_half_a_lease_left_a_handed_over_lock_is_renewed_first() 
 async fn an_answer_from_before_the_hand_off_does_not_keep_the_lock_from_who_was_handed_it() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
-    let waiter = tokio::spawn(async move { mutex.lock().await });
-    let claim = store.queue(7, NEVER).await;
+    let (waiter, claim) = wait(&mut store, mutex, 7).await;
     store.hand.advance(16 * SECOND);
     let (_, answer) = store.renew().await;
     push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
@@ -141,8 +136,7 @@ async fn an_answer_from_before_the_hand_off_does_not_keep_the_lock_from_who_was_
 async fn a_handed_over_lock_with_nothing_left_is_released_and_asked_for_anew() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(5 * SECOND);
-    let mut waiter = tokio::spawn(async move { mutex.lock().await });
-    let claim = store.queue(7, NEVER).await;
+    let (mut waiter, claim) = wait(&mut store, mutex, 7).await;
     store.hand.advance(6 * SECOND);
     store.renew().await.1.lose();
     settle(&mut store).await;
