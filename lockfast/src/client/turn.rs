@@ -151,31 +151,14 @@ impl Book {
         }
     }
 
-    /// A leader, or one that was handed a hold, has not been polled for too long: it goes to the back of the queue.
+    /// A leader, or one that was handed a hold, has not been polled for too long: the others go on without it, and it lines
+    /// up anew when it is polled. Kept in the queue it would be handed the hold again and again, for nobody.
     pub(crate) fn step_aside(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         let Some(slot) = self.slots.get_mut(key) else { return };
-        let Some(turn_key) = slot.request.turn.clone() else { return };
-        match slot.phase {
-            Phase::Lead => {
-                let others = self.turns.get(&turn_key).is_some_and(|turn| turn.live > 0);
-                if others {
-                    self.to_the_back(key, &turn_key);
-                    self.hand_lead_on(key, now, out);
-                }
-            }
-            Phase::Passed { hold, .. } => {
-                self.to_the_back(key, &turn_key);
-                self.give_up_hold(hold, now, out);
-            }
-            _ => {}
-        }
-    }
-
-    fn to_the_back(&mut self, key: Key, turn_key: &TurnKey) {
-        if let (Some(slot), Some(turn)) = (self.slots.get_mut(key), self.turns.get_mut(turn_key)) {
-            slot.phase = Phase::Behind;
-            turn.queue.push_back(key);
-            turn.live += 1;
+        match std::mem::replace(&mut slot.phase, Phase::GivenBack) {
+            Phase::Lead => self.hand_lead_on(key, now, out),
+            Phase::Passed { hold, .. } => self.give_up_hold(hold, now, out),
+            other => slot.phase = other,
         }
     }
 
