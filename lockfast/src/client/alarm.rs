@@ -28,7 +28,7 @@ impl<'a> Alarm<'a> {
             return Poll::Pending;
         }
         this.client.with_book(|book, now, out| {
-            if now >= this.until {
+            if now >= this.until || book.unkept {
                 return Poll::Ready(());
             }
             let serial = *this.set.get_or_insert_with(|| book.serial());

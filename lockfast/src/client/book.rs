@@ -57,6 +57,8 @@ pub(crate) struct Book {
     pub(crate) wakes_at: Moment,
     /// Why nobody may enter any more.
     pub(crate) closed: Option<&'static str>,
+    /// The keeper has left; nobody wakes sleepers any more.
+    pub(crate) unkept: bool,
     /// Nobody can ask for a lock any more; the keeper ends when the last party has left.
     pub(crate) abandoned: bool,
     pub(crate) telling: Arc<Telling>,
@@ -109,6 +111,7 @@ impl Book {
             releasing: 0,
             wakes_at: Moment::NEVER,
             closed: None,
+            unkept: false,
             abandoned: false,
             telling,
             reported: Counters::default(),

@@ -198,10 +198,10 @@ impl Client {
             }
             now + timeout
         });
-        let done = |client: &Self| client.with_book(|book, _, _| book.closed.is_some() && book.departures.is_empty());
         match self.within(until, ended).await {
             Some(()) => Ok(()),
-            None if done(self) => Ok(()),
+            // It had ended before.
+            None if self.with_book(|book, _, _| book.unkept) => Ok(()),
             None => Err(Error::unavailable(
                 "shutting down",
                 format!("not everything could be given back in {timeout:?}; leases end by themselves"),
@@ -221,6 +221,12 @@ impl Client {
 }
 
 impl Book {
+    /// The keeper leaves. Whoever sleeps looks for itself, and finds the client closed.
+    fn end(&mut self, out: &mut Outbox) {
+        self.unkept = true;
+        out.wakers.extend(std::mem::take(&mut self.alarms).into_values());
+    }
+
     fn close(&mut self, now: Moment, out: &mut Outbox) {
         let keys: Vec<_> = self.slots.keys().map(|(key, _)| key).collect();
         for key in keys {
