@@ -1,5 +1,7 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
+mod closing;
+mod leaving;
 mod loss;
 mod script;
 mod stage;
