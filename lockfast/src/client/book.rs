@@ -50,6 +50,8 @@ pub(crate) struct Book {
     /// Rejoining goes on when this has passed and nobody is at it.
     pub(crate) rejoin_from: Moment,
     pub(crate) rejoin_in_flight: bool,
+    /// Releases that are with the store by their callers' own doing; what comes of them may be the keeper's to mend.
+    pub(crate) releasing: usize,
     /// Until when the keeper means to sleep.
     pub(crate) wakes_at: Moment,
     /// Why nobody may enter any more.
@@ -106,6 +108,7 @@ impl Book {
             asking: 0,
             rejoin_from: Moment::START,
             rejoin_in_flight: false,
+            releasing: 0,
             wakes_at: Moment::NEVER,
             closed: None,
             abandoned: false,

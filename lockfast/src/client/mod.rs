@@ -220,6 +220,12 @@ impl Client {
 }
 
 impl Book {
+    /// The keeper leaves. Whoever sleeps looks for itself, and finds the client closed.
+    fn end(&mut self, out: &mut Outbox) {
+        self.unattended = true;
+        out.wakers.extend(std::mem::take(&mut self.alarms).into_values());
+    }
+
     fn close(&mut self, now: Moment, out: &mut Outbox) {
         let keys: Vec<_> = self.slots.keys().map(|(key, _)| key).collect();
         for key in keys {

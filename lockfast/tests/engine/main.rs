@@ -1,6 +1,11 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
+mod closing;
+mod leaving;
+mod loss;
 mod script;
+mod stage;
+mod validity;
 
 use lockfast::store::Leaving;
 use script::Director;
