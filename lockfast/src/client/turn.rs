@@ -277,7 +277,8 @@ impl Book {
         slot.leased(sent, claim.ttl);
         let (until, why) = (slot.lease_until, crate::error::LostWhy::Expired);
         let validity = slot.validity.as_ref().expect("a hold has a validity");
-        let goes_on = validity.extend(until, why, now);
+        // By 3, also for what the store answered late.
+        let goes_on = validity.extend(until, why, now) && until.since(now) >= claim.ttl / 2;
         let next = self.led_turn(hold).map(|(turn_key, turn)| {
             turn.begin(tickets.first, tickets.count, now);
             turn_key
