@@ -1,6 +1,9 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
+mod interleavings;
 mod script;
+mod steps;
+mod turns;
 
 use lockfast::store::Leaving;
 use script::Director;
