@@ -20,7 +20,7 @@ use crate::event::{Event, Happening};
 use crate::store::{Admission, Counters, Leaving};
 
 use super::lease::Validity;
-use super::slot::{Callback, Phase, Slot, TurnKey, Watchers};
+use super::slot::{Asked, Callback, Phase, Slot, TurnKey, Watchers};
 use super::slots::{Key, Slots};
 use super::telling::Telling;
 use super::turn::Turn;
@@ -188,6 +188,10 @@ impl Book {
             return;
         };
         slot.in_flight = false;
+        if inline && !matches!(answer, Ok(Admission::Held(_))) {
+            // The keeper goes on asking for it, and its own question was one of the five that it has in a second.
+            Asked::note(slot, sent);
+        }
         match answer {
             Ok(Admission::Held(tickets)) => {
                 slot.leased(sent, claim.ttl);
