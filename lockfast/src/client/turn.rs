@@ -319,7 +319,8 @@ impl Book {
         let slot = self.slots.get_mut(hold)?;
         slot.leased(sent, claim.ttl);
         let (until, why) = (slot.lease_until, crate::error::LostWhy::Expired);
-        let goes_on = slot.request.validity.extend(until, why, now);
+        // By 3, also for what the store answered late.
+        let goes_on = slot.request.validity.extend(until, why, now) && until.since(now) >= claim.ttl / 2;
         if goes_on && let Some((id, Turn { queue: Some(queue), .. })) = self.led_turn(hold) {
             queue.begin(tickets.first, tickets.count, now);
             if let Some(next) = self.next_behind(id) {
