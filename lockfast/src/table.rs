@@ -25,10 +25,11 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use crate::claim::{Claim, ClaimHash, ClientId, Mode, Ticket, Tickets};
+use foldhash::quality::RandomState;
+
+use crate::claim::{Claim, ClaimHash, ClaimMap, ClientId, Mode, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::name::Name;
@@ -61,10 +62,10 @@ const LOOKED_AT_AHEAD: usize = 64;
 /// ```
 #[derive(Debug)]
 pub struct Table {
-    claims: HashMap<ClaimHash, Entry, BuildHasherDefault<FirstBytes>>,
-    lines: HashMap<Name, Line>,
+    claims: ClaimMap<Entry>,
+    lines: HashMap<Name, Line, RandomState>,
     /// Ids that may not come back, until their time is over.
-    marks: HashMap<ClaimHash, Mark, BuildHasherDefault<FirstBytes>>,
+    marks: ClaimMap<Mark>,
     /// When to look at what. Everything above with an end has an entry here at that end or before.
     ends: BinaryHeap<Reverse<(Moment, What)>>,
     last: Ticket,
@@ -119,28 +120,12 @@ enum What {
     Seal(Name),
 }
 
-/// A claim's hash is random already.
-#[derive(Debug, Default)]
-struct FirstBytes(u64);
-
-impl Hasher for FirstBytes {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.as_chunks::<8>().0 {
-            self.0 ^= u64::from_le_bytes(*chunk);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 impl Table {
     /// An empty table whose tickets follow `last`.
     pub fn new(last: Ticket) -> Self {
         Self {
             claims: HashMap::default(),
-            lines: HashMap::new(),
+            lines: HashMap::default(),
             marks: HashMap::default(),
             ends: BinaryHeap::new(),
             last,

@@ -20,7 +20,6 @@ use super::Client;
 use super::alarm::Alarm;
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::guard::Guard;
-use super::lease::Validity;
 use super::slot::{Phase, Request};
 use super::slots::Key;
 
@@ -43,9 +42,9 @@ pub(crate) enum Attempt {
 
 /// What a party's future does next.
 pub(crate) enum Step {
-    Ask(Arc<Claim>),
+    Ask(Arc<Claim>, Moment),
     Wait,
-    Enter { hold: Key, validity: Arc<Validity>, fence: Ticket, request: Arc<Request> },
+    Enter { hold: Key, fence: Ticket, request: Arc<Request> },
     Sealed,
     Fail(Error),
 }
@@ -80,21 +79,21 @@ impl<'a> Place<'a> {
 
     fn into_guard(mut self, step: Step) -> Result<Entered, (Self, Step)> {
         match step {
-            Step::Enter { hold, validity, fence, request } => {
+            Step::Enter { hold, fence, request } => {
                 self.withdraws = false;
-                Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, validity, fence, request)))
+                Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, fence, request)))
             }
             Step::Sealed => Ok(Entered::Sealed),
             other => Err((self, other)),
         }
     }
 
-    async fn ask(&self, claim: &Arc<Claim>, busy: Busy, patience: Moment) -> (Moment, Result<Admission>) {
-        let sent = self.client.clock.now();
+    /// Asks the store. `sent` is the moment before: what its answer is worth counts from there.
+    async fn ask(&self, claim: &Arc<Claim>, busy: Busy, sent: Moment, patience: Moment) -> Result<Admission> {
         let limit = patience.min(sent + UNAVAILABLE_AFTER);
         let answer = self.client.within(limit, self.client.store.acquire(claim, busy)).await;
         let too_late = || Err(Error::unavailable(self.client.doing("asking for", &claim.demands), "no answer in time"));
-        (sent, answer.unwrap_or_else(too_late))
+        answer.unwrap_or_else(too_late)
     }
 
     fn answered(&self, claim: &Arc<Claim>, sent: Moment, answer: Result<Admission>) -> Step {
@@ -135,8 +134,8 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
             Err(not_yet) => not_yet,
         };
         step = match step {
-            Step::Ask(claim) => {
-                let (sent, answer) = place.ask(&claim, Busy::Wait, patience).await;
+            Step::Ask(claim, sent) => {
+                let answer = place.ask(&claim, Busy::Wait, sent, patience).await;
                 place.answered(&claim, sent, answer)
             }
             Step::Fail(error) => return Err(error),
@@ -154,15 +153,15 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Resu
             Ok(entered) => return Ok(Attempt::Entered(entered)),
             Err(not_yet) => not_yet,
         };
-        let claim = match step {
-            Step::Ask(claim) => claim,
+        let (claim, sent) = match step {
+            Step::Ask(claim, sent) => (claim, sent),
             Step::Fail(error) => return Err(error),
             _ => {
                 return Err(Error::unavailable(client.doing("asking for", &place_demands(&place)), "it kept changing"));
             }
         };
-        match place.ask(&claim, Busy::Refuse, Moment::NEVER).await {
-            (_, Ok(Admission::Refused(busy))) => {
+        match place.ask(&claim, Busy::Refuse, sent, Moment::NEVER).await {
+            Ok(Admission::Refused(busy)) => {
                 place.withdraws = false;
                 client.with_book(|book, now, out| {
                     book.remove(place.key);
@@ -172,8 +171,8 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Resu
                 return Ok(Attempt::Refused(busy));
             }
             // Dropping the place withdraws a claim whose outcome is unknown.
-            (_, Err(error)) => return Err(error),
-            (sent, answer) => step = place.answered(&claim, sent, answer),
+            Err(error) => return Err(error),
+            answer => step = place.answered(&claim, sent, answer),
         }
     }
 }
@@ -245,9 +244,9 @@ impl Book {
                 let left = slot.lease_until.since(now);
                 if left.is_zero() {
                     // Too late to be trusted; the store may still count us in, so it is told.
-                    let claim = slot.claim.clone().expect("what is granted is a claim");
+                    let leaving = slot.leaving(slot.claim.clone().expect("what is granted is a claim"));
                     self.forget_claim(key);
-                    self.depart(Leaving::Done(claim), now, out);
+                    self.depart(leaving, now, out);
                     self.ask(key, now, out)
                 } else if left < slot.request.ttl / 2 && !settled {
                     slot.phase = Phase::Waiting { ticket: tickets.first, settling: true };
@@ -274,7 +273,7 @@ impl Book {
                 self.enter_hold(hold, ticket, now, out)
             }
             Phase::Sealed => Step::Sealed,
-            Phase::Failed(error) => Step::Fail(error.clone()),
+            Phase::Failed(error) => Step::Fail(Error::clone(error)),
             _ => Step::Wait,
         }
     }
@@ -289,7 +288,7 @@ impl Book {
                 let look_at = now + UNAVAILABLE_AFTER + grace(claim.ttl);
                 self.slots.schedule_roughly(key, look_at, UNAVAILABLE_AFTER);
                 self.note_next(out);
-                Step::Ask(claim)
+                Step::Ask(claim, now)
             }
             Err(error) => {
                 self.fail(key, error.clone(), now, out);
@@ -311,32 +310,29 @@ impl Book {
         if std::mem::take(&mut slot.counted) {
             self.telling.tally.stopped_waiting();
         }
-        let validity = Arc::clone(slot.validity.as_ref().expect("a claim has a validity"));
         let (until, why) = slot.deadline();
-        validity.grant(until, why);
+        slot.request.validity.grant(until, why);
         let request = Arc::clone(&slot.request);
         self.telling.tally.acquired(waited);
         self.happened(hold, Happening::Acquired { waited }, out);
         self.schedule_held(hold, out);
         self.report_soon(now, out);
-        Step::Enter { hold, validity, fence, request }
+        Step::Enter { hold, fence, request }
     }
 
     /// A party leaves before it holds.
     pub(crate) fn withdraw(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         self.happened(key, Happening::Cancelled, out);
         self.hand_lead_on(key, now, out);
-        let Some(slot) = self.remove(key) else { return };
-        match (slot.phase, slot.claim) {
-            (Phase::Behind, _) => {
-                let request = slot.request;
-                self.left_queue(&request);
-            }
-            (Phase::Passed { hold, .. }, _) => self.give_up_hold(hold, now, out),
+        let Some(mut slot) = self.remove(key) else { return };
+        let claim = slot.claim.take();
+        match (&slot.phase, claim) {
+            (Phase::Behind, _) => self.left_queue(slot.turn),
+            (Phase::Passed { hold, .. }, _) => self.give_up_hold(*hold, now, out),
             (Phase::Asking, Some(claim)) => self.depart(Leaving::Unknown(claim), now, out),
             // With a flight: its landing finds nobody and withdraws the claim, then with its outcome known.
             (Phase::Outside { .. }, Some(claim)) if !slot.in_flight => self.depart(Leaving::Unknown(claim), now, out),
-            (Phase::Waiting { .. } | Phase::Granted { .. }, Some(claim)) => self.depart(Leaving::Done(claim), now, out),
+            (Phase::Waiting { .. } | Phase::Granted { .. }, Some(claim)) => self.depart(slot.leaving(claim), now, out),
             _ => {}
         }
     }

@@ -8,22 +8,21 @@
 //! 3. Nothing here runs foreign code while the mutex is held: wakers and events go into the [`Outbox`], callbacks to the
 //!    keeper.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::claim::{Claim, ClaimHash, ClaimId, ClaimMap, ClientId, Ticket, Tickets};
+use crate::claim::{Claim, ClaimHash, ClaimIds, ClaimMap, ClientId, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
 use crate::event::{Event, Happening};
 use crate::store::{Admission, Counters, Leaving};
 
-use super::lease::Validity;
-use super::slot::{Callback, Phase, Slot, TurnKey, Watchers};
+use super::slot::{Asked, Callback, Phase, Slot, Watchers};
 use super::slots::{Key, Slots};
 use super::telling::Telling;
-use super::turn::Turn;
+use super::turn::Turns;
 
 /// How long a party that has never been in line keeps asking a store that does not answer.
 pub(crate) const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
@@ -31,7 +30,7 @@ pub(crate) const UNAVAILABLE_AFTER: Duration = Duration::from_secs(10);
 pub(crate) struct Book {
     pub(crate) slots: Slots,
     pub(crate) by_hash: ClaimMap<Key>,
-    pub(crate) turns: HashMap<TurnKey, Turn>,
+    pub(crate) turns: Turns,
     /// What has to be told to the store, and when.
     pub(crate) departures: BTreeMap<(Moment, u64), Departure>,
     /// Futures to wake.
@@ -57,6 +56,8 @@ pub(crate) struct Book {
     pub(crate) closed: Option<&'static str>,
     /// Nobody can ask for a lock any more; the keeper ends when the last party has left.
     pub(crate) abandoned: bool,
+    /// The keeper has ended: nobody rings, wakes or renews any more.
+    pub(crate) unattended: bool,
     pub(crate) telling: Arc<Telling>,
     /// What the store has been told so far.
     pub(crate) reported: Counters,
@@ -65,6 +66,7 @@ pub(crate) struct Book {
     /// The largest ticket seen.
     pub(crate) floor: Ticket,
     pub(crate) client: ClientId,
+    ids: ClaimIds,
     serial: u64,
 }
 
@@ -93,7 +95,7 @@ impl Book {
         Self {
             slots: Slots::default(),
             by_hash: ClaimMap::default(),
-            turns: HashMap::new(),
+            turns: Turns::default(),
             departures: BTreeMap::new(),
             alarms: BTreeMap::new(),
             rejoining: BTreeMap::new(),
@@ -107,11 +109,13 @@ impl Book {
             wakes_at: Moment::NEVER,
             closed: None,
             abandoned: false,
+            unattended: false,
             telling,
             reported: Counters::default(),
             trash: Default::default(),
             floor: Ticket(0),
             client,
+            ids: ClaimIds::default(),
             serial: 0,
         }
     }
@@ -127,7 +131,7 @@ impl Book {
 
     /// Makes a claim for a party that is about to ask. By 2, it can be found from now on.
     pub(crate) fn new_claim(&mut self, key: Key) -> Result<Arc<Claim>> {
-        let id = ClaimId::random()?;
+        let id = self.ids.draw()?;
         self.forget_claim(key);
         let block = self.block_for(key);
         let slot = self.slots.get_mut(key).ok_or(Error::Closed("it was shut down"))?;
@@ -143,9 +147,9 @@ impl Book {
         });
         self.by_hash.insert(claim.id.hash(), key);
         slot.claim = Some(Arc::clone(&claim));
-        slot.validity = Some(Arc::new(Validity::new()));
         slot.lease_until = Moment::START;
-        slot.early = None;
+        slot.early = Ticket(0);
+        slot.unsure = false;
         Ok(claim)
     }
 
@@ -200,8 +204,9 @@ impl Book {
             }
             Ok(Admission::Queued { ticket, recheck_in, .. }) => {
                 slot.leased(sent, claim.ttl);
+                Asked::note_inline(slot, inline, sent);
                 slot.phase = Phase::Waiting { ticket, settling: false };
-                let handed_already = slot.early.take() == Some(ticket);
+                let handed_already = slot.early == ticket;
                 self.count_waiting(key, now, out);
                 if handed_already {
                     self.hand(key, ticket, now, out);
@@ -216,6 +221,8 @@ impl Book {
                 self.ask_again_later(key, Moment::NEVER, now, out);
             }
             Err(error) if error.is_retryable() => {
+                Asked::note_inline(slot, inline, sent);
+                slot.unsure = true;
                 slot.failures += 1;
                 slot.last_error = Some(Box::new(error));
                 let give_up_at = match slot.phase {
@@ -224,7 +231,7 @@ impl Book {
                 };
                 self.ask_again_later(key, give_up_at, now, out);
             }
-            Err(error) => self.end_with(key, Phase::Failed(error), now, out),
+            Err(error) => self.fail(key, error, now, out),
         }
     }
 
@@ -288,7 +295,7 @@ impl Book {
     }
 
     pub(crate) fn fail(&mut self, key: Key, error: Error, now: Moment, out: &mut Outbox) {
-        self.end_with(key, Phase::Failed(error), now, out);
+        self.end_with(key, Phase::Failed(Box::new(error)), now, out);
     }
 
     pub(crate) fn count_waiting(&mut self, key: Key, now: Moment, out: &mut Outbox) {

@@ -57,7 +57,7 @@ impl Book {
         while let Some(first) = self.departures.first_entry().filter(|first| first.key().0 <= now) {
             work.departures.push(first.remove());
         }
-        self.next_to_rejoin(now, &mut work);
+        self.next_to_rejoin(now, &mut work, out);
         if self.report_at <= now {
             work.report = self.report(now);
         }
@@ -109,11 +109,11 @@ impl Book {
                     return;
                 }
                 // Its future is not polled any more, or not for a long time. Others are.
-                let claim = Arc::clone(slot.claim.as_ref().expect("what is granted is a claim"));
+                let leaving = slot.leaving(Arc::clone(slot.claim.as_ref().expect("what is granted is a claim")));
                 slot.phase = Phase::GivenBack;
                 self.forget_claim(key);
                 self.hand_lead_on(key, now, out);
-                self.depart(Leaving::Done(claim), now, out);
+                self.depart(leaving, now, out);
             }
             Phase::Asking => {
                 let claim = Arc::clone(slot.claim.as_ref().expect("who asks has a claim"));
@@ -158,8 +158,7 @@ impl Book {
     }
 
     /// Those who fell out of the line together go back one after the other, in the order in which they stood.
-    fn next_to_rejoin(&mut self, now: Moment, work: &mut Work) {
-        let mut out = Outbox::default();
+    fn next_to_rejoin(&mut self, now: Moment, work: &mut Work, out: &mut Outbox) {
         while self.asking == 0 && !self.rejoin_in_flight && self.rejoin_from <= now {
             let Some((ticket, key)) = self.rejoining.pop_first() else { break };
             if self.slots.get(key).is_some_and(|slot| matches!(slot.phase, Phase::Outside { .. }) && !slot.in_flight) {
@@ -169,8 +168,9 @@ impl Book {
                     self.rejoin_from = from;
                     break;
                 }
-                self.rejoin_in_flight = true;
-                self.join_for(key, Some(ticket), now, work, &mut out);
+                let joins = work.joins.len();
+                self.join_for(key, Some(ticket), now, work, out);
+                self.rejoin_in_flight = work.joins.len() > joins;
             }
         }
     }

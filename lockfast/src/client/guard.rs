@@ -37,7 +37,6 @@ use super::slots::Key;
 pub struct Guard {
     client: Arc<Client>,
     hold: Key,
-    validity: Arc<Validity>,
     fence: Ticket,
     request: Arc<Request>,
     /// The departure has been taken over by somebody else.
@@ -45,14 +44,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(
-        client: Arc<Client>,
-        hold: Key,
-        validity: Arc<Validity>,
-        fence: Ticket,
-        request: Arc<Request>,
-    ) -> Self {
-        Self { client, hold, validity, fence, request, is_done: false }
+    pub(crate) fn new(client: Arc<Client>, hold: Key, fence: Ticket, request: Arc<Request>) -> Self {
+        Self { client, hold, fence, request, is_done: false }
     }
 
     /// The fencing token: higher than that of everybody who held this before and could not share it. Where writes carry
@@ -96,12 +89,12 @@ impl Guard {
     /// For how long the lock is certainly still held if no renewal succeeds from now on; zero when it is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.client.clock.now();
-        if self.validity.is_over(now) { Duration::ZERO } else { self.validity.until().since(now) }
+        if self.validity().is_over(now) { Duration::ZERO } else { self.validity().until().since(now) }
     }
 
     /// Whether the lock is still held, judged now, by the clock: ask before every step that must not be done twice.
     pub fn check(&self) -> Result<()> {
-        match self.validity.is_over(self.client.clock.now()) {
+        match self.validity().is_over(self.client.clock.now()) {
             false => Ok(()),
             true => Err(self.lost_error()),
         }
@@ -124,8 +117,8 @@ impl Guard {
     /// ```
     pub fn lost(&self) -> impl Future<Output = LostWhy> + Send + '_ {
         poll_fn(|cx| {
-            if self.validity.is_over(self.client.clock.now()) {
-                return Poll::Ready(self.validity.why());
+            if self.validity().is_over(self.client.clock.now()) {
+                return Poll::Ready(self.validity().why());
             }
             let watched = self.client.with_book(|book, _, _| {
                 let Some(slot) = book.slots.get_mut(self.hold).filter(|slot| !slot.lost) else { return false };
@@ -136,9 +129,9 @@ impl Guard {
                 true
             });
             // Order matters: the keeper may have told of the loss between the look above and the waker's arrival.
-            match watched && !self.validity.is_over(self.client.clock.now()) {
+            match watched && !self.validity().is_over(self.client.clock.now()) {
                 true => Poll::Pending,
-                false => Poll::Ready(self.validity.why()),
+                false => Poll::Ready(self.validity().why()),
             }
         })
     }
@@ -150,7 +143,7 @@ impl Guard {
         self.client.with_book(|book, _, out| match book.slots.get_mut(self.hold).filter(|slot| !slot.lost) {
             Some(slot) => slot.watchers.get_or_insert_default().callbacks.push(Box::new(callback)),
             None => {
-                book.callbacks.push((Box::new(callback), self.validity.why()));
+                book.callbacks.push((Box::new(callback), self.validity().why()));
                 out.ring = true;
             }
         });
@@ -199,10 +192,10 @@ impl Guard {
             let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.store.release(batch)).await;
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
-                Some(Err(error)) => return Err(error),
+                Some(Err(error)) => return Err(lost.unwrap_or(error)),
                 None => {
                     let doing = self.client.doing("releasing", &self.request.demands);
-                    return Err(Error::unavailable(doing, "no answer in time"));
+                    return Err(lost.unwrap_or_else(|| Error::unavailable(doing, "no answer in time")));
                 }
             };
             let left = departing.leaving.take().expect("only the lines below take it");
@@ -226,12 +219,16 @@ impl Guard {
         }
     }
 
+    fn validity(&self) -> &Validity {
+        &self.request.validity
+    }
+
     fn claim(&self) -> Option<Arc<Claim>> {
         self.client.with_book(|book, _, _| book.slots.get(self.hold)?.claim.clone())
     }
 
     pub(crate) fn lost_error(&self) -> Error {
-        self.lost_because(self.validity.why())
+        self.lost_because(self.validity().why())
     }
 
     fn lost_because(&self, why: LostWhy) -> Error {

@@ -46,6 +46,7 @@ impl Book {
                         && is_claim_of(slot.claim.as_ref(), &claim)
                     {
                         slot.in_flight = false;
+                        slot.unsure = true;
                         slot.failures += 1;
                         slot.last_error = Some(Box::new(error.clone()));
                         self.rejoin_from = now + backoff(slot.failures);
@@ -101,11 +102,10 @@ impl Book {
         match (&slot.phase, standing) {
             // "Waiting" is an answer from before the hand-off that this party knows of already.
             (Phase::Held | Phase::Between, Standing::Held(_) | Standing::Waiting { .. }) => {
-                let validity = Arc::clone(slot.validity.as_ref().expect("who holds has a validity"));
-                let margin = validity.until().since(now);
+                let margin = slot.request.validity.until().since(now);
                 slot.leased(sent, ttl);
                 let (until, why) = slot.deadline();
-                if validity.extend(until, why, now) {
+                if slot.request.validity.extend(until, why, now) {
                     self.schedule_held(key, out);
                     self.happened(key, Happening::Renewed { margin }, out);
                 } else {
@@ -167,9 +167,7 @@ impl Book {
         self.slots.unschedule(key);
         let Some(slot) = self.slots.get_mut(key).filter(|slot| !slot.lost) else { return };
         slot.lost = true;
-        if let Some(validity) = &slot.validity {
-            validity.end(why);
-        }
+        slot.request.validity.end(why);
         if !matches!(slot.phase, Phase::Held) {
             return;
         }

@@ -39,13 +39,14 @@ use crate::claim::{ClientId, Demands, Note};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
-use crate::store::{BusyWith, Guarantees, Leaving, Scope, Store};
+use crate::store::{BusyWith, Guarantees, Scope, Store};
 
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
+pub(crate) use lease::Validity;
 pub(crate) use options::{Options, Renewal};
 use slot::Phase;
-pub(crate) use slot::{Request, TurnKey};
+pub(crate) use slot::Request;
 pub(crate) use telling::Telling;
 
 pub(crate) use crate::event::TraceId;
@@ -192,17 +193,15 @@ impl Client {
         let mut ended = std::pin::pin!(ended);
         ended.as_mut().enable();
         let until = self.with_book(|book, now, out| {
-            let was_closed = book.closed.replace("it was shut down").is_some();
-            if !was_closed {
+            if book.closed.replace("it was shut down").is_none() {
                 book.close(now, out);
             }
             now + timeout
         });
-        let done = |client: &Self| client.with_book(|book, _, _| book.closed.is_some() && book.departures.is_empty());
-        match self.within(until, ended).await {
-            Some(()) => Ok(()),
-            None if done(self) => Ok(()),
-            None => Err(Error::unavailable(
+        self.within(until, ended).await;
+        match self.with_book(|book, _, _| book.unattended) {
+            true => Ok(()),
+            false => Err(Error::unavailable(
                 "shutting down",
                 format!("not everything could be given back in {timeout:?}; leases end by themselves"),
             )),
@@ -228,9 +227,9 @@ impl Book {
                 Some(Phase::Held | Phase::Between) => {
                     self.lose(key, LostWhy::Shutdown, now, out);
                     self.ended(key, true, now, out);
-                    let slot = self.remove(key).expect("it was there a moment ago");
-                    let claim = slot.claim.expect("who holds has a claim");
-                    self.depart(Leaving::Done(claim), now, out);
+                    let mut slot = self.remove(key).expect("it was there a moment ago");
+                    let claim = slot.claim.take().expect("who holds has a claim");
+                    self.depart(slot.leaving(claim), now, out);
                 }
                 // A release on its way ends by itself; what asks, waits or is behind hears of it at its next poll.
                 Some(Phase::Leaving) | None => {}

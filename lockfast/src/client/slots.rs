@@ -5,6 +5,7 @@
 //! 2. Keys carry a generation: the key of a party that left finds nothing.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -20,7 +21,7 @@ pub(crate) struct Key {
 /// Where on the wheel a party is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spoke {
-    at: u64,
+    at: NonZeroU64,
     index: u32,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct Spoke {
 pub(crate) struct Slots {
     cells: Vec<Cell>,
     free: Vec<u32>,
-    wheel: BTreeMap<u64, Vec<Key>>,
+    wheel: BTreeMap<NonZeroU64, Vec<Key>>,
     len: usize,
 }
 
@@ -96,6 +97,7 @@ impl Slots {
     }
 
     fn schedule_at(&mut self, key: Key, at: u64) {
+        let at = NonZeroU64::new(at).unwrap_or(NonZeroU64::MIN);
         if self.get(key).and_then(|slot| slot.spoke).is_some_and(|spoke| spoke.at == at) {
             return;
         }
@@ -122,13 +124,13 @@ impl Slots {
 
     /// When somebody wants to be looked at.
     pub(crate) fn next_at(&self) -> Moment {
-        self.wheel.first_key_value().map_or(Moment::NEVER, |(at, _)| Moment::from_nanos(*at))
+        self.wheel.first_key_value().map_or(Moment::NEVER, |(at, _)| Moment::from_nanos(at.get()))
     }
 
     /// Those who want to be looked at by now, taken off the wheel.
     pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Key> {
         let mut due = Vec::new();
-        while let Some(first) = self.wheel.first_entry().filter(|first| *first.key() <= now.as_nanos()) {
+        while let Some(first) = self.wheel.first_entry().filter(|first| first.key().get() <= now.as_nanos()) {
             let parties = first.remove();
             for key in &parties {
                 if let Some(slot) = self.cells[key.index as usize].slot.as_deref_mut() {

@@ -8,7 +8,7 @@ use futures::future::{Either, select};
 
 use crate::claim::{Demands, Note};
 use crate::client::{
-    Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, TraceId, TurnKey, admit, attempt,
+    Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, TraceId, Validity, admit, attempt,
 };
 use crate::clock::Moment;
 use crate::error::{Error, Result};
@@ -77,24 +77,20 @@ impl Ask {
                 Arc::new(Note { text, labels, ..Note::clone(&client.note) })
             }
         };
-        let (ttl, renew_every) = (options.ttl, options.renew_every());
         // Only for what two tasks cannot have at once: readers, and small numbers of permits, do not wait for each other.
-        let turn = match &*demands {
-            [demand] if may_hand_over && options.local_handover && demand.weight > demand.capacity / 2 => {
-                let turn = TurnKey { demand: demand.clone(), ttl, renew_every };
-                options.hold_at_least.is_none().then_some(turn)
-            }
-            _ => None,
-        };
+        let cannot_share = matches!(&*demands, [demand] if demand.weight > demand.capacity / 2);
+        let lingers = options.hold_at_least.is_some();
+        let hands_over = may_hand_over && options.local_handover && cannot_share && !lingers;
         Ok(Arc::new(Request {
             demands,
-            ttl,
-            renew_every,
+            ttl: options.ttl,
+            renew_every: options.renew_every(),
             hold_at_least: options.hold_at_least,
             hold_at_most: options.hold_at_most,
             note,
             trace: options.trace.unwrap_or_else(|| TraceId(fastrand::u128(1..))),
-            turn,
+            validity: Validity::new(),
+            hands_over,
         }))
     }
 
