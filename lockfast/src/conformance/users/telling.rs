@@ -45,7 +45,7 @@ pub async fn events_tell_what_went_wrong(place: &Place) {
     let [one, two, _] = place.three().await;
     let mut events = one.events();
     let held = promised(one.mutex("a").hold_at_most(place.brief().mul_f64(0.1)).lock().await);
-    place.pass(0.1).await;
+    place.pass(0.11).await;
     assert_eq!(soon(held.lost()).await, LostWhy::HeldAtMost);
     let mut told = Vec::new();
     while told.len() < 2 {
@@ -79,7 +79,7 @@ pub async fn stats_count(place: &Place) {
     assert!(stats.wait.max >= place.brief().mul_f64(0.09), "{:?}", stats.wait);
     two.let_go(next).await;
     let lost = promised(two.mutex("b").hold_at_most(place.brief().mul_f64(0.1)).lock().await);
-    place.pass(0.1).await;
+    place.pass(0.11).await;
     soon(lost.lost()).await;
     drop(lost);
     let stats = two.stats();

@@ -81,7 +81,7 @@ pub async fn hold_at_most_loses(place: &Place) {
     let [one, two, _] = place.three().await;
     let held = promised(one.mutex("a").hold_at_most(place.brief().mul_f64(0.3)).lock().await);
     assert!(held.check().is_ok());
-    place.pass(0.3).await;
+    place.pass(0.31).await;
     assert_eq!(soon(held.lost()).await, LostWhy::HeldAtMost);
     assert!(matches!(held.check(), Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
     drop(held);
@@ -113,7 +113,7 @@ pub async fn giving_up_names_the_holder(place: &Place) {
     let second = two.in_line(async move { lock.lock().await }).await;
     let (lock, patience) = (three.mutex("a"), place.brief().mul_f64(0.2));
     let third = three.in_line(async move { lock.lock_within(patience).await }).await;
-    place.pass(0.2).await;
+    place.pass(0.21).await;
     match third.ended().await {
         Err(Error::Busy { name, holder, held_for, position, waited, attempts, .. }) => {
             let holder = holder.expect("the store knows who holds");
