@@ -157,7 +157,7 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
 }
 
 /// Asks once, and leaves no trace if somebody else is there.
-pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Result<Attempt> {
+pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>, patience: Moment) -> Result<Attempt> {
     let (mut place, mut step) = Place::enter(client, request)?;
     loop {
         (place, step) = match place.into_guard(step) {
@@ -169,7 +169,7 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Resu
             Step::Fail(error) => return Err(error),
             _ => return Err(place.kept_changing()),
         };
-        match place.ask(&claim, Busy::Refuse, sent, Moment::NEVER).await {
+        match place.ask(&claim, Busy::Refuse, sent, patience).await {
             Ok(Admission::Refused(busy)) => {
                 place.withdraws = false;
                 client.with_book(|book, now, out| {
@@ -180,7 +180,7 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Resu
                 return Ok(Attempt::Refused(busy));
             }
             // Dropping the place withdraws a claim whose outcome is unknown.
-            Err(error) => return Err(error),
+            Err(error) if error.is_retryable() => return Err(error),
             answer => step = place.answered(&claim, sent, answer),
         }
     }

@@ -35,8 +35,8 @@ pub(crate) struct Book {
     pub(crate) departures: BTreeMap<(Moment, u64), Departure>,
     /// Futures to wake.
     pub(crate) alarms: BTreeMap<(Moment, u64), Waker>,
-    /// Parties that fell out of the line, in the order in which they stood there.
-    pub(crate) rejoining: BTreeMap<Ticket, Key>,
+    /// Parties that fell out of the line, in the order in which they stood there, and when they fell out.
+    pub(crate) rejoining: BTreeMap<(Ticket, Key), Moment>,
     /// Claims withdrawn while nobody knew whether they were in line; should a push find one there, it is withdrawn again.
     pub(crate) withdrawn: ClaimMap<(Moment, Arc<Claim>)>,
     /// For the keeper's thread to run.
@@ -45,10 +45,9 @@ pub(crate) struct Book {
     pub(crate) unlisted: Vec<ClaimHash>,
     /// When to report, if there is something to say.
     pub(crate) report_at: Moment,
-    /// How many renewals of waiting parties are with the store; while there are, nobody rejoins, or the order would be lost.
+    /// How many renewals of waiting parties are with the store: their answers may name more who fell out.
     pub(crate) asking: usize,
-    /// Rejoining goes on when this has passed and nobody is at it.
-    pub(crate) rejoin_from: Moment,
+    /// Somebody is on the way back into the line; they go one after the other.
     pub(crate) rejoin_in_flight: bool,
     /// Releases that are with the store by their callers' own doing; what comes of them may be the keeper's to mend.
     pub(crate) releasing: usize,
@@ -63,6 +62,8 @@ pub(crate) struct Book {
     pub(crate) telling: Arc<Telling>,
     /// What the store has been told so far.
     pub(crate) reported: Counters,
+    /// When it was told.
+    pub(crate) heard_at: Moment,
     /// Foreign things whose destructors may do anything, so not while the mutex is held.
     pub(crate) trash: (Vec<Waker>, Vec<Box<Watchers>>),
     /// The largest ticket seen.
@@ -81,6 +82,8 @@ pub(crate) struct Departure {
     /// Later than this the lease has ended anyway.
     pub(crate) until: Moment,
     pub(crate) tries: u32,
+    /// Sent by itself, because the store refused the batch that it was in.
+    pub(crate) alone: bool,
 }
 
 /// What to do once the mutex is free again.
@@ -106,7 +109,6 @@ impl Book {
             unlisted: Vec::new(),
             report_at: Moment::NEVER,
             asking: 0,
-            rejoin_from: Moment::START,
             rejoin_in_flight: false,
             releasing: 0,
             wakes_at: Moment::NEVER,
@@ -115,6 +117,7 @@ impl Book {
             unattended: false,
             telling,
             reported: Counters::default(),
+            heard_at: Moment::START,
             trash: Default::default(),
             floor: Ticket(0),
             client,
@@ -153,6 +156,7 @@ impl Book {
         slot.lease_until = Moment::START;
         slot.early = Ticket(0);
         slot.unsure = false;
+        slot.doubted = false;
         Ok(claim)
     }
 
@@ -211,7 +215,6 @@ impl Book {
             }
             Ok(Admission::Queued { ticket, recheck_in, .. }) => {
                 slot.leased(sent, claim.ttl);
-                Asked::note_inline(slot, inline, sent);
                 slot.phase = Phase::Waiting { ticket, settling: false };
                 let handed_already = slot.early == ticket;
                 self.count_waiting(key, now, out);
@@ -228,7 +231,6 @@ impl Book {
                 self.ask_again_later(key, Moment::NEVER, now, out);
             }
             Err(error) if error.is_retryable() => {
-                Asked::note_inline(slot, inline, sent);
                 slot.unsure = true;
                 slot.failures += 1;
                 slot.last_error = Some(Box::new(error));
@@ -254,12 +256,12 @@ impl Book {
     }
 
     /// A party that was in line is not any more, through no fault of its own.
-    pub(crate) fn rejoin(&mut self, key: Key, was: Ticket) {
+    pub(crate) fn rejoin(&mut self, key: Key, was: Ticket, now: Moment) {
         self.forget_claim(key);
         if let Some(slot) = self.slots.get_mut(key) {
             slot.phase = Phase::Outside { give_up_at: Moment::NEVER };
             self.slots.unschedule(key);
-            self.rejoining.insert(was, key);
+            self.rejoining.insert((was, key), now);
         }
     }
 
@@ -304,6 +306,9 @@ impl Book {
     }
 
     pub(crate) fn fail(&mut self, key: Key, error: Error, now: Moment, out: &mut Outbox) {
+        if let Error::Unavailable { .. } = &error {
+            self.fail_behind(key, &error, now, out);
+        }
         self.end_with(key, Phase::Failed(Box::new(error)), now, out);
     }
 
@@ -336,7 +341,7 @@ impl Book {
             self.report_soon(now, out);
         }
         let serial = self.serial();
-        self.departures.insert((now, serial), Departure { leaving, hold, until: now + ttl, tries: 0 });
+        self.departures.insert((now, serial), Departure { leaving, hold, until: now + ttl, tries: 0, alone: false });
         out.ring = true;
     }
 
@@ -359,12 +364,20 @@ impl Book {
         let Some(slot) = self.slots.get(key) else { return };
         let at = slot.renew_at.min(recheck_at + Duration::from_millis(1));
         if at == slot.renew_at {
-            let ttl = slot.request.ttl;
-            self.slots.schedule_roughly(key, at, ttl);
+            let period = slot.period();
+            self.slots.schedule_roughly(key, at, period);
         } else {
             self.slots.schedule(key, at);
         }
+        self.look_again_if_doubted(key);
         self.note_next(out);
+    }
+
+    /// A push said that the claim is gone while there was no way to ask.
+    fn look_again_if_doubted(&mut self, key: Key) {
+        if self.slots.get(key).is_some_and(|slot| slot.doubted && !slot.in_flight) {
+            self.slots.schedule_now(key);
+        }
     }
 
     /// When to look at a holder again: at its next renewal, or when it is lost.
@@ -372,11 +385,12 @@ impl Book {
         let Some(slot) = self.slots.get(key) else { return };
         let (deadline, _) = slot.deadline();
         if slot.wants_renewal() && slot.renew_at < deadline {
-            let (at, ttl) = (slot.renew_at, slot.request.ttl);
-            self.slots.schedule_roughly(key, at, ttl);
+            let (at, period) = (slot.renew_at, slot.period());
+            self.slots.schedule_roughly(key, at, period);
         } else {
             self.slots.schedule(key, deadline);
         }
+        self.look_again_if_doubted(key);
         self.note_next(out);
     }
 

@@ -24,36 +24,17 @@ impl Book {
                     let slot = self.slots.get_mut(*key).filter(|slot| is_claim_of(slot.claim.as_ref(), claim));
                     let Some(slot) = slot else { continue };
                     slot.in_flight = false;
-                    let doubted = slot.doubted;
                     match &answer {
                         Ok(standings) => {
                             let standing = standings.get(index).unwrap_or(&Standing::Gone(Why::Unknown));
-                            self.renewed(*key, claim, sent, *ttl, standing, now, out);
+                            self.renewed(*key, claim, sent, *ttl, *waits, standing, now, out);
                         }
                         Err(error) => self.not_renewed(*key, claim, error, now, out),
                     }
-                    if doubted {
-                        // The hint that made it doubtful came while this was on its way: ask once more.
-                        self.doubt(*key, out);
-                    }
                 }
             }
-            Landing::Joined { key, claim, order, sent, answer } => {
-                if let Some(order) = order {
-                    self.rejoin_in_flight = false;
-                    if let (Err(error), Some(slot)) = (&answer, self.slots.get_mut(key))
-                        && error.is_retryable()
-                        && is_claim_of(slot.claim.as_ref(), &claim)
-                    {
-                        slot.in_flight = false;
-                        slot.unsure = true;
-                        slot.failures += 1;
-                        slot.last_error = Some(Box::new(error.clone()));
-                        self.rejoin_from = now + backoff(slot.failures);
-                        self.rejoining.insert(order, key);
-                        return;
-                    }
-                }
+            Landing::Joined { key, claim, in_order, sent, answer } => {
+                self.rejoin_in_flight &= !in_order;
                 self.admitted(key, &claim, sent, answer, false, now, out);
             }
             Landing::Released { departures, sent, answer } => self.released(departures, sent, answer, now, out),
@@ -76,7 +57,12 @@ impl Book {
                 if let Some(last) = self.departed(hold, &claim, sent, standing, now, out) {
                     self.depart(last, now, out);
                 }
-            } else if answer.as_ref().is_err_and(Error::is_retryable) && now < departure.until {
+            } else if let Err(error) = &answer
+                && (error.is_retryable() || !departure.alone)
+                && now < departure.until
+            {
+                // One that the store will not hear of must not keep the others of its batch in line.
+                departure.alone |= !error.is_retryable();
                 departure.tries += 1;
                 let serial = self.serial();
                 self.departures.insert((now + backoff(departure.tries), serial), departure);
@@ -84,13 +70,14 @@ impl Book {
         }
     }
 
-    /// What the store says of a claim that was renewed.
+    /// What the store says of a claim that was renewed; `waited` if it did when the renewal was sent.
     pub(crate) fn renewed(
         &mut self,
         key: Key,
         claim: &Arc<Claim>,
         sent: Moment,
         ttl: Duration,
+        waited: bool,
         standing: &Standing,
         now: Moment,
         out: &mut Outbox,
@@ -100,7 +87,12 @@ impl Book {
         }
         let Some(slot) = self.slots.get_mut(key).filter(|slot| is_claim_of(slot.claim.as_ref(), claim)) else { return };
         match (&slot.phase, standing) {
-            // "Waiting" is an answer from before the hand-off that this party knows of already.
+            // A renewal sent while holding that finds the claim waiting: the store has forgotten the hand-over, and counts on
+            // somebody else.
+            (Phase::Held | Phase::Between, Standing::Waiting { .. }) if !waited => {
+                self.lose(key, LostWhy::Evicted, now, out);
+            }
+            // "Waiting" is an answer from before the hand-over that this party knows of already.
             (Phase::Held | Phase::Between, Standing::Held(_) | Standing::Waiting { .. }) => {
                 let margin = slot.request.validity.until().since(now);
                 slot.leased(sent, ttl);
@@ -124,7 +116,7 @@ impl Book {
             (Phase::Granted { .. }, Standing::Held(_) | Standing::Waiting { .. }) => slot.leased(sent, ttl),
             (Phase::Granted { tickets, .. }, Standing::Gone(_)) => {
                 let was = tickets.first;
-                self.rejoin(key, was);
+                self.rejoin(key, was, now);
             }
             (Phase::Waiting { settling, .. }, Standing::Held(tickets)) => {
                 let settling = *settling;
@@ -135,7 +127,7 @@ impl Book {
                 // It was handed the lock, and this may be an answer from before that: the next one is not.
                 slot.phase = Phase::Waiting { ticket: *ticket, settling: false };
                 slot.leased(sent, ttl);
-                self.slots.schedule(key, now);
+                self.slots.schedule_now(key);
                 self.note_next(out);
             }
             (Phase::Waiting { .. }, Standing::Waiting { recheck_in, .. }) => {
@@ -144,7 +136,7 @@ impl Book {
             }
             (Phase::Waiting { ticket, .. }, Standing::Gone(_)) => {
                 let was = *ticket;
-                self.rejoin(key, was);
+                self.rejoin(key, was, now);
             }
             _ => {}
         }
@@ -179,10 +171,12 @@ impl Book {
             return;
         }
         if let Some(watchers) = slot.watchers.take() {
-            out.wakers.extend(watchers.wakers);
+            out.wakers.extend(watchers.wakers.into_values());
             self.callbacks.extend(watchers.callbacks.into_iter().map(|callback| (callback, why)));
             out.ring = true;
         }
+        // Its guard may stay for a long time. Those of this process who wait behind it do not wait for that.
+        self.hand_lead_on(key, now, out);
         self.telling.tally.lost();
         self.happened(key, Happening::Lost { why }, out);
         self.report_soon(now, out);

@@ -21,6 +21,7 @@ mod guard;
 mod keeper;
 mod landing;
 mod lease;
+mod lost;
 mod options;
 mod report;
 mod slot;
@@ -39,7 +40,7 @@ use crate::claim::{ClientId, Demands, Note};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
-use crate::store::{BusyWith, Guarantees, Scope, Store};
+use crate::store::{BusyWith, Guarantees, Store};
 
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
@@ -112,15 +113,7 @@ impl Client {
             ended: Notify::new(),
             pid: std::process::id(),
         });
-        let failed = |error: std::io::Error| Error::unavailable("starting the keeper's thread", error);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let pushes = {
-            let _inside = runtime.enter();
-            client.store.watch(Scope::Client(id))
-        };
-        let kept = Arc::clone(&client);
-        let thread = std::thread::Builder::new().name("lockfast-keeper".to_owned());
-        thread.spawn(move || runtime.block_on(keeper::run(kept, pushes))).map_err(failed)?;
+        keeper::start(&client)?;
         Ok(Handle(client))
     }
 
@@ -231,11 +224,12 @@ impl Book {
         for key in keys {
             match self.slots.get(key).map(|slot| &slot.phase) {
                 Some(Phase::Held | Phase::Between) => {
+                    let slot = self.slots.get(key).expect("it was there a moment ago");
+                    let last_word = slot.last_word(slot.claim.clone().expect("who holds has a claim"), now);
                     self.lose(key, LostWhy::Shutdown, now, out);
                     self.ended(key, true, now, out);
-                    let mut slot = self.remove(key).expect("it was there a moment ago");
-                    let claim = slot.claim.take().expect("who holds has a claim");
-                    self.depart(slot.leaving(claim), now, out);
+                    self.remove(key);
+                    self.depart(last_word, now, out);
                 }
                 // A release on its way ends by itself; what asks, waits or is behind hears of it at its next poll.
                 Some(Phase::Leaving) | None => {}

@@ -1,6 +1,7 @@
 //! One party: somebody in this process who wants a lock, waits for it, or has it. Plain state; `book.rs` and its
 //! neighbours move it along.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -86,7 +87,7 @@ pub(crate) type Callback = Box<dyn FnOnce(LostWhy) + Send>;
 /// Who wants to know when it is lost.
 #[derive(Default)]
 pub(crate) struct Watchers {
-    pub(crate) wakers: Vec<Waker>,
+    pub(crate) wakers: BTreeMap<u64, Waker>,
     pub(crate) callbacks: Vec<Callback>,
 }
 
@@ -165,13 +166,22 @@ impl Slot {
         self.failures = 0;
         if !ttl.is_zero() {
             self.lease_until = self.lease_until.max(lease::valid_until(sent, ttl));
-            self.renew_at = sent + self.request.renew_every.unwrap_or(self.request.ttl / 3);
+            self.renew_at = sent + self.period();
         }
     }
 
     /// How the claim leaves when nothing else is to be said.
     pub(crate) fn leaving(&self, claim: Arc<Claim>) -> Leaving {
         if self.unsure { Leaving::Unknown(claim) } else { Leaving::Done(claim) }
+    }
+
+    /// How a hold that is not passed on leaves: it stays for the rest of `hold_at_least`, unless it was lost.
+    pub(crate) fn last_word(&self, claim: Arc<Claim>, now: Moment) -> Leaving {
+        let rest = self.request.hold_at_least.and_then(|least| least.checked_sub(now.since(self.since)));
+        match rest.filter(|rest| !rest.is_zero() && !self.is_over(now)) {
+            Some(rest) => Leaving::Linger(claim, rest),
+            None => self.leaving(claim),
+        }
     }
 
     /// Until when its holder may go on, and what ends it then.
@@ -181,6 +191,11 @@ impl Slot {
 
     pub(crate) fn is_over(&self, now: Moment) -> bool {
         self.request.validity.is_over(now)
+    }
+
+    /// How often its lease is renewed, if it is.
+    pub(crate) fn period(&self) -> Duration {
+        self.request.renew_every.unwrap_or(self.request.ttl / 3)
     }
 
     /// Whether its lease is worth renewing: wanted, and not known to reach beyond the cap already.
@@ -208,13 +223,6 @@ impl Asked {
         match &slot.asked {
             Some(asked) if asked.times[asked.next] != Moment::START => asked.times[asked.next] + Self::IN,
             _ => Moment::START,
-        }
-    }
-
-    /// Its own future asked, and that counts too; noted only when it has to wait, so that a free lock costs nothing here.
-    pub(crate) fn note_inline(slot: &mut Slot, inline: bool, sent: Moment) {
-        if inline {
-            Self::note(slot, sent);
         }
     }
 

@@ -85,9 +85,10 @@ impl Slots {
         })
     }
 
-    /// Looks at the party some time before `at`, together with others: for renewals.
-    pub(crate) fn schedule_roughly(&mut self, key: Key, at: Moment, ttl: Duration) {
-        let grain = (ttl.as_nanos() as u64 / 64).next_power_of_two() >> 1;
+    /// Looks at the party up to a thirtieth of `period` before `at`, together with others: for what comes round with that
+    /// period.
+    pub(crate) fn schedule_roughly(&mut self, key: Key, at: Moment, period: Duration) {
+        let grain = (period.as_nanos() as u64 / 32).next_power_of_two() >> 1;
         self.schedule_at(key, at.as_nanos() & !(grain.max(1) - 1));
     }
 
@@ -107,7 +108,8 @@ impl Slots {
             return;
         }
         self.unschedule(key);
-        let Some(slot) = self.cells[key.index as usize].slot.as_deref_mut() else { return };
+        let cell = &mut self.cells[key.index as usize];
+        let Some(slot) = cell.slot.as_deref_mut().filter(|_| cell.generation == key.generation) else { return };
         let parties = self.wheel.entry(at).or_default();
         slot.spoke = Some(Spoke { at, index: parties.len() as u32 });
         parties.push(key);

@@ -16,10 +16,11 @@ use foldhash::quality::RandomState;
 
 use crate::claim::{Claim, Ticket, Tickets};
 use crate::clock::Moment;
+use crate::error::{Error, LostWhy};
 use crate::event::Happening;
 use crate::store::{Leaving, Standing};
 
-use super::book::{Book, Outbox, grace};
+use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::slot::{Phase, Request, Slot, TurnKey};
 use super::slots::Key;
 
@@ -164,7 +165,7 @@ impl Book {
     /// The leader holds: its turn begins.
     pub(crate) fn begin_turn(&mut self, key: Key, tickets: Tickets, now: Moment) {
         if let Some((_, Turn { queue: Some(queue), .. })) = self.led_turn(key) {
-            queue.begin(Ticket(tickets.first.0 + 1), tickets.count - 1, now);
+            queue.begin(Ticket(tickets.first.0 + 1), tickets.count.saturating_sub(1), now);
         }
     }
 
@@ -187,6 +188,28 @@ impl Book {
         // Those who left are passed over when their turn comes; many of them are swept out before that.
         if queue.parties.len() > 2 * queue.live as usize + 16 {
             queue.parties.retain(|key| self.slots.get(*key).is_some_and(|slot| matches!(slot.phase, Phase::Behind)));
+        }
+    }
+
+    /// The leader has found the store silent for so long that it gives up; so do those behind it who have waited as long.
+    pub(crate) fn fail_behind(&mut self, key: Key, error: &Error, now: Moment, out: &mut Outbox) {
+        let Some((_, Turn { queue: Some(queue), .. })) = self.led_turn(key) else { return };
+        let parties = std::mem::take(&mut queue.parties);
+        let mut stay = VecDeque::new();
+        for party in parties {
+            let Some(slot) = self.slots.get_mut(party).filter(|slot| matches!(slot.phase, Phase::Behind)) else {
+                continue;
+            };
+            if slot.since + UNAVAILABLE_AFTER <= now {
+                slot.phase = Phase::Failed(Box::new(error.clone()));
+                out.wakers.extend(slot.waker.take());
+            } else {
+                stay.push_back(party);
+            }
+        }
+        if let Some((_, Turn { queue: Some(queue), .. })) = self.led_turn(key) {
+            queue.live = stay.len() as u32;
+            queue.parties = stay;
         }
     }
 
@@ -237,10 +260,9 @@ impl Book {
     pub(crate) fn pass_or_leave(&mut self, hold: Key, now: Moment, out: &mut Outbox) -> Option<(Leaving, bool)> {
         let slot = self.slots.get(hold)?;
         let claim = Arc::clone(slot.claim.as_ref().expect("who holds has a claim"));
-        let done = slot.leaving(Arc::clone(&claim));
+        let last_word = slot.last_word(Arc::clone(&claim), now);
         let over = slot.is_over(now);
-        let (enough, least) = (slot.lease_until.since(now) >= slot.request.ttl / 2, slot.request.hold_at_least);
-        let held_for = now.since(slot.since);
+        let enough = slot.lease_until.since(now) >= slot.request.ttl / 2;
         self.ended(hold, over, now, out);
         if !over && let Some((id, Turn { queue: Some(queue), .. })) = self.led_turn(hold) {
             let (may_pass, block) = (queue.may_pass(now) && enough, queue.live.min(PASSES));
@@ -251,16 +273,15 @@ impl Book {
             if block > 0 {
                 let slot = self.slots.get_mut(hold).expect("it was there a moment ago");
                 slot.phase = Phase::Leaving;
-                self.slots.unschedule(hold);
+                // Should whoever sends this never be polled again, the others go on without the answer.
+                self.slots.schedule(hold, now + UNAVAILABLE_AFTER + grace(claim.ttl));
+                self.note_next(out);
                 return Some((Leaving::UnlessAlone { claim, block, floor: self.floor }, true));
             }
         }
         self.hand_lead_on(hold, now, out);
         self.remove(hold);
-        match least.and_then(|least| least.checked_sub(held_for)) {
-            Some(rest) if !over && !rest.is_zero() => Some((Leaving::Linger(claim, rest), false)),
-            _ => Some((done, false)),
-        }
+        Some((last_word, false))
     }
 
     /// A guard is gone: its watchers with it, and its time is counted.
@@ -295,8 +316,8 @@ impl Book {
         let slot = self.slots.get_mut(next).expect("`next_behind` looked");
         slot.phase = Phase::Passed { hold, ticket };
         out.wakers.extend(slot.waker.take());
-        let (grace, ttl) = (grace(slot.request.ttl), slot.request.ttl);
-        self.slots.schedule_roughly(next, now + grace, ttl);
+        let grace = grace(slot.request.ttl);
+        self.slots.schedule_roughly(next, now + grace, grace);
         self.note_next(out);
     }
 
@@ -321,9 +342,9 @@ impl Book {
             None => return self.leave_after_all(hold, claim, now, out),
         };
         self.saw(tickets.last());
-        let slot = self.slots.get_mut(hold)?;
+        let Some(slot) = self.slots.get_mut(hold) else { return Some(Leaving::Done(Arc::clone(claim))) };
         slot.leased(sent, claim.ttl);
-        let (until, why) = (slot.lease_until, crate::error::LostWhy::Expired);
+        let (until, why) = (slot.lease_until, LostWhy::Expired);
         // By 3, also for what the store answered late.
         let goes_on = slot.request.validity.extend(until, why, now) && until.since(now) >= claim.ttl / 2;
         if goes_on && let Some((id, Turn { queue: Some(queue), .. })) = self.led_turn(hold) {
@@ -340,7 +361,7 @@ impl Book {
 
     fn leave_after_all(&mut self, hold: Key, claim: &Arc<Claim>, now: Moment, out: &mut Outbox) -> Option<Leaving> {
         self.hand_lead_on(hold, now, out);
-        let slot = self.remove(hold)?;
-        Some(slot.leaving(Arc::clone(claim)))
+        let claim = Arc::clone(claim);
+        Some(self.remove(hold).map_or(Leaving::Done(Arc::clone(&claim)), |slot| slot.leaving(claim)))
     }
 }

@@ -42,9 +42,9 @@ impl Book {
     /// Asks about a claim soon.
     pub(crate) fn doubt(&mut self, key: Key, out: &mut Outbox) {
         let Some(slot) = self.slots.get_mut(key) else { return };
-        if matches!(slot.phase, Phase::Held | Phase::Between | Phase::Waiting { .. }) && !slot.lost {
+        if slot.claim.is_some() && !slot.lost {
             slot.doubted = true;
-            if !slot.in_flight {
+            if !slot.in_flight && matches!(slot.phase, Phase::Held | Phase::Between | Phase::Waiting { .. }) {
                 self.slots.schedule_now(key);
                 self.note_next(out);
             }

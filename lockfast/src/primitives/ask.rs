@@ -37,7 +37,7 @@ impl Ask {
 
     /// Asks once.
     pub(crate) async fn try_now(&self, demands: Result<Demands>) -> Result<Option<Guard>> {
-        match attempt(self.client(), self.request(demands?, false)?).await? {
+        match attempt(self.client(), self.request(demands?, false)?, Moment::NEVER).await? {
             Attempt::Entered(entered) => self.unsealed(entered).map(Some),
             Attempt::Refused(_) => Ok(None),
         }
@@ -50,7 +50,7 @@ impl Ask {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let not_yet = match attempt(client, Arc::clone(&request)).await {
+            let not_yet = match attempt(client, Arc::clone(&request), until).await {
                 Ok(Attempt::Entered(entered)) => return Ok(entered),
                 Ok(Attempt::Refused(busy)) => {
                     client.busy(&request.demands, busy, client.clock.now().since(start), attempts)
@@ -79,8 +79,9 @@ impl Ask {
         };
         // Only for what two tasks cannot have at once: readers, and small numbers of permits, do not wait for each other.
         let cannot_share = matches!(&*demands, [demand] if demand.weight > demand.capacity / 2);
-        let lingers = options.hold_at_least.is_some();
-        let hands_over = may_hand_over && options.local_handover && cannot_share && !lingers;
+        // And not for leases that nobody renews, since each holder is promised a whole one; nor for what lingers.
+        let plain = options.hold_at_least.is_none() && options.renew_every().is_some();
+        let hands_over = may_hand_over && options.local_handover && cannot_share && plain;
         Ok(Arc::new(Request {
             demands,
             ttl: options.ttl,
