@@ -26,6 +26,9 @@ use super::slots::Key;
 /// How long telling a caller who is in its way may take, once its patience has ended.
 const LAST_LOOK: Duration = Duration::from_millis(100);
 
+/// A place has its slot until it is dropped, or the client is shut down, whichever is first.
+const SHUT_DOWN: &str = "it was shut down";
+
 /// What waiting came to.
 #[derive(Debug)]
 pub(crate) enum Entered {
@@ -103,6 +106,14 @@ impl<'a> Place<'a> {
         })
     }
 
+    fn kept_changing(&self) -> Error {
+        let demands = |book: &mut Book| book.slots.get(self.key).map(|slot| slot.request.demands.clone());
+        match self.client.with_book(|book, _, _| demands(book)) {
+            Some(demands) => Error::unavailable(self.client.doing("asking for", &demands), "it kept changing"),
+            None => Error::Closed(SHUT_DOWN),
+        }
+    }
+
     /// Until the slot has changed; `false` when patience ended first.
     async fn changed(&self, patience: Moment) -> bool {
         let mut alarm = pin!(Alarm::new(self.client, patience));
@@ -156,9 +167,7 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Resu
         let (claim, sent) = match step {
             Step::Ask(claim, sent) => (claim, sent),
             Step::Fail(error) => return Err(error),
-            _ => {
-                return Err(Error::unavailable(client.doing("asking for", &place_demands(&place)), "it kept changing"));
-            }
+            _ => return Err(place.kept_changing()),
         };
         match place.ask(&claim, Busy::Refuse, sent, Moment::NEVER).await {
             Ok(Admission::Refused(busy)) => {
@@ -177,24 +186,19 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Resu
     }
 }
 
-fn place_demands(place: &Place<'_>) -> crate::claim::Demands {
-    let demands =
-        place.client.with_book(|book, _, _| book.slots.get(place.key).map(|slot| slot.request.demands.clone()));
-    demands.expect("a place keeps its slot until it is dropped")
-}
-
 /// Patience has ended: says who was in the way, unless the lock arrives at the last moment.
 async fn gave_up(place: Place<'_>) -> Result<Entered> {
     let client = place.client;
-    let (demands, ticket, trouble, attempts, waited) = client.with_book(|book, now, _| {
-        let slot = book.slots.get(place.key).expect("a place keeps its slot until it is dropped");
+    let was = client.with_book(|book, now, _| {
+        let slot = book.slots.get(place.key)?;
         let ticket = match slot.phase {
             Phase::Waiting { ticket, .. } => ticket,
             _ => Ticket(u64::MAX),
         };
         let trouble = slot.last_error.clone().filter(|_| slot.failures > 0);
-        (slot.request.demands.clone(), ticket, trouble, slot.attempts.max(1), now.since(slot.since))
+        Some((slot.request.demands.clone(), ticket, trouble, slot.attempts.max(1), now.since(slot.since)))
     });
+    let Some((demands, ticket, trouble, attempts, waited)) = was else { return Err(Error::Closed(SHUT_DOWN)) };
     let mut busy = BusyWith::default();
     if trouble.is_none() {
         let limit = client.clock.now() + LAST_LOOK;
@@ -229,7 +233,7 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
 impl Book {
     /// What the future of a party does next.
     pub(crate) fn step(&mut self, key: Key, now: Moment, out: &mut Outbox) -> Step {
-        let Some(slot) = self.slots.get_mut(key) else { return Step::Fail(Error::Closed("it was shut down")) };
+        let Some(slot) = self.slots.get_mut(key) else { return Step::Fail(Error::Closed(SHUT_DOWN)) };
         match &slot.phase {
             Phase::Lead => self.ask(key, now, out),
             Phase::GivenBack => {
@@ -250,7 +254,7 @@ impl Book {
                     self.ask(key, now, out)
                 } else if left < slot.request.ttl / 2 && !settled {
                     slot.phase = Phase::Waiting { ticket: tickets.first, settling: true };
-                    self.slots.schedule(key, now);
+                    self.slots.schedule_now(key, now);
                     out.ring = true;
                     Step::Wait
                 } else {

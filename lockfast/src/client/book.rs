@@ -19,7 +19,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::event::{Event, Happening};
 use crate::store::{Admission, Counters, Leaving};
 
-use super::slot::{Callback, Phase, Slot, Watchers};
+use super::slot::{Asked, Callback, Phase, Slot, Watchers};
 use super::slots::{Key, Slots};
 use super::telling::Telling;
 use super::turn::Turns;
@@ -50,12 +50,16 @@ pub(crate) struct Book {
     /// Rejoining goes on when this has passed and nobody is at it.
     pub(crate) rejoin_from: Moment,
     pub(crate) rejoin_in_flight: bool,
+    /// Releases that are with the store by their callers' own doing; what comes of them may be the keeper's to mend.
+    pub(crate) releasing: usize,
     /// Until when the keeper means to sleep.
     pub(crate) wakes_at: Moment,
     /// Why nobody may enter any more.
     pub(crate) closed: Option<&'static str>,
     /// Nobody can ask for a lock any more; the keeper ends when the last party has left.
     pub(crate) abandoned: bool,
+    /// The keeper has ended: nobody rings, wakes or renews any more.
+    pub(crate) unattended: bool,
     pub(crate) telling: Arc<Telling>,
     /// What the store has been told so far.
     pub(crate) reported: Counters,
@@ -104,9 +108,11 @@ impl Book {
             asking: 0,
             rejoin_from: Moment::START,
             rejoin_in_flight: false,
+            releasing: 0,
             wakes_at: Moment::NEVER,
             closed: None,
             abandoned: false,
+            unattended: false,
             telling,
             reported: Counters::default(),
             trash: Default::default(),
@@ -189,6 +195,10 @@ impl Book {
             return;
         };
         slot.in_flight = false;
+        if inline && !matches!(answer, Ok(Admission::Held(_))) {
+            // The keeper goes on asking for it, and its own question was one of the five that it has in a second.
+            Asked::note(slot, sent);
+        }
         match answer {
             Ok(Admission::Held(tickets)) => {
                 slot.leased(sent, claim.ttl);
@@ -201,6 +211,7 @@ impl Book {
             }
             Ok(Admission::Queued { ticket, recheck_in, .. }) => {
                 slot.leased(sent, claim.ttl);
+                Asked::note_inline(slot, inline, sent);
                 slot.phase = Phase::Waiting { ticket, settling: false };
                 let handed_already = slot.early == ticket;
                 self.count_waiting(key, now, out);
@@ -217,6 +228,7 @@ impl Book {
                 self.ask_again_later(key, Moment::NEVER, now, out);
             }
             Err(error) if error.is_retryable() => {
+                Asked::note_inline(slot, inline, sent);
                 slot.unsure = true;
                 slot.failures += 1;
                 slot.last_error = Some(Box::new(error));
@@ -234,8 +246,10 @@ impl Book {
     pub(crate) fn ask_again_later(&mut self, key: Key, give_up_at: Moment, now: Moment, out: &mut Outbox) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.phase = Phase::Outside { give_up_at };
-        let at = if slot.failures == 0 { now } else { now + backoff(slot.failures) };
-        self.slots.schedule(key, at.min(give_up_at));
+        match slot.failures {
+            0 => self.slots.schedule_now(key, now),
+            failures => self.slots.schedule(key, give_up_at.min(now + backoff(failures))),
+        }
         out.ring = true;
     }
 
@@ -261,7 +275,7 @@ impl Book {
         // Valid from when its last acquire or renewal was sent. With little of that left, the keeper renews first.
         if slot.lease_until.since(now) < slot.request.ttl / 2 && !settling {
             slot.phase = Phase::Waiting { ticket, settling: true };
-            self.slots.schedule(key, now);
+            self.slots.schedule_now(key, now);
             out.ring = true;
         } else {
             self.grant(key, Tickets::new(ticket, block), settling, now, out);

@@ -57,7 +57,7 @@ impl Book {
         while let Some(first) = self.departures.first_entry().filter(|first| first.key().0 <= now) {
             work.departures.push(first.remove());
         }
-        self.next_to_rejoin(now, &mut work);
+        self.next_to_rejoin(now, &mut work, out);
         if self.report_at <= now {
             work.report = self.report(now);
         }
@@ -71,7 +71,8 @@ impl Book {
         let candidates = [alarm, first(self.departures.first_key_value()), rejoin, self.report_at, watch_again_at];
         work.next = candidates.into_iter().fold(self.slots.next_at(), Moment::min);
         self.wakes_at = work.next;
-        let nobody_left = self.slots.len() == 0 && self.departures.is_empty() && work.departures.is_empty();
+        let all_told = self.departures.is_empty() && work.departures.is_empty() && self.releasing == 0;
+        let nobody_left = self.slots.len() == 0 && all_told;
         work.is_over = (self.abandoned || self.closed.is_some()) && nobody_left && work.report.is_none();
         work
     }
@@ -158,8 +159,7 @@ impl Book {
     }
 
     /// Those who fell out of the line together go back one after the other, in the order in which they stood.
-    fn next_to_rejoin(&mut self, now: Moment, work: &mut Work) {
-        let mut out = Outbox::default();
+    fn next_to_rejoin(&mut self, now: Moment, work: &mut Work, out: &mut Outbox) {
         while self.asking == 0 && !self.rejoin_in_flight && self.rejoin_from <= now {
             let Some((ticket, key)) = self.rejoining.pop_first() else { break };
             if self.slots.get(key).is_some_and(|slot| matches!(slot.phase, Phase::Outside { .. }) && !slot.in_flight) {
@@ -169,8 +169,9 @@ impl Book {
                     self.rejoin_from = from;
                     break;
                 }
-                self.rejoin_in_flight = true;
-                self.join_for(key, Some(ticket), now, work, &mut out);
+                let joins = work.joins.len();
+                self.join_for(key, Some(ticket), now, work, out);
+                self.rejoin_in_flight = work.joins.len() > joins;
             }
         }
     }

@@ -183,28 +183,32 @@ impl Guard {
     pub async fn release(mut self) -> Result<()> {
         let lost = self.check().err();
         self.is_done = true;
-        let first = self.client.with_book(|book, now, out| book.pass_or_leave(self.hold, now, out));
-        let Some((mut leaving, mut keeps)) = first else { return lost.map_or(Ok(()), Err) };
+        let first = self.client.with_book(|book, now, out| {
+            let first = book.pass_or_leave(self.hold, now, out);
+            book.releasing += usize::from(first.is_some());
+            first
+        });
+        let Some((leaving, keeps)) = first else { return lost.map_or(Ok(()), Err) };
+        let mut departing = Departing { guard: &self, leaving: Some(leaving), keeps };
         loop {
             let sent = self.client.clock.now();
-            let mut departing = Departing { guard: &self, leaving: Some(leaving), keeps };
             let batch = std::slice::from_ref(departing.leaving.as_ref().expect("it was just put there"));
             let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.store.release(batch)).await;
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
-                Some(Err(error)) => return Err(error),
+                Some(Err(error)) => return Err(lost.unwrap_or(error)),
                 None => {
                     let doing = self.client.doing("releasing", &self.request.demands);
-                    return Err(Error::unavailable(doing, "no answer in time"));
+                    return Err(lost.unwrap_or_else(|| Error::unavailable(doing, "no answer in time")));
                 }
             };
             let left = departing.leaving.take().expect("only the lines below take it");
-            if keeps {
+            if departing.keeps {
                 let claim = super::book::claim_of(&left).expect("a hold leaves with its claim").clone();
                 let next =
                     self.client.with_book(|book, now, out| book.departed(self.hold, &claim, sent, standing, now, out));
                 match next {
-                    Some(next) => (leaving, keeps) = (next, false),
+                    Some(next) => (departing.leaving, departing.keeps) = (Some(next), false),
                     None => return Ok(()),
                 }
             } else {
@@ -254,7 +258,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// A departure on its way. Dropped, or failed, it becomes the keeper's.
+/// A departure on its way, counted in the book as long as it is. Dropped, or failed, it becomes the keeper's.
 struct Departing<'a> {
     guard: &'a Guard,
     leaving: Option<Leaving>,
@@ -263,9 +267,12 @@ struct Departing<'a> {
 
 impl Drop for Departing<'_> {
     fn drop(&mut self) {
-        let Some(leaving) = self.leaving.take() else { return };
-        let hold = self.guard.hold;
+        let (leaving, hold) = (self.leaving.take(), self.guard.hold);
         self.guard.client.with_book(|book, now: Moment, out| {
+            book.releasing -= 1;
+            // The keeper may have stayed for this one.
+            out.ring |= book.abandoned || book.closed.is_some();
+            let Some(leaving) = leaving else { return };
             if !self.keeps {
                 return book.depart(leaving, now, out);
             }

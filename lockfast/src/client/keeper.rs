@@ -50,6 +50,7 @@ pub(crate) async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Chan
             let _ = catch_unwind(AssertUnwindSafe(|| callback(why)));
         }
         if work.is_over && flights.is_empty() {
+            client.with_book(|book, _, out| book.end(out));
             client.ended.notify_waiters();
             return;
         }

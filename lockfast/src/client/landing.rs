@@ -131,6 +131,13 @@ impl Book {
                 slot.leased(sent, ttl);
                 self.grant(key, *tickets, settling, now, out);
             }
+            (Phase::Waiting { ticket, settling: true }, Standing::Waiting { .. }) => {
+                // It was handed the lock, and this may be an answer from before that: the next one is not.
+                slot.phase = Phase::Waiting { ticket: *ticket, settling: false };
+                slot.leased(sent, ttl);
+                self.slots.schedule(key, now);
+                self.note_next(out);
+            }
             (Phase::Waiting { .. }, Standing::Waiting { recheck_in, .. }) => {
                 slot.leased(sent, ttl);
                 self.schedule_waiting(key, now + *recheck_in, out);

@@ -193,17 +193,15 @@ impl Client {
         let mut ended = std::pin::pin!(ended);
         ended.as_mut().enable();
         let until = self.with_book(|book, now, out| {
-            let was_closed = book.closed.replace("it was shut down").is_some();
-            if !was_closed {
+            if book.closed.replace("it was shut down").is_none() {
                 book.close(now, out);
             }
             now + timeout
         });
-        let done = |client: &Self| client.with_book(|book, _, _| book.closed.is_some() && book.departures.is_empty());
-        match self.within(until, ended).await {
-            Some(()) => Ok(()),
-            None if done(self) => Ok(()),
-            None => Err(Error::unavailable(
+        self.within(until, ended).await;
+        match self.with_book(|book, _, _| book.unattended) {
+            true => Ok(()),
+            false => Err(Error::unavailable(
                 "shutting down",
                 format!("not everything could be given back in {timeout:?}; leases end by themselves"),
             )),
@@ -222,6 +220,12 @@ impl Client {
 }
 
 impl Book {
+    /// The keeper leaves. Whoever sleeps looks for itself, and finds the client closed.
+    fn end(&mut self, out: &mut Outbox) {
+        self.unattended = true;
+        out.wakers.extend(std::mem::take(&mut self.alarms).into_values());
+    }
+
     fn close(&mut self, now: Moment, out: &mut Outbox) {
         let keys: Vec<_> = self.slots.keys().map(|(key, _)| key).collect();
         for key in keys {

@@ -211,6 +211,13 @@ impl Asked {
         }
     }
 
+    /// Its own future asked, and that counts too; noted only when it has to wait, so that a free lock costs nothing here.
+    pub(crate) fn note_inline(slot: &mut Slot, inline: bool, sent: Moment) {
+        if inline {
+            Self::note(slot, sent);
+        }
+    }
+
     pub(crate) fn note(slot: &mut Slot, now: Moment) {
         let fresh = || Box::new(Self { times: [Moment::START; Self::MOST], next: 0 });
         let asked = slot.asked.get_or_insert_with(fresh);

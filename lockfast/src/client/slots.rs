@@ -96,6 +96,11 @@ impl Slots {
         self.schedule_at(key, at.as_nanos().saturating_add(FINE - 1) & !(FINE - 1));
     }
 
+    /// Looks at the party as soon as the keeper comes round: what is due already is not put off by the grain.
+    pub(crate) fn schedule_now(&mut self, key: Key, now: Moment) {
+        self.schedule_at(key, now.as_nanos() & !(FINE - 1));
+    }
+
     fn schedule_at(&mut self, key: Key, at: u64) {
         let at = NonZeroU64::new(at).unwrap_or(NonZeroU64::MIN);
         if self.get(key).and_then(|slot| slot.spoke).is_some_and(|spoke| spoke.at == at) {

@@ -214,22 +214,14 @@ impl Book {
         }
     }
 
-    /// A leader, or one that was handed a hold, has not been polled for too long: it goes to the back of the queue.
+    /// A leader, or one that was handed a hold, has not been polled for too long: the others go on without it, and it lines
+    /// up anew when it is polled. Kept in the queue it would be handed the hold again and again, for nobody.
     pub(crate) fn step_aside(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         let Some(slot) = self.slots.get_mut(key) else { return };
-        let Some(id) = slot.turn else { return };
-        match slot.phase {
-            Phase::Lead if self.turns.get(id).live() > 0 => {
-                slot.phase = Phase::Behind;
-                self.turns.get(id).push(key);
-                self.hand_lead_on(key, now, out);
-            }
-            Phase::Passed { hold, .. } => {
-                slot.phase = Phase::Behind;
-                self.turns.get(id).push(key);
-                self.give_up_hold(hold, now, out);
-            }
-            _ => {}
+        match std::mem::replace(&mut slot.phase, Phase::GivenBack) {
+            Phase::Lead => self.hand_lead_on(key, now, out),
+            Phase::Passed { hold, .. } => self.give_up_hold(hold, now, out),
+            other => slot.phase = other,
         }
     }
 
@@ -327,7 +319,8 @@ impl Book {
         let slot = self.slots.get_mut(hold)?;
         slot.leased(sent, claim.ttl);
         let (until, why) = (slot.lease_until, crate::error::LostWhy::Expired);
-        let goes_on = slot.request.validity.extend(until, why, now);
+        // By 3, also for what the store answered late.
+        let goes_on = slot.request.validity.extend(until, why, now) && until.since(now) >= claim.ttl / 2;
         if goes_on && let Some((id, Turn { queue: Some(queue), .. })) = self.led_turn(hold) {
             queue.begin(tickets.first, tickets.count, now);
             if let Some(next) = self.next_behind(id) {

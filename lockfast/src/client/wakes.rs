@@ -45,7 +45,7 @@ impl Book {
         if matches!(slot.phase, Phase::Held | Phase::Between | Phase::Waiting { .. }) && !slot.lost {
             slot.doubted = true;
             if !slot.in_flight {
-                self.slots.schedule(key, now);
+                self.slots.schedule_now(key, now);
                 self.note_next(out);
             }
         }

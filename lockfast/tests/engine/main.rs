@@ -1,6 +1,14 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
+mod closing;
+mod interleavings;
+mod leaving;
+mod loss;
 mod script;
+mod stage;
+mod steps;
+mod turns;
+mod validity;
 
 use lockfast::store::Leaving;
 use script::Director;

@@ -1,0 +1,277 @@
+//! Giving back: from anywhere, without blocking, and also what nobody picks up.
+
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::poll;
+use lockfast::store::{Change, Leaving, Standing};
+use lockfast::{Claim, Error, Guard, Locks, Memory, Ticket, Tickets};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::script::{Call, Director};
+use crate::stage::{GRAIN, NEVER, TTL, hold, push, renewed, settle, soon, stop_keeper, until};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How long what is handed over waits to be picked up.
+const GRACE: Duration = Duration::from_secs(2);
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn held_by(runtime: &Runtime, store: &mut Director) -> (Guard, Arc<Claim>) {
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    runtime.block_on(hold(store, &mutex, 7))
+}
+
+async fn has_left(store: &mut Director, claim: &Claim) {
+    let left = store.let_go().await;
+    assert!(matches!(&left[..], [Leaving::Done(gone)] if gone.id.hash() == claim.id.hash()), "{left:?}");
+}
+
+#[test]
+fn a_guard_dropped_outside_any_runtime_is_given_back() {
+    let (runtime, mut store) = (runtime(), Director::new());
+    let (guard, claim) = held_by(&runtime, &mut store);
+    drop(guard);
+    runtime.block_on(has_left(&mut store, &claim));
+}
+
+#[test]
+fn a_guard_dropped_inside_a_runtime_is_given_back() {
+    let (runtime, mut store) = (runtime(), Director::new());
+    let (guard, claim) = held_by(&runtime, &mut store);
+    runtime.block_on(async {
+        drop(guard);
+        has_left(&mut store, &claim).await;
+    });
+}
+
+#[test]
+fn a_guard_dropped_by_a_panic_is_given_back() {
+    let (runtime, mut store) = (runtime(), Director::new());
+    let (guard, claim) = held_by(&runtime, &mut store);
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _held = guard;
+        panic!("somebody's work");
+    }));
+    assert!(panicked.is_err());
+    runtime.block_on(has_left(&mut store, &claim));
+}
+
+#[test]
+fn a_guard_dropped_after_its_runtime_is_given_back() {
+    let (first, mut store) = (runtime(), Director::new());
+    let (guard, claim) = held_by(&first, &mut store);
+    drop(first);
+    drop(guard);
+    runtime().block_on(has_left(&mut store, &claim));
+}
+
+#[tokio::test]
+async fn dropping_waits_neither_for_the_store_nor_for_the_keeper() {
+    let mut store = Director::new();
+    let mut guards = Vec::new();
+    for number in 0..3 {
+        let mutex = store.locks.mutex(number.to_string()).ttl(TTL);
+        guards.push(hold(&mut store, &mutex, 7 + number).await.0);
+    }
+    let drop_elsewhere = |guard: Option<Guard>| soon(tokio::task::spawn_blocking(move || drop(guard)));
+    drop_elsewhere(guards.pop()).await.unwrap();
+    let unanswered = store.release().await;
+    drop_elsewhere(guards.pop()).await.unwrap();
+    let unanswered = (unanswered, store.release().await);
+    let stopped = stop_keeper(&mut store).await;
+    drop_elsewhere(guards.pop()).await.unwrap();
+    drop((unanswered, stopped.go_on()));
+}
+
+#[tokio::test]
+async fn a_release_whose_answer_is_lost_is_sent_again() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let (released, ()) = tokio::join!(guard.release(), async { store.release().await.1.lose() });
+    assert!(matches!(released, Err(Error::Unavailable { .. })));
+    store.release().await.1.lose();
+    settle(&mut store).await;
+    store.hand.advance(SECOND);
+    has_left(&mut store, &claim).await;
+}
+
+/// Polls once, waits to be woken, and does not poll again.
+async fn woken_but_not_polled(mut work: Pin<&mut impl Future<Output: Debug>>) {
+    let mut wakes = 0;
+    soon(poll_fn(|cx| {
+        wakes += 1;
+        match wakes {
+            1 => work.as_mut().poll(cx).map(|done| panic!("it had to wait: {done:?}")),
+            _ => Poll::Ready(()),
+        }
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn a_waiter_cancelled_as_it_is_handed_the_lock_gives_it_back() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let claim = {
+        let mut waits = pin!(mutex.lock());
+        assert!(poll!(waits.as_mut()).is_pending());
+        let claim = store.queue(7, NEVER).await;
+        let handed = async {
+            until(|| store.locks.stats().waiting == 1).await;
+            store.push(Change::Held(claim.id.hash(), Ticket(7)));
+        };
+        tokio::join!(woken_but_not_polled(waits), handed);
+        claim
+    };
+    has_left(&mut store, &claim).await;
+    assert_eq!(store.locks.stats().waiting, 0);
+}
+
+#[tokio::test]
+async fn a_waiter_cancelled_as_it_is_handed_the_lock_passes_it_on() {
+    let memory = Arc::new(Memory::new());
+    let clients = [(); 3].map(|()| Locks::new(Arc::clone(&memory) as Arc<_>).unwrap());
+    let [first, second, third] = clients.each_ref().map(|locks| locks.mutex("a").ttl(TTL));
+    let guard = first.lock().await.unwrap();
+    let next = {
+        let mut waits = pin!(second.lock());
+        let handed = async {
+            until(|| clients[1].stats().waiting == 1).await;
+            let next = tokio::spawn(async move { third.lock().await });
+            until(|| clients[2].stats().waiting == 1).await;
+            guard.release().await.unwrap();
+            next
+        };
+        tokio::join!(woken_but_not_polled(waits.as_mut()), handed).1
+    };
+    soon(next).await.unwrap().unwrap().check().unwrap();
+    assert_eq!(clients[1].stats().waiting, 0);
+}
+
+#[tokio::test]
+async fn a_lock_handed_to_a_future_that_nobody_polls_is_given_back() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let mut waits = pin!(mutex.lock());
+    assert!(poll!(waits.as_mut()).is_pending());
+    let first = store.queue(7, NEVER).await;
+    assert!(poll!(waits.as_mut()).is_pending());
+    push(&mut store, Change::Held(first.id.hash(), Ticket(7))).await;
+    store.hand.advance(GRACE);
+    has_left(&mut store, &first).await;
+
+    let (guard, second) = tokio::join!(waits, store.grant(8));
+    assert_ne!(first.id.hash(), second.id.hash());
+    guard.unwrap().check().unwrap();
+}
+
+/// What a turn ends with, when nobody waits elsewhere.
+async fn goes_on(store: &mut Director, ticket: u64) {
+    let (leaving, answer) = store.release().await;
+    assert!(matches!(&leaving[..], [Leaving::UnlessAlone { .. }]), "{leaving:?}");
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(ticket), 1))]);
+}
+
+#[tokio::test]
+async fn a_lock_passed_to_a_local_future_that_nobody_polls_goes_to_the_next() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let mut idle = pin!(mutex.lock());
+    assert!(poll!(idle.as_mut()).is_pending());
+    let other = mutex.clone();
+    let next = tokio::spawn(async move { other.lock().await });
+    until(|| store.locks.stats().waiting == 2).await;
+    drop(guard);
+    goes_on(&mut store, 8).await;
+    settle(&mut store).await;
+    store.hand.advance(GRACE + GRAIN);
+    goes_on(&mut store, 9).await;
+    let next = soon(next).await.unwrap().unwrap();
+    assert_eq!(next.fence().unwrap(), 9);
+
+    // Nobody is left, so this time it leaves; and the idle one, polled at last, asks for itself.
+    drop(next);
+    has_left(&mut store, &claim).await;
+    let (guard, second) = tokio::join!(idle, store.grant(10));
+    assert_ne!(claim.id.hash(), second.id.hash());
+    assert_eq!(guard.unwrap().fence().unwrap(), 10);
+}
+
+#[tokio::test]
+async fn a_lock_passed_to_a_local_future_that_nobody_polls_does_not_stay_with_it() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let mut idle = pin!(mutex.lock());
+    assert!(poll!(idle.as_mut()).is_pending());
+    drop(guard);
+    goes_on(&mut store, 8).await;
+    settle(&mut store).await;
+    store.hand.advance(GRACE + GRAIN);
+    has_left(&mut store, &claim).await;
+}
+
+#[tokio::test]
+async fn nobody_waits_behind_a_local_future_that_nobody_polls() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let mut idle = pin!(mutex.lock());
+    assert!(poll!(idle.as_mut()).is_pending());
+    drop(guard);
+    // Somebody elsewhere waited, so the lock went there, and the idle one is to ask the store.
+    assert!(matches!(&store.let_go().await[..], [Leaving::UnlessAlone { .. }]));
+    settle(&mut store).await;
+    store.hand.advance(GRACE + GRAIN);
+    settle(&mut store).await;
+    let (next, _) = hold(&mut store, &mutex, 9).await;
+    next.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_guard_is_renewed_though_its_client_was_dropped() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    drop(mutex);
+    drop(std::mem::replace(&mut store.locks, Locks::in_memory()));
+    for _ in 0..5 {
+        store.hand.advance(10 * SECOND);
+        renewed(&mut store, 7).await;
+        until(|| guard.remaining() > 25 * SECOND).await;
+    }
+    drop(guard);
+    has_left(&mut store, &claim).await;
+}
+
+#[tokio::test]
+async fn a_release_is_sent_again_though_its_client_was_dropped() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    drop(mutex);
+    drop(std::mem::replace(&mut store.locks, Locks::in_memory()));
+    let releasing = tokio::spawn(guard.release());
+    let (_, answer) = store.release().await;
+    store.hand.advance(2 * SECOND);
+    // Not for this to work, but for a keeper that thinks it is done to be gone.
+    std::thread::sleep(Duration::from_millis(20));
+    answer.lose();
+    assert!(matches!(soon(releasing).await.unwrap(), Err(Error::Unavailable { .. })));
+    match store.call().await {
+        Call::Release { leaving, .. } => {
+            assert!(matches!(&leaving[..], [Leaving::Done(gone)] if gone.id.hash() == claim.id.hash()));
+        }
+        other => panic!("expected the release again, got {other:?}"),
+    }
+}

@@ -1,0 +1,295 @@
+//! When a lock is lost, who hears of it, and how soon. Unknown is not lost; the deadline and the store's own word are.
+
+use std::pin::pin;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, poll};
+use lockfast::store::{Change, Leaving, Standing, Why};
+use lockfast::{Error, Events, Guard, Happening, LostWhy, Ticket, Tickets};
+use tokio::sync::oneshot;
+
+use crate::script::{Call, Director};
+use crate::stage::{GRAIN, TTL, VALID, hold, push, renewed, settle, soon, until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn next(events: &mut Events) -> Happening {
+    soon(events.next()).await.unwrap().what
+}
+
+/// Resolves when the keeper has run a guard's callback.
+fn told(guard: &Guard) -> oneshot::Receiver<LostWhy> {
+    let (tell, told) = oneshot::channel();
+    guard.on_lost(move |why| drop(tell.send(why)));
+    told
+}
+
+#[tokio::test]
+async fn a_renewal_that_failed_is_tried_again_and_nothing_is_lost() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let mut events = store.locks.events();
+    let mut lost = pin!(guard.lost());
+    assert!(poll!(lost.as_mut()).is_pending());
+    store.hand.advance(10 * SECOND);
+    for _ in 0..5 {
+        let (leases, answer) = store.renew().await;
+        assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
+        let remaining = guard.remaining();
+        answer.lose();
+        assert_eq!(next(&mut events).await, Happening::AtRisk { remaining });
+        assert!(poll!(lost.as_mut()).is_pending());
+        guard.check().unwrap();
+        store.hand.advance(3 * SECOND);
+    }
+    renewed(&mut store, 7).await;
+    assert!(matches!(next(&mut events).await, Happening::Renewed { .. }));
+    assert!(poll!(lost.as_mut()).is_pending());
+    assert_eq!(guard.remaining(), VALID);
+}
+
+#[tokio::test]
+async fn a_renewal_that_never_returns_loses_the_lock_at_the_deadline() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let mut told = told(&guard);
+    store.hand.advance(10 * SECOND);
+    let never = store.renew().await;
+    store.hand.advance(VALID - 10 * SECOND - Duration::from_nanos(1));
+    settle(&mut store).await;
+    assert!(poll!(&mut told).is_pending());
+    guard.check().unwrap();
+    store.hand.advance(GRAIN);
+    assert_eq!(soon(told).await.unwrap(), LostWhy::Expired);
+    assert_eq!(store.locks.stats().lost, 1);
+    drop(never);
+}
+
+#[tokio::test]
+async fn what_the_store_says_is_gone_is_lost_at_once() {
+    let reasons = [
+        (Why::Unknown, LostWhy::Evicted),
+        (Why::Left, LostWhy::Evicted),
+        (Why::Broken, LostWhy::Broken),
+        (Why::Expired, LostWhy::Expired),
+    ];
+    for (gone, why) in reasons {
+        let mut store = Director::new();
+        let mutex = store.locks.mutex("a").ttl(TTL);
+        let (guard, _) = hold(&mut store, &mutex, 7).await;
+        let told = told(&guard);
+        store.hand.advance(10 * SECOND);
+        store.renew().await.1.give(vec![Standing::Gone(gone)]);
+        assert_eq!(soon(guard.lost()).await, why);
+        assert_eq!(soon(told).await.unwrap(), why);
+        assert!(matches!(guard.check(), Err(Error::Lost { why: said, .. }) if said == why));
+    }
+}
+
+#[tokio::test]
+async fn a_push_that_it_is_gone_is_a_hint_to_ask() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let mut told = told(&guard);
+    push(&mut store, Change::Gone(claim.id.hash())).await;
+    guard.check().unwrap();
+    renewed(&mut store, 7).await;
+    settle(&mut store).await;
+    guard.check().unwrap();
+    assert!(poll!(&mut told).is_pending());
+
+    push(&mut store, Change::Gone(claim.id.hash())).await;
+    store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]);
+    assert_eq!(soon(told).await.unwrap(), LostWhy::Broken);
+}
+
+#[tokio::test]
+async fn a_hint_that_comes_while_a_renewal_is_on_its_way_is_followed_by_another() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    store.hand.advance(10 * SECOND);
+    let (_, answer) = store.renew().await;
+    push(&mut store, Change::Gone(claim.id.hash())).await;
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
+    settle(&mut store).await;
+    store.hand.advance(GRAIN);
+    store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]);
+    assert_eq!(soon(guard.lost()).await, LostWhy::Broken);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the promise is about real time")]
+fn a_blocked_runtime_hears_of_the_loss_within_ten_milliseconds_on_the_keepers_thread() {
+    let mut store = Director::in_real_time();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (tell, told) = mpsc::channel();
+        let mut guards = Vec::new();
+        for number in 0..5 {
+            let ttl = Duration::from_millis(500 + 37 * number);
+            let mutex = store.locks.mutex(number.to_string()).ttl(ttl).no_renewal();
+            let (guard, _) = hold(&mut store, &mutex, 7 + number).await;
+            let deadline = Instant::now() + guard.remaining();
+            let tell = tell.clone();
+            guard.on_lost(move |_| {
+                let name = std::thread::current().name().map(str::to_owned);
+                tell.send((name, deadline, Instant::now())).unwrap();
+            });
+            assert!(poll!(pin!(guard.lost())).is_pending());
+            guards.push(guard);
+        }
+        std::thread::sleep(Duration::from_millis(800));
+        let mut lateness: Vec<_> = told
+            .try_iter()
+            .map(|(name, deadline, at)| {
+                assert_eq!(name.as_deref(), Some("lockfast-keeper"));
+                at.duration_since(deadline)
+            })
+            .collect();
+        lateness.sort();
+        assert_eq!(lateness.len(), 5);
+        // The one in the middle: a busy machine may keep a thread from running once, not three times out of five.
+        assert!(lateness[2] < Duration::from_millis(10), "{lateness:?}");
+        for guard in guards {
+            assert!(poll!(pin!(guard.lost())).is_ready());
+        }
+    });
+}
+
+#[tokio::test]
+async fn a_panic_in_a_callback_stops_nobody_elses_renewals() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(SECOND);
+    let (short, _) = hold(&mut store, &mutex, 7).await;
+    let mutex = store.locks.mutex("b").ttl(TTL);
+    let (long, claim) = hold(&mut store, &mutex, 8).await;
+    short.on_lost(|_| panic!("somebody's callback"));
+    let told = told(&short);
+    store.hand.advance(2 * SECOND);
+    assert_eq!(soon(told).await.unwrap(), LostWhy::HeldAtMost);
+    store.hand.advance(8 * SECOND);
+    let (leases, _) = store.renew().await;
+    assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
+    long.check().unwrap();
+}
+
+/// Somebody's waker, which owns a guard.
+struct Owns(#[expect(dead_code, reason = "what matters is when it is dropped")] Mutex<Option<Guard>>);
+
+impl Wake for Owns {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[tokio::test]
+async fn what_others_drop_inside_the_client_may_drop_guards() {
+    let mut store = Director::new();
+    let mut guards = Vec::new();
+    for number in 0..6 {
+        let mutex = store.locks.mutex(number.to_string()).ttl(TTL);
+        guards.push(hold(&mut store, &mutex, 7 + number).await.0);
+    }
+    let mut take = || guards.pop().unwrap();
+    let (released, in_callback) = (take(), take());
+    released.on_lost(move |_| drop(in_callback));
+    let (watched, in_waker) = (take(), take());
+    let waiting = store.locks.mutex("0").ttl(TTL);
+    let in_waiting = take();
+    let done = tokio::task::spawn_blocking(move || {
+        // A callback that is dropped unused, with its guard.
+        drop(released);
+        // A waker of somebody who watched.
+        let waker = Waker::from(Arc::new(Owns(Mutex::new(Some(in_waker)))));
+        assert!(pin!(watched.lost()).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        drop(watched);
+        // A waker of somebody who waited, replaced by another, and one of somebody who gave up.
+        let waker = Waker::from(Arc::new(Owns(Mutex::new(Some(in_waiting)))));
+        let mut waits = pin!(waiting.lock());
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(waker);
+        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    });
+    soon(done).await.unwrap();
+    let mut left = 0;
+    while left < 5 {
+        left += store.let_go().await.len();
+    }
+}
+
+#[tokio::test]
+async fn work_is_stopped_when_the_lock_is_lost() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (began, begins) = oneshot::channel();
+    let (stopped, stops) = oneshot::channel::<()>();
+    let work = tokio::spawn(async move {
+        let work = async |_: &Guard| {
+            let _stopped_with_this = stopped;
+            began.send(()).unwrap();
+            std::future::pending::<()>().await;
+        };
+        mutex.with(work).await
+    });
+    let claim = store.grant(7).await;
+    soon(begins).await.unwrap();
+    store.hand.advance(TTL);
+    assert!(soon(stops).await.is_err());
+    let left = store.let_go().await;
+    assert!(matches!(&left[..], [Leaving::Done(gone)] if gone.id.hash() == claim.id.hash()));
+    assert!(matches!(soon(work).await.unwrap(), Err(Error::Lost { why: LostWhy::Expired, .. })));
+}
+
+#[tokio::test]
+async fn giving_back_a_lost_lock_says_so_and_still_tells_the_store() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    store.hand.advance(TTL);
+    let (released, left) = tokio::join!(guard.release(), store.let_go());
+    assert!(matches!(released, Err(Error::Lost { why: LostWhy::Expired, .. })));
+    assert!(matches!(&left[..], [Leaving::Done(gone)] if gone.id.hash() == claim.id.hash()));
+}
+
+#[tokio::test]
+async fn giving_back_what_the_store_does_not_have_says_that_it_was_lost() {
+    let reasons = [(Why::Broken, LostWhy::Broken), (Why::Expired, LostWhy::Expired), (Why::Unknown, LostWhy::Evicted)];
+    for (gone, why) in reasons {
+        let mut store = Director::new();
+        let mutex = store.locks.mutex("a").ttl(TTL);
+        let (guard, _) = hold(&mut store, &mutex, 7).await;
+        let answer = async { store.release().await.1.give(vec![Standing::Gone(gone)]) };
+        let (released, ()) = tokio::join!(guard.release(), answer);
+        assert!(matches!(released, Err(Error::Lost { why: said, .. }) if said == why));
+    }
+}
+
+#[tokio::test]
+async fn renewals_go_on_while_the_runtime_is_blocked() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (go_on, blocked) = mpsc::channel::<()>();
+    let user = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let guard = mutex.lock().await.unwrap();
+            blocked.recv().unwrap();
+            guard.check()
+        })
+    });
+    store.grant(7).await;
+    // Until it has entered, the clock stands still: whoever is given a lock is given the whole of it.
+    until(|| store.locks.stats().held == 1).await;
+    for _ in 0..5 {
+        store.hand.advance(10 * SECOND);
+        renewed(&mut store, 7).await;
+        assert!(!settle(&mut store).await.iter().any(|call| matches!(call, Call::Release { .. })));
+    }
+    go_on.send(()).unwrap();
+    user.join().unwrap().unwrap();
+}

@@ -1,0 +1,129 @@
+//! What several tests do with a scripted store: taking a lock, waiting until the keeper has nothing left to do, and
+//! keeping it from doing anything.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use lockfast::store::{Admission, Change, Standing};
+use lockfast::{Claim, Guard, Mutex, Ticket, Tickets};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::script::{Call, Director};
+
+/// The lease most tests use.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+/// How long it is valid here: less a hundredth, less two milliseconds.
+pub(crate) const VALID: Duration = Duration::from_millis(29_698);
+/// When to look again at a place in line: not in a test.
+pub(crate) const NEVER: Duration = Duration::from_secs(100_000);
+/// Deadlines are seen to within about a millisecond.
+pub(crate) const GRAIN: Duration = Duration::from_millis(2);
+
+/// What must happen; only a failing test waits for long.
+pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), work).await.expect("it happens soon")
+}
+
+/// Locks, granted at once.
+pub(crate) async fn hold(store: &mut Director, mutex: &Mutex, ticket: u64) -> (Guard, Arc<Claim>) {
+    let (guard, claim) = tokio::join!(mutex.lock(), store.grant(ticket));
+    (guard.unwrap(), claim)
+}
+
+/// Asks, and is in line with this ticket.
+pub(crate) async fn wait(
+    store: &mut Director,
+    mutex: Mutex,
+    ticket: u64,
+) -> (JoinHandle<lockfast::Result<Guard>>, Arc<Claim>) {
+    let waiting = store.locks.stats().waiting;
+    let waiter = tokio::spawn(async move { mutex.lock().await });
+    let claim = store.queue(ticket, NEVER).await;
+    until(|| store.locks.stats().waiting > waiting).await;
+    (waiter, claim)
+}
+
+/// Waits for what another task or thread does.
+pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
+    soon(async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Answers the next renewal: all of them hold, with this ticket.
+pub(crate) async fn renewed(store: &mut Director, ticket: u64) {
+    let (leases, answer) = store.renew().await;
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(ticket), 1)); leases.len()]);
+}
+
+/// Waits until the keeper has done all that is due now, and says what it asked the store meanwhile. A departure is the last
+/// thing it sends of what is due, so one that begins now arrives after everything else.
+pub(crate) async fn settle(store: &mut Director) -> Vec<Call> {
+    let mutex = store.locks.mutex("settle").local_handover(false);
+    let taken = tokio::spawn(async move { mutex.lock().await });
+    let mut calls = Vec::new();
+    let mine = loop {
+        match store.call().await {
+            Call::Acquire { claim, answer, .. } if claim.demands[0].name.as_str() == "lock:settle" => {
+                answer.give(Admission::Held(Tickets::new(Ticket(1), 1)));
+                break claim;
+            }
+            other => calls.push(other),
+        }
+    };
+    drop(taken.await.unwrap().unwrap());
+    loop {
+        match store.call().await {
+            Call::Release { leaving, answer } if format!("{leaving:?}").contains(&mine.id.hash().to_string()) => {
+                answer.give(vec![Standing::Gone(lockfast::store::Why::Left); leaving.len()]);
+                assert_eq!(leaving.len(), 1, "nothing else leaves meanwhile");
+                return calls;
+            }
+            other => calls.push(other),
+        }
+    }
+}
+
+/// Pushes, and waits until the keeper has heard it. Moves the clock on by [`GRAIN`]: what is to be done at once is done at
+/// the next tick.
+pub(crate) async fn push(store: &mut Director, change: Change) {
+    store.push(change);
+    // What leaves may be seen before the push is; what leaves after that is not.
+    for _ in 0..2 {
+        assert!(settle(store).await.is_empty());
+    }
+    store.hand.advance(GRAIN);
+}
+
+/// The keeper, kept busy: it does nothing until this says so.
+pub(crate) struct Stopped {
+    guard: Guard,
+    gate: mpsc::Sender<()>,
+}
+
+impl Stopped {
+    /// What it was stopped with is returned, so that the test says when that leaves.
+    pub(crate) fn go_on(self) -> Guard {
+        drop(self.gate);
+        self.guard
+    }
+}
+
+/// Stops the keeper by a callback that does not return. Moves the clock on by [`GRAIN`].
+pub(crate) async fn stop_keeper(store: &mut Director) -> Stopped {
+    let mutex = store.locks.mutex("stop").hold_at_most(Duration::from_nanos(1));
+    let (guard, _) = hold(store, &mutex, 1).await;
+    let (gate, opened) = mpsc::channel::<()>();
+    let (stopped, is_stopped) = oneshot::channel();
+    guard.on_lost(move |_| {
+        let _ = stopped.send(());
+        let _ = opened.recv();
+    });
+    store.hand.advance(GRAIN);
+    soon(is_stopped).await.unwrap();
+    Stopped { guard, gate }
+}

@@ -1,0 +1,269 @@
+//! How long a lock is believed to be held: on the client's clock, from before the question was sent, and compared anew
+//! each time somebody asks.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::poll;
+use lockfast::store::{Admission, Change, Leaving, Standing};
+use lockfast::{Error, LostWhy, Ticket, Tickets};
+
+use crate::script::{Call, Director};
+use crate::stage::{GRAIN, NEVER, TTL, VALID, hold, push, renewed, settle, soon, stop_keeper, wait};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn held(ticket: u64) -> Admission {
+    Admission::Held(Tickets::new(Ticket(ticket), 1))
+}
+
+fn still_held(ticket: u64) -> Vec<Standing> {
+    vec![Standing::Held(Tickets::new(Ticket(ticket), 1))]
+}
+
+#[tokio::test]
+async fn validity_is_counted_from_before_the_request_was_sent() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let late = async {
+        let (_, _, answer) = store.acquire().await;
+        store.hand.advance(5 * SECOND);
+        answer.give(held(7));
+    };
+    let (guard, ()) = tokio::join!(mutex.lock(), late);
+    let guard = guard.unwrap();
+    assert_eq!(guard.remaining(), VALID - 5 * SECOND);
+
+    store.hand.advance(5 * SECOND);
+    let (_, answer) = store.renew().await;
+    store.hand.advance(3 * SECOND);
+    answer.give(still_held(7));
+    settle(&mut store).await;
+    assert_eq!(guard.remaining(), VALID - 3 * SECOND);
+}
+
+#[tokio::test]
+async fn a_grant_that_arrives_after_its_validity_is_released_and_asked_for_anew() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(5 * SECOND);
+    let asking = tokio::spawn(async move { mutex.lock().await });
+    let (first, _, answer) = store.acquire().await;
+    store.hand.advance(5 * SECOND);
+    answer.give(held(7));
+    let second = released_and_asked_anew(&mut store, &first).await;
+    assert_ne!(second.id.hash(), first.id.hash());
+    assert_eq!(asking.await.unwrap().unwrap().remaining(), Duration::from_millis(4_948));
+}
+
+/// The release of one claim and the acquire of the next, in either order; the latter is granted.
+async fn released_and_asked_anew(store: &mut Director, first: &lockfast::Claim) -> std::sync::Arc<lockfast::Claim> {
+    let (mut left, mut second) = (false, None);
+    while !left || second.is_none() {
+        match store.call().await {
+            Call::Acquire { claim, answer, .. } => {
+                answer.give(held(8));
+                second = Some(claim);
+            }
+            Call::Release { leaving, .. } => {
+                left |= matches!(&leaving[..], [Leaving::Done(gone)] if gone.id.hash() == first.id.hash());
+            }
+            other => panic!("expected a release and an acquire, got {other:?}"),
+        }
+    }
+    second.unwrap()
+}
+
+#[tokio::test]
+async fn a_handed_over_lock_is_valid_from_its_acquire() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (waiter, claim) = wait(&mut store, mutex, 7).await;
+    store.hand.advance(5 * SECOND);
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
+    assert_eq!(soon(waiter).await.unwrap().unwrap().remaining(), VALID - 5 * SECOND);
+}
+
+#[tokio::test]
+async fn a_handed_over_lock_is_valid_from_its_last_renewal() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (waiter, claim) = wait(&mut store, mutex, 7).await;
+    store.hand.advance(10 * SECOND);
+    let (_, answer) = store.renew().await;
+    store.hand.advance(2 * SECOND);
+    answer.give(vec![Standing::Waiting { ticket: Ticket(7), recheck_in: NEVER }]);
+    settle(&mut store).await;
+    store.hand.advance(2 * SECOND);
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
+    assert_eq!(soon(waiter).await.unwrap().unwrap().remaining(), VALID - 4 * SECOND);
+}
+
+#[tokio::test]
+async fn with_less_than_half_a_lease_left_a_handed_over_lock_is_renewed_first() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (mut waiter, claim) = wait(&mut store, mutex, 7).await;
+    store.hand.advance(16 * SECOND);
+    store.renew().await.1.lose();
+    settle(&mut store).await;
+
+    push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
+    let (leases, answer) = store.renew().await;
+    assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
+    settle(&mut store).await;
+    assert!(poll!(&mut waiter).is_pending());
+    answer.give(still_held(7));
+    assert_eq!(soon(waiter).await.unwrap().unwrap().remaining(), VALID);
+}
+
+#[tokio::test]
+async fn an_answer_from_before_the_hand_off_does_not_keep_the_lock_from_who_was_handed_it() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (waiter, claim) = wait(&mut store, mutex, 7).await;
+    store.hand.advance(16 * SECOND);
+    let (_, answer) = store.renew().await;
+    push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
+    // The renewal ran first, then the hand-off; the push was quicker than the answer.
+    answer.give(vec![Standing::Waiting { ticket: Ticket(7), recheck_in: NEVER }]);
+    settle(&mut store).await;
+    store.hand.advance(GRAIN);
+    renewed(&mut store, 7).await;
+    assert_eq!(soon(waiter).await.unwrap().unwrap().remaining(), VALID);
+}
+
+#[tokio::test]
+async fn a_handed_over_lock_with_nothing_left_is_released_and_asked_for_anew() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(5 * SECOND);
+    let (mut waiter, claim) = wait(&mut store, mutex, 7).await;
+    store.hand.advance(6 * SECOND);
+    store.renew().await.1.lose();
+    settle(&mut store).await;
+
+    // On the push alone it does not enter, and the answer that would let it in comes too late as well.
+    push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
+    let (_, answer) = store.renew().await;
+    assert!(poll!(&mut waiter).is_pending());
+    store.hand.advance(5 * SECOND);
+    answer.give(still_held(7));
+    let second = released_and_asked_anew(&mut store, &claim).await;
+    assert_ne!(second.id.hash(), claim.id.hash());
+    soon(waiter).await.unwrap().unwrap().check().unwrap();
+}
+
+#[tokio::test]
+async fn whether_it_is_held_is_judged_by_the_clock_even_if_the_keeper_is_stuck() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let stopped = stop_keeper(&mut store).await;
+    store.hand.advance(VALID - GRAIN - Duration::from_nanos(1));
+    guard.check().unwrap();
+    assert_eq!(guard.remaining(), Duration::from_nanos(1));
+    store.hand.advance(Duration::from_nanos(1));
+    assert!(matches!(guard.check(), Err(Error::Lost { why: LostWhy::Expired, .. })));
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert!(poll!(pin!(guard.lost())).is_ready());
+    drop(stopped.go_on());
+}
+
+#[tokio::test]
+async fn a_machine_that_was_suspended_has_lost_its_locks_when_it_wakes() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let (told, tells) = tokio::sync::oneshot::channel();
+    guard.on_lost(move |why| told.send(why).unwrap());
+    store.hand.advance(3600 * SECOND);
+    assert!(guard.check().is_err());
+    assert_eq!(soon(tells).await.unwrap(), LostWhy::Expired);
+    assert!(settle(&mut store).await.is_empty(), "what is lost is not renewed");
+}
+
+#[tokio::test]
+async fn a_renewal_answered_after_the_deadline_does_not_revive() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    store.hand.advance(10 * SECOND);
+    let (_, answer) = store.renew().await;
+    let stopped = stop_keeper(&mut store).await;
+    store.hand.advance(20 * SECOND);
+    // The keeper will find the answer before it finds the deadline.
+    answer.give(still_held(7));
+    let other = stopped.go_on();
+    settle(&mut store).await;
+    assert!(matches!(guard.check(), Err(Error::Lost { why: LostWhy::Expired, .. })));
+    drop(other);
+}
+
+#[tokio::test]
+async fn an_extension_counts_from_the_call_and_is_not_shortened_by_renewals() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    store.hand.advance(5 * SECOND);
+    let late = async {
+        let (leases, answer) = store.renew().await;
+        assert!(leases[0].ttl > 60 * SECOND);
+        store.hand.advance(2 * SECOND);
+        answer.give(still_held(7));
+    };
+    let (extended, ()) = tokio::join!(guard.extend(60 * SECOND), late);
+    extended.unwrap();
+    let remaining = guard.remaining();
+    assert!(remaining >= 58 * SECOND && remaining < 60 * SECOND, "{remaining:?}");
+
+    store.hand.advance(8 * SECOND);
+    renewed(&mut store, 7).await;
+    settle(&mut store).await;
+    assert_eq!(guard.remaining(), remaining - 8 * SECOND);
+    // Not lost either at the end of a lease that began with that renewal.
+    for _ in 0..4 {
+        store.hand.advance(8 * SECOND);
+        for call in settle(&mut store).await {
+            assert!(matches!(call, Call::Renew { .. }));
+        }
+        guard.check().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn hold_at_most_ends_it_on_time_and_is_not_renewed_beyond() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(40 * SECOND);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    store.hand.advance(10 * SECOND);
+    renewed(&mut store, 7).await;
+    settle(&mut store).await;
+    store.hand.advance(10 * SECOND);
+    renewed(&mut store, 7).await;
+    settle(&mut store).await;
+    // The lease reaches beyond the end now.
+    store.hand.advance(20 * SECOND - Duration::from_nanos(1));
+    assert!(settle(&mut store).await.is_empty());
+    guard.check().unwrap();
+    store.hand.advance(GRAIN);
+    assert_eq!(soon(guard.lost()).await, LostWhy::HeldAtMost);
+    store.hand.advance(3600 * SECOND);
+    assert!(settle(&mut store).await.is_empty());
+    assert!(matches!(guard.check(), Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
+}
+
+#[tokio::test]
+async fn without_renewal_nothing_is_sent_and_it_is_lost_on_time() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL).no_renewal();
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let (told, tells) = tokio::sync::oneshot::channel();
+    guard.on_lost(move |why| told.send(why).unwrap());
+    for _ in 0..29 {
+        store.hand.advance(SECOND);
+        assert!(settle(&mut store).await.is_empty());
+    }
+    guard.check().unwrap();
+    store.hand.advance(SECOND);
+    assert_eq!(soon(tells).await.unwrap(), LostWhy::Expired);
+    assert!(settle(&mut store).await.is_empty());
+}
