@@ -254,7 +254,7 @@ impl Book {
                     self.ask(key, now, out)
                 } else if left < slot.request.ttl / 2 && !settled {
                     slot.phase = Phase::Waiting { ticket: tickets.first, settling: true };
-                    self.slots.schedule_now(key, now);
+                    self.slots.schedule_now(key);
                     out.ring = true;
                     Step::Wait
                 } else {

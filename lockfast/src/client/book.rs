@@ -247,7 +247,7 @@ impl Book {
         let Some(slot) = self.slots.get_mut(key) else { return };
         slot.phase = Phase::Outside { give_up_at };
         match slot.failures {
-            0 => self.slots.schedule_now(key, now),
+            0 => self.slots.schedule_now(key),
             failures => self.slots.schedule(key, give_up_at.min(now + backoff(failures))),
         }
         out.ring = true;
@@ -275,7 +275,7 @@ impl Book {
         // Valid from when its last acquire or renewal was sent. With little of that left, the keeper renews first.
         if slot.lease_until.since(now) < slot.request.ttl / 2 && !settling {
             slot.phase = Phase::Waiting { ticket, settling: true };
-            self.slots.schedule_now(key, now);
+            self.slots.schedule_now(key);
             out.ring = true;
         } else {
             self.grant(key, Tickets::new(ticket, block), settling, now, out);

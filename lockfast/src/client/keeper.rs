@@ -59,7 +59,7 @@ pub(crate) async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Chan
         if client.clock.now() >= watch_again_at {
             pushes = client.store.watch(Scope::Client(client.id));
             watch_again_at = Moment::NEVER;
-            client.with_book(|book, now, out| book.resync(now, out));
+            client.with_book(|book, _, out| book.resync(out));
             continue;
         }
         tokio::select! {

@@ -34,7 +34,7 @@ impl Book {
                     }
                     if doubted {
                         // The hint that made it doubtful came while this was on its way: ask once more.
-                        self.doubt(*key, now, out);
+                        self.doubt(*key, out);
                     }
                 }
             }

@@ -96,9 +96,9 @@ impl Slots {
         self.schedule_at(key, at.as_nanos().saturating_add(FINE - 1) & !(FINE - 1));
     }
 
-    /// Looks at the party as soon as the keeper comes round: what is due already is not put off by the grain.
-    pub(crate) fn schedule_now(&mut self, key: Key, now: Moment) {
-        self.schedule_at(key, now.as_nanos() & !(FINE - 1));
+    /// Looks at the party when the keeper wakes up next, without waiting for the clock to move.
+    pub(crate) fn schedule_now(&mut self, key: Key) {
+        self.schedule_at(key, Moment::START.as_nanos());
     }
 
     fn schedule_at(&mut self, key: Key, at: u64) {

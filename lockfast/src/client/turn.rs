@@ -265,6 +265,11 @@ impl Book {
 
     /// A guard is gone: its watchers with it, and its time is counted.
     pub(crate) fn ended(&mut self, hold: Key, over: bool, now: Moment, out: &mut Outbox) {
+        if over && let Some(slot) = self.slots.get(hold) {
+            // Its owner saw it before the keeper did. It is told and counted all the same.
+            let why = slot.request.validity.why();
+            self.lose(hold, why, now, out);
+        }
         let Some(slot) = self.slots.get_mut(hold) else { return };
         if matches!(slot.phase, Phase::Held) {
             self.trash.1.extend(slot.watchers.take());

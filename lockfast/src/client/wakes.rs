@@ -14,10 +14,10 @@ impl Book {
             Change::Held(owner, ticket) => self.pushed_held(*owner, *ticket, now, out),
             Change::Gone(owner) => {
                 if let Some(key) = self.by_hash.get(owner).copied() {
-                    self.doubt(key, now, out);
+                    self.doubt(key, out);
                 }
             }
-            Change::Resync => self.resync(now, out),
+            Change::Resync => self.resync(out),
             Change::Resource(_) => {}
         }
     }
@@ -40,23 +40,23 @@ impl Book {
     }
 
     /// Asks about a claim soon.
-    pub(crate) fn doubt(&mut self, key: Key, now: Moment, out: &mut Outbox) {
+    pub(crate) fn doubt(&mut self, key: Key, out: &mut Outbox) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         if matches!(slot.phase, Phase::Held | Phase::Between | Phase::Waiting { .. }) && !slot.lost {
             slot.doubted = true;
             if !slot.in_flight {
-                self.slots.schedule_now(key, now);
+                self.slots.schedule_now(key);
                 self.note_next(out);
             }
         }
     }
 
     /// Something may have been missed: everybody who waits asks, with a renewal, which never joins.
-    pub(crate) fn resync(&mut self, now: Moment, out: &mut Outbox) {
+    pub(crate) fn resync(&mut self, out: &mut Outbox) {
         let waiting = |phase: &Phase| matches!(phase, Phase::Waiting { .. });
         let keys: Vec<_> = self.slots.keys().filter(|(_, slot)| waiting(&slot.phase)).map(|(key, _)| key).collect();
         for key in keys {
-            self.doubt(key, now, out);
+            self.doubt(key, out);
         }
     }
 }
