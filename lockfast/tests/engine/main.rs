@@ -1,9 +1,11 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
+mod cancelling;
 mod closing;
 mod leaving;
 mod loss;
 mod script;
+mod slow;
 mod stage;
 mod validity;
 
