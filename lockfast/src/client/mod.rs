@@ -245,3 +245,54 @@ impl Book {
         out.ring = true;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::Demand;
+    use crate::stores::Memory;
+
+    /// A client as a forked process finds it: made by another, and without a keeper.
+    fn forked() -> Arc<Client> {
+        let (clock, id) = (Clock::boot(), ClientId(1));
+        let telling = Telling::new(clock.clone());
+        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        Arc::new(Client {
+            guarantees: store.guarantees(),
+            book: Mutex::new(Book::new(id, Arc::clone(&telling))),
+            store,
+            clock,
+            id,
+            prefix: String::new(),
+            defaults: Options::default(),
+            note: Arc::default(),
+            telling,
+            bell: Notify::new(),
+            ended: Notify::new(),
+            pid: std::process::id() + 1,
+        })
+    }
+
+    fn request(client: &Client) -> Arc<Request> {
+        Arc::new(Request {
+            demands: Demand::exclusive(client.name("a").unwrap()).into(),
+            ttl: Duration::from_secs(30),
+            renew_every: None,
+            hold_at_least: None,
+            hold_at_most: None,
+            note: Arc::default(),
+            trace: TraceId(1),
+            turn: None,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_client_made_before_a_fork_refuses() {
+        let client = forked();
+        let asked = admit(&client, request(&client), Moment::NEVER).await;
+        assert!(matches!(asked, Err(Error::Closed(why)) if why.contains("fork")));
+        let tried = attempt(&client, request(&client)).await;
+        assert!(matches!(tried, Err(Error::Closed(why)) if why.contains("fork")));
+        assert_eq!(client.with_book(|book, _, _| book.slots.len()), 0);
+    }
+}

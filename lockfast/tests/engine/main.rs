@@ -1,10 +1,12 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
+mod cancelling;
 mod closing;
 mod interleavings;
 mod leaving;
 mod loss;
 mod script;
+mod slow;
 mod stage;
 mod steps;
 mod turns;
