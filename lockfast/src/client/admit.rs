@@ -187,7 +187,7 @@ fn place_demands(place: &Place<'_>) -> crate::claim::Demands {
 /// Patience has ended: says who was in the way, unless the lock arrives at the last moment.
 async fn gave_up(place: Place<'_>) -> Result<Entered> {
     let client = place.client;
-    let (demands, ticket, trouble, attempts, waited) = client.with_book(|book, now, _| {
+    let (demands, ticket, mut trouble, attempts, waited) = client.with_book(|book, now, _| {
         let slot = book.slots.get(place.key).expect("a place keeps its slot until it is dropped");
         let ticket = match slot.phase {
             Phase::Waiting { ticket, .. } => ticket,
@@ -201,7 +201,14 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
         let limit = client.clock.now() + LAST_LOOK;
         for demand in demands.iter() {
             let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1 };
-            let Some(Ok(page)) = client.within(limit, client.store.inspect(&query)).await else { break };
+            let page = match client.within(limit, client.store.inspect(&query)).await {
+                Some(Ok(page)) => page,
+                Some(Err(error)) => {
+                    trouble = Some(Box::new(error));
+                    break;
+                }
+                None => break,
+            };
             let Some(resource) = page.resources.first() else { continue };
             let ahead = resource.line.iter().filter(|seat| seat.tickets.first < ticket).count();
             if let Some(holder) = resource.holders().next().filter(|_| ahead > 0) {
@@ -221,7 +228,10 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
             Err(match trouble {
                 // "Contended" must not look like "the store is down".
                 Some(error) => Error::unavailable(client.doing("waiting for", &demands), error),
-                None => client.busy(&demands, busy, waited, attempts),
+                None => {
+                    let position = busy.holder.as_ref().map(|_| busy.position);
+                    client.busy(&demands, busy, position, waited, attempts)
+                }
             })
         }
     }
