@@ -182,6 +182,13 @@ impl Book {
         if let Some(claim) = slot.claim.clone() {
             self.depart(Leaving::Unknown(claim), now, out);
         }
+        // Those who stood behind it for as long have waited for the same silence; one after the other they would wait for
+        // it again.
+        for behind in self.behind_since(key, now) {
+            let request = Arc::clone(&self.slots.get(behind).expect("who is behind is in the book").request);
+            self.fail(behind, error.clone(), now, out);
+            self.left_queue(&request);
+        }
         self.fail(key, error, now, out);
     }
 }

@@ -17,7 +17,7 @@ use crate::clock::Moment;
 use crate::event::Happening;
 use crate::store::{Leaving, Standing};
 
-use super::book::{Book, Outbox, grace};
+use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::slot::{Phase, Request, Slot, TurnKey};
 use super::slots::Key;
 
@@ -117,6 +117,14 @@ impl Book {
             }
         }
         None
+    }
+
+    /// Those behind this leader who have waited for as long as a store that does not answer is asked.
+    pub(crate) fn behind_since(&mut self, key: Key, now: Moment) -> Vec<Key> {
+        let Some((turn_key, _)) = self.led_turn(key) else { return Vec::new() };
+        let waited = |slot: &Slot| matches!(slot.phase, Phase::Behind) && slot.since + UNAVAILABLE_AFTER <= now;
+        let queue = self.turns[&turn_key].queue.iter().copied();
+        queue.filter(|key| self.slots.get(*key).is_some_and(waited)).collect()
     }
 
     /// A party behind the leader has left.
