@@ -8,7 +8,7 @@
 //! 3. Nothing here runs foreign code while the mutex is held: wakers and events go into the [`Outbox`], callbacks to the
 //!    keeper.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -36,8 +36,9 @@ pub(crate) struct Book {
     pub(crate) departures: BTreeMap<(Moment, u64), Departure>,
     /// Futures to wake.
     pub(crate) alarms: BTreeMap<(Moment, u64), Waker>,
-    /// Parties that fell out of the line, in the order in which they stood there.
-    pub(crate) rejoining: BTreeMap<Ticket, Key>,
+    /// Parties that fell out of the line, in the order in which they stood there. Where every slot of a store counts for
+    /// itself, two may have had the same ticket.
+    pub(crate) rejoining: BTreeSet<(Ticket, Key)>,
     /// Claims withdrawn while nobody knew whether they were in line; should a push find one there, it is withdrawn again.
     pub(crate) withdrawn: ClaimMap<(Moment, Arc<Claim>)>,
     /// For the keeper's thread to run.
@@ -96,7 +97,7 @@ impl Book {
             turns: HashMap::new(),
             departures: BTreeMap::new(),
             alarms: BTreeMap::new(),
-            rejoining: BTreeMap::new(),
+            rejoining: BTreeSet::new(),
             withdrawn: ClaimMap::default(),
             callbacks: Vec::new(),
             unlisted: Vec::new(),
@@ -249,7 +250,7 @@ impl Book {
         if let Some(slot) = self.slots.get_mut(key) {
             slot.phase = Phase::Outside { give_up_at: Moment::NEVER };
             self.slots.unschedule(key);
-            self.rejoining.insert(was, key);
+            self.rejoining.insert((was, key));
         }
     }
 

@@ -165,7 +165,7 @@ impl Book {
             if self.slots.get(key).is_some_and(|slot| matches!(slot.phase, Phase::Outside { .. }) && !slot.in_flight) {
                 let from = Asked::allowed_from(self.slots.get(key).expect("it was there a moment ago"));
                 if from > now {
-                    self.rejoining.insert(ticket, key);
+                    self.rejoining.insert((ticket, key));
                     self.rejoin_from = from;
                     break;
                 }

@@ -49,7 +49,7 @@ impl Book {
                         slot.failures += 1;
                         slot.last_error = Some(Box::new(error.clone()));
                         self.rejoin_from = now + backoff(slot.failures);
-                        self.rejoining.insert(order, key);
+                        self.rejoining.insert((order, key));
                         return;
                     }
                 }
