@@ -3,7 +3,10 @@
 mod interleavings;
 mod script;
 mod steps;
+mod stub;
+mod trouble;
 mod turns;
+mod wakes;
 
 use lockfast::store::Leaving;
 use script::Director;
