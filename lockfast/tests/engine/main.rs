@@ -1,5 +1,7 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
+mod handover;
+mod input;
 mod interleavings;
 mod script;
 mod steps;
