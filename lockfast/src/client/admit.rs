@@ -21,7 +21,7 @@ use super::alarm::Alarm;
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::guard::Guard;
 use super::lease::Validity;
-use super::slot::{Phase, Request};
+use super::slot::{Phase, Request, Slot};
 use super::slots::Key;
 
 /// How long telling a caller who is in its way may take, once its patience has ended.
@@ -223,8 +223,12 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
     match place.into_guard(step) {
         Ok(entered) => Ok(entered),
         Err((_, Step::Fail(error))) => Err(error),
-        Err((place, _)) => {
-            client.with_book(|book, _, out| book.happened(place.key, Happening::TimedOut { waited }, out));
+        Err((mut place, _)) => {
+            place.withdraws = false;
+            client.with_book(|book, now, out| {
+                book.happened(place.key, Happening::TimedOut { waited }, out);
+                book.leave(place.key, now, out);
+            });
             Err(match trouble {
                 // "Contended" must not look like "the store is down".
                 Some(error) => Error::unavailable(client.doing("waiting for", &demands), error),
@@ -332,9 +336,17 @@ impl Book {
         Step::Enter { hold, validity, fence, request }
     }
 
-    /// A party leaves before it holds.
+    /// A party's future is gone before it holds.
     pub(crate) fn withdraw(&mut self, key: Key, now: Moment, out: &mut Outbox) {
-        self.happened(key, Happening::Cancelled, out);
+        let waits = |slot: &Slot| !matches!(slot.phase, Phase::Failed(_) | Phase::Sealed);
+        if self.slots.get(key).is_some_and(waits) {
+            self.happened(key, Happening::Cancelled, out);
+        }
+        self.leave(key, now, out);
+    }
+
+    /// Takes a party that does not hold out of the book, and what it may have in line with it.
+    fn leave(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         self.hand_lead_on(key, now, out);
         let Some(slot) = self.remove(key) else { return };
         match (slot.phase, slot.claim) {
