@@ -1,5 +1,8 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
+mod batches;
+mod counting;
+mod events;
 mod handover;
 mod input;
 mod interleavings;
