@@ -20,7 +20,7 @@ use super::Client;
 use super::alarm::Alarm;
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::guard::Guard;
-use super::slot::{Phase, Request};
+use super::slot::{Phase, Request, Slot};
 use super::slots::Key;
 
 /// How long telling a caller who is in its way may take, once its patience has ended.
@@ -198,13 +198,20 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
         let trouble = slot.last_error.clone().filter(|_| slot.failures > 0);
         Some((slot.request.demands.clone(), ticket, trouble, slot.attempts.max(1), now.since(slot.since)))
     });
-    let Some((demands, ticket, trouble, attempts, waited)) = was else { return Err(Error::Closed(SHUT_DOWN)) };
+    let Some((demands, ticket, mut trouble, attempts, waited)) = was else { return Err(Error::Closed(SHUT_DOWN)) };
     let mut busy = BusyWith::default();
     if trouble.is_none() {
         let limit = client.clock.now() + LAST_LOOK;
         for demand in demands.iter() {
             let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1 };
-            let Some(Ok(page)) = client.within(limit, client.store.inspect(&query)).await else { break };
+            let page = match client.within(limit, client.store.inspect(&query)).await {
+                Some(Ok(page)) => page,
+                Some(Err(error)) => {
+                    trouble = Some(Box::new(error));
+                    break;
+                }
+                None => break,
+            };
             let Some(resource) = page.resources.first() else { continue };
             let ahead = resource.line.iter().filter(|seat| seat.tickets.first < ticket).count();
             if let Some(holder) = resource.holders().next().filter(|_| ahead > 0) {
@@ -219,12 +226,19 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
     match place.into_guard(step) {
         Ok(entered) => Ok(entered),
         Err((_, Step::Fail(error))) => Err(error),
-        Err((place, _)) => {
-            client.with_book(|book, _, out| book.happened(place.key, Happening::TimedOut { waited }, out));
+        Err((mut place, _)) => {
+            place.withdraws = false;
+            client.with_book(|book, now, out| {
+                book.happened(place.key, Happening::TimedOut { waited }, out);
+                book.leave(place.key, now, out);
+            });
             Err(match trouble {
                 // "Contended" must not look like "the store is down".
                 Some(error) => Error::unavailable(client.doing("waiting for", &demands), error),
-                None => client.busy(&demands, busy, waited, attempts),
+                None => {
+                    let position = busy.holder.as_ref().map(|_| busy.position);
+                    client.busy(&demands, busy, position, waited, attempts)
+                }
             })
         }
     }
@@ -324,9 +338,17 @@ impl Book {
         Step::Enter { hold, fence, request }
     }
 
-    /// A party leaves before it holds.
+    /// A party's future is gone before it holds.
     pub(crate) fn withdraw(&mut self, key: Key, now: Moment, out: &mut Outbox) {
-        self.happened(key, Happening::Cancelled, out);
+        let waits = |slot: &Slot| !matches!(slot.phase, Phase::Failed(_) | Phase::Sealed);
+        if self.slots.get(key).is_some_and(waits) {
+            self.happened(key, Happening::Cancelled, out);
+        }
+        self.leave(key, now, out);
+    }
+
+    /// Takes a party that does not hold out of the book, and what it may have in line with it.
+    fn leave(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         self.hand_lead_on(key, now, out);
         let Some(mut slot) = self.remove(key) else { return };
         let claim = slot.claim.take();

@@ -401,9 +401,10 @@ impl Book {
 
     /// There is something to report, within a second.
     pub(crate) fn report_soon(&mut self, now: Moment, out: &mut Outbox) {
-        if self.report_at == Moment::NEVER {
-            self.report_at = now + Duration::from_secs(1);
-            out.ring |= self.report_at < self.wakes_at;
+        let soon = now + Duration::from_secs(1);
+        if soon < self.report_at {
+            self.report_at = soon;
+            out.ring |= soon < self.wakes_at;
         }
     }
 }

@@ -167,13 +167,20 @@ impl Client {
         format!("{what} {:?}", self.title(demands))
     }
 
-    pub(crate) fn busy(&self, demands: &Demands, busy: BusyWith, waited: Duration, attempts: u32) -> Error {
-        let in_line = !waited.is_zero() && busy.holder.is_some();
+    /// `position` is for those who were in line.
+    pub(crate) fn busy(
+        &self,
+        demands: &Demands,
+        busy: BusyWith,
+        position: Option<usize>,
+        waited: Duration,
+        attempts: u32,
+    ) -> Error {
         Error::Busy {
             name: self.title(demands),
             holder: busy.holder.map(Box::new),
             held_for: busy.held_for,
-            position: in_line.then_some(busy.position),
+            position,
             waited,
             attempts,
         }

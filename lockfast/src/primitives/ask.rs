@@ -53,7 +53,7 @@ impl Ask {
             let not_yet = match attempt(client, Arc::clone(&request), until).await {
                 Ok(Attempt::Entered(entered)) => return Ok(entered),
                 Ok(Attempt::Refused(busy)) => {
-                    client.busy(&request.demands, busy, client.clock.now().since(start), attempts)
+                    client.busy(&request.demands, busy, None, client.clock.now().since(start), attempts)
                 }
                 Err(error) if error.is_retryable() => error,
                 Err(error) => return Err(error),

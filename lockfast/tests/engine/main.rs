@@ -1,7 +1,12 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
 
+mod batches;
 mod cancelling;
 mod closing;
+mod counting;
+mod events;
+mod handover;
+mod input;
 mod interleavings;
 mod leaving;
 mod loss;
@@ -9,8 +14,11 @@ mod script;
 mod slow;
 mod stage;
 mod steps;
+mod stub;
+mod trouble;
 mod turns;
 mod validity;
+mod wakes;
 
 use lockfast::store::Leaving;
 use script::Director;

@@ -89,7 +89,7 @@ async fn a_turn_ends_after_ten_milliseconds() {
 async fn a_pass_needs_half_a_lease() {
     let mut store = Director::new();
     let locks = store.locks.clone();
-    let mutex = || locks.mutex("a").ttl(secs(15));
+    let mutex = || locks.mutex("a").ttl(secs(15)).no_renewal();
     let holder = wants(mutex());
     store.grant(1).await;
     let guard = entered(holder).await;
@@ -112,7 +112,7 @@ async fn a_pass_needs_half_a_lease() {
 async fn fresh_tickets_that_come_too_late_for_half_a_lease_are_not_passed_on() {
     let mut store = Director::new();
     let locks = store.locks.clone();
-    let mutex = || locks.mutex("a").ttl(secs(15));
+    let mutex = || locks.mutex("a").ttl(secs(15)).no_renewal();
     let holder = wants(mutex());
     let claim = store.grant(1).await;
     let guard = entered(holder).await;
