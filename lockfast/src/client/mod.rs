@@ -289,7 +289,8 @@ mod tests {
             hold_at_most: None,
             note: Arc::default(),
             trace: TraceId(1),
-            turn: None,
+            validity: Validity::new(),
+            hands_over: false,
         })
     }
 
@@ -298,7 +299,7 @@ mod tests {
         let client = forked();
         let asked = admit(&client, request(&client), Moment::NEVER).await;
         assert!(matches!(asked, Err(Error::Closed(why)) if why.contains("fork")));
-        let tried = attempt(&client, request(&client)).await;
+        let tried = attempt(&client, request(&client), Moment::NEVER).await;
         assert!(matches!(tried, Err(Error::Closed(why)) if why.contains("fork")));
         assert_eq!(client.with_book(|book, _, _| book.slots.len()), 0);
     }

@@ -89,7 +89,7 @@ async fn a_turn_ends_after_ten_milliseconds() {
 async fn a_pass_needs_half_a_lease() {
     let mut store = Director::new();
     let locks = store.locks.clone();
-    let mutex = || locks.mutex("a").ttl(secs(15)).no_renewal();
+    let mutex = || locks.mutex("a").ttl(secs(15)).renew_every(secs(7));
     let holder = wants(mutex());
     store.grant(1).await;
     let guard = entered(holder).await;
@@ -102,6 +102,7 @@ async fn a_pass_needs_half_a_lease() {
     answer.give(Admission::Held(Tickets::new(Ticket(20), 3)));
     let guard = entered(parties.next().unwrap()).await;
     assert_eq!(guard.fence().unwrap(), 20);
+    let _unanswered = store.renew().await;
     asks_whether_alone(&mut store, guard, block(30, 2)).await;
     // Renewed by the question, it is good for a pass again.
     entered(parties.next().unwrap()).await.release().await.unwrap();
@@ -112,7 +113,7 @@ async fn a_pass_needs_half_a_lease() {
 async fn fresh_tickets_that_come_too_late_for_half_a_lease_are_not_passed_on() {
     let mut store = Director::new();
     let locks = store.locks.clone();
-    let mutex = || locks.mutex("a").ttl(secs(15)).no_renewal();
+    let mutex = || locks.mutex("a").ttl(secs(15)).renew_every(secs(7));
     let holder = wants(mutex());
     let claim = store.grant(1).await;
     let guard = entered(holder).await;
