@@ -14,7 +14,7 @@ use lockfast::{Claim, Error, Guard, Locks, Memory, Ticket, Tickets};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, NEVER, TTL, hold, push, renewed, settle, soon, stop_keeper, until};
+use crate::stage::{GRAIN, NEVER, TTL, elsewhere, hold, push, renewed, settle, soon, stop_keeper, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// How long what is handed over waits to be picked up.
@@ -81,13 +81,13 @@ async fn dropping_waits_neither_for_the_store_nor_for_the_keeper() {
         let mutex = store.locks.mutex(number.to_string()).ttl(TTL);
         guards.push(hold(&mut store, &mutex, 7 + number).await.0);
     }
-    let drop_elsewhere = |guard: Option<Guard>| soon(tokio::task::spawn_blocking(move || drop(guard)));
-    drop_elsewhere(guards.pop()).await.unwrap();
+    let drop_elsewhere = |guard: Option<Guard>| elsewhere(move || drop(guard));
+    drop_elsewhere(guards.pop()).await;
     let unanswered = store.release().await;
-    drop_elsewhere(guards.pop()).await.unwrap();
+    drop_elsewhere(guards.pop()).await;
     let unanswered = (unanswered, store.release().await);
     let stopped = stop_keeper(&mut store).await;
-    drop_elsewhere(guards.pop()).await.unwrap();
+    drop_elsewhere(guards.pop()).await;
     drop((unanswered, stopped.go_on()));
 }
 
