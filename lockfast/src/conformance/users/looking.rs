@@ -109,7 +109,9 @@ pub async fn a_lock_broken_at_once_passes_on(place: &Place) {
     let fence = promised(held.fence());
     let lock = two.mutex("a");
     let waiter = two.in_line(async move { lock.lock().await }).await;
-    assert!(three.surely(async || three.break_lock_now("a", fence).await).await);
+    let was_there = three.surely(async || three.break_lock_now("a", fence).await).await;
+    // Repeated, it finds nothing any more.
+    assert!(was_there || !place.is_exact());
     let next = waiter.held().await;
     assert!(promised(next.fence()) > fence);
     assert_eq!(soon(held.lost()).await, LostWhy::Broken);
