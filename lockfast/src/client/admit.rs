@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::claim::{Claim, Ticket};
+use crate::claim::Ticket;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::event::Happening;
@@ -20,6 +20,7 @@ use super::Client;
 use super::alarm::Alarm;
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::guard::Guard;
+use super::joining::Asking;
 use super::slot::{Phase, Request, Slot};
 use super::slots::Key;
 
@@ -45,7 +46,7 @@ pub(crate) enum Attempt {
 
 /// What a party's future does next.
 pub(crate) enum Step {
-    Ask(Arc<Claim>, Moment),
+    Ask(Asking),
     Wait,
     Enter { hold: Key, fence: Ticket, request: Arc<Request> },
     Sealed,
@@ -91,17 +92,16 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Asks the store. `sent` is the moment before: what its answer is worth counts from there.
-    async fn ask(&self, claim: &Arc<Claim>, busy: Busy, sent: Moment, patience: Moment) -> Result<Admission> {
-        let limit = patience.min(sent + UNAVAILABLE_AFTER);
+    async fn ask(&self, Asking { claim, sent, .. }: &Asking, busy: Busy, patience: Moment) -> Result<Admission> {
+        let limit = patience.min(*sent + UNAVAILABLE_AFTER);
         let answer = self.client.within(limit, self.client.store.acquire(claim, busy)).await;
         let too_late = || Err(Error::unavailable(self.client.doing("asking for", &claim.demands), "no answer in time"));
         answer.unwrap_or_else(too_late)
     }
 
-    fn answered(&self, claim: &Arc<Claim>, sent: Moment, answer: Result<Admission>) -> Step {
+    fn answered(&self, asked: &Asking, answer: Result<Admission>) -> Step {
         self.client.with_book(|book, now, out| {
-            book.admitted(self.key, claim, sent, answer, true, now, out);
+            book.admitted(asked, answer, now, out);
             book.step(self.key, now, out)
         })
     }
@@ -145,9 +145,9 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
             Err(not_yet) => not_yet,
         };
         step = match step {
-            Step::Ask(claim, sent) => {
-                let answer = place.ask(&claim, Busy::Wait, sent, patience).await;
-                place.answered(&claim, sent, answer)
+            Step::Ask(asked) => {
+                let answer = place.ask(&asked, Busy::Wait, patience).await;
+                place.answered(&asked, answer)
             }
             Step::Fail(error) => return Err(error),
             _ if place.changed(patience).await => client.with_book(|book, now, out| book.step(place.key, now, out)),
@@ -164,12 +164,12 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>, patienc
             Ok(entered) => return Ok(Attempt::Entered(entered)),
             Err(not_yet) => not_yet,
         };
-        let (claim, sent) = match step {
-            Step::Ask(claim, sent) => (claim, sent),
+        let asked = match step {
+            Step::Ask(asked) => asked,
             Step::Fail(error) => return Err(error),
             _ => return Err(place.kept_changing()),
         };
-        match place.ask(&claim, Busy::Refuse, sent, patience).await {
+        match place.ask(&asked, Busy::Refuse, patience).await {
             Ok(Admission::Refused(busy)) => {
                 place.withdraws = false;
                 client.with_book(|book, now, out| {
@@ -181,7 +181,7 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>, patienc
             }
             // Dropping the place withdraws a claim whose outcome is unknown.
             Err(error) if error.is_retryable() => return Err(error),
-            answer => step = place.answered(&claim, sent, answer),
+            answer => step = place.answered(&asked, answer),
         }
     }
 }
@@ -306,7 +306,7 @@ impl Book {
                 let look_at = now + UNAVAILABLE_AFTER + grace(claim.ttl);
                 self.slots.schedule_roughly(key, look_at, UNAVAILABLE_AFTER);
                 self.note_next(out);
-                Step::Ask(claim, now)
+                Step::Ask(Asking { key, claim, sent: now, inline: true })
             }
             Err(error) => {
                 self.fail(key, error.clone(), now, out);

@@ -18,6 +18,7 @@ mod alarm;
 mod book;
 mod due;
 mod guard;
+mod joining;
 mod keeper;
 mod landing;
 mod lease;

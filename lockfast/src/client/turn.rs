@@ -293,7 +293,7 @@ impl Book {
         }
         let Some(slot) = self.slots.get_mut(hold) else { return };
         if matches!(slot.phase, Phase::Held) {
-            self.trash.1.extend(slot.watchers.take());
+            self.trash.1.extend(slot.watchers.take().map(|watchers| *watchers));
             let held = now.since(slot.since);
             self.telling.tally.released(held, over);
             if !over {

@@ -196,7 +196,7 @@ macro_rules! options {
             }
 
             /// The trace that the events of this acquisition belong to; a random one if not said.
-            pub fn trace_id(mut self, trace: crate::TraceId) -> Self {
+            pub fn trace_id(mut self, trace: crate::client::TraceId) -> Self {
                 self.ask.options.trace = Some(trace);
                 self
             }

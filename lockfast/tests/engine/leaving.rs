@@ -142,17 +142,18 @@ async fn a_waiter_cancelled_as_it_is_handed_the_lock_passes_it_on() {
     let clients = [(); 3].map(|()| Locks::new(Arc::clone(&memory) as Arc<_>).unwrap());
     let [first, second, third] = clients.each_ref().map(|locks| locks.mutex("a").ttl(TTL));
     let guard = first.lock().await.unwrap();
-    let next = {
+    let mut next = None;
+    {
         let mut waits = pin!(second.lock());
         let handed = async {
             until(|| clients[1].stats().waiting == 1).await;
-            let next = tokio::spawn(async move { third.lock().await });
+            next = Some(tokio::spawn(async move { third.lock().await }));
             until(|| clients[2].stats().waiting == 1).await;
             guard.release().await.unwrap();
-            next
         };
-        tokio::join!(woken_but_not_polled(waits.as_mut()), handed).1
-    };
+        tokio::join!(woken_but_not_polled(waits.as_mut()), handed);
+    }
+    let next = next.unwrap();
     soon(next).await.unwrap().unwrap().check().unwrap();
     assert_eq!(clients[1].stats().waiting, 0);
 }

@@ -22,7 +22,7 @@ async fn next(events: &mut Events) -> Happening {
 /// Resolves when the keeper has run a guard's callback.
 fn told(guard: &Guard) -> oneshot::Receiver<LostWhy> {
     let (tell, told) = oneshot::channel();
-    guard.on_lost(move |why| drop(tell.send(why)));
+    guard.on_lost(move |why| tell.send(why).unwrap());
     told
 }
 
