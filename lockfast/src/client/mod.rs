@@ -47,8 +47,8 @@ pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
 pub(crate) use lease::Validity;
 pub(crate) use options::{Options, Renewal};
-use slot::Phase;
 pub(crate) use slot::Request;
+use slot::{Callback, Phase};
 pub(crate) use telling::Telling;
 
 pub(crate) use crate::event::TraceId;
@@ -221,10 +221,12 @@ impl Client {
 }
 
 impl Book {
-    /// The keeper leaves. Whoever sleeps looks for itself, and finds the client closed.
-    fn end(&mut self, out: &mut Outbox) {
+    /// The keeper leaves. Whoever sleeps looks for itself, and finds the client closed. Callbacks that came after its last
+    /// look are its to run: from now on nobody adds any.
+    fn end(&mut self, out: &mut Outbox) -> Vec<(Callback, LostWhy)> {
         self.unattended = true;
         out.wakers.extend(std::mem::take(&mut self.alarms).into_values());
+        std::mem::take(&mut self.callbacks)
     }
 
     fn close(&mut self, now: Moment, out: &mut Outbox) {

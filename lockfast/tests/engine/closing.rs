@@ -140,6 +140,32 @@ async fn who_asks_to_be_told_of_the_loss_after_the_end_is_told() {
     assert_eq!(soon(tells).await.unwrap(), LostWhy::Shutdown);
 }
 
+#[tokio::test]
+async fn who_asks_to_be_told_of_the_loss_while_the_keeper_leaves_is_told() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let guard = Arc::new(guard);
+    let (gate, opened) = std::sync::mpsc::channel::<()>();
+    let (stopped, is_stopped) = tokio::sync::oneshot::channel();
+    let locks = store.locks.clone();
+    let ending = tokio::spawn(async move { locks.shutdown(5 * SECOND).await });
+    let (leaving, answer) = store.release().await;
+    guard.on_lost(move |_| {
+        stopped.send(()).unwrap();
+        let _ = opened.recv();
+    });
+    soon(is_stopped).await.unwrap();
+    // The keeper will find its last answer and this callback at once, and has nothing left to do after them.
+    let (told, tells) = tokio::sync::oneshot::channel();
+    let asks_again = Arc::clone(&guard);
+    guard.on_lost(move |_| asks_again.on_lost(move |why| told.send(why).unwrap()));
+    answer.give(vec![Standing::Gone(Why::Left); leaving.len()]);
+    drop(gate);
+    soon(ending).await.unwrap().unwrap();
+    assert_eq!(soon(tells).await.unwrap(), LostWhy::Shutdown);
+}
+
 /// A waker that shuts a client down when it is forgotten.
 struct Ends(Locks);
 
