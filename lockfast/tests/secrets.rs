@@ -9,6 +9,9 @@ mod script;
 #[allow(dead_code, reason = "shared with the tests of the engine, which use all of it")]
 #[path = "engine/stage.rs"]
 mod stage;
+#[allow(dead_code, reason = "shared with the tests of the engine, which use all of it")]
+#[path = "engine/steps.rs"]
+mod steps;
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
