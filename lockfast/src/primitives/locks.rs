@@ -10,7 +10,7 @@ use crate::store::{Counters, Guarantees, Leaving, Names, Query, Resource, Standi
 
 use super::ask::{Ask, shown};
 use super::once::A_DAY;
-use super::{Builder, Cron, Multi, Mutex, Once, RwLock, Semaphore};
+use super::{Builder, Cron, Election, Multi, Mutex, Once, RwLock, Semaphore};
 
 /// How many resources are asked for at a time.
 const PAGE: usize = 1000;
@@ -132,6 +132,19 @@ impl Locks {
     /// ```
     pub fn cron(&self, name: impl Into<String>) -> Cron {
         Cron::new(self.clone(), name.into())
+    }
+
+    /// One leader among all who campaign under this name.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let leadership = locks.election("scheduler").campaign().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election { ask: self.ask(), name: self.client().name(name.as_ref()), on_elected: None, on_lost: None }
     }
 
     /// Everything in line under names that begin with `beginning`, in name order.

@@ -3,6 +3,7 @@
 mod ask;
 mod builder;
 mod cron;
+mod election;
 mod locks;
 mod multi;
 mod mutex;
@@ -12,6 +13,7 @@ mod semaphore;
 
 pub use builder::Builder;
 pub use cron::Cron;
+pub use election::{Election, Leader, Leadership};
 pub use locks::Locks;
 pub use multi::Multi;
 pub use mutex::Mutex;
