@@ -48,6 +48,16 @@ pub struct Election {
 options!(Election);
 
 /// Being the leader: a [`Guard`], with its fence, its `check()` and its `lost()`. Dropped, it steps down.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let leadership = locks.election("scheduler").campaign().await?;
+/// leadership.check()?;
+/// leadership.step_down().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "leadership ends as soon as this is dropped"]
 pub struct Leadership(Guard);
@@ -72,6 +82,16 @@ impl Deref for Leadership {
 }
 
 /// Who leads.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let leadership = locks.election("scheduler").note("10.0.0.5:8080").campaign().await?;
+/// let leader = locks.election("scheduler").leader().await?.unwrap();
+/// println!("{} leads with fence {}", leader.note, leader.fence);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {

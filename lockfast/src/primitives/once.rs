@@ -41,6 +41,12 @@ pub struct Once {
 options!(Once);
 
 /// What came of asking for something to be done once.
+///
+/// ```
+/// # use lockfast::Outcome;
+/// assert_eq!(Outcome::AlreadyDone("paid").into_value(), Some("paid"));
+/// assert_eq!(Outcome::<&str>::InProgress.into_value(), None);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome<T> {
