@@ -31,7 +31,25 @@ impl Subject for InMemory {
     }
 }
 
-const SEEDS: &[u64] = &[1, 2, 3, 4];
+/// What runs late runs long after it was given up: behind the repeated call, and behind the release.
+const LATE_DAY: Faults = Faults {
+    delayed: 0.2,
+    delay: Duration::from_millis(200),
+    unanswered: 0.1,
+    late: 0.1,
+    repeated: 0.2,
+    unpushed: 0.2,
+};
 
-lockfast::conformance_of_users!(good_day, InMemory::new());
-lockfast::conformance_of_users!(bad_day, InMemory::new(), Faults::BAD_DAY, SEEDS);
+const DAYS: &[(Faults, u64)] = &[
+    (Faults::BAD_DAY, 1),
+    (Faults::BAD_DAY, 2),
+    (Faults::BAD_DAY, 3),
+    (Faults::BAD_DAY, 4),
+    (LATE_DAY, 5),
+    (LATE_DAY, 6),
+    (LATE_DAY, 7),
+];
+
+lockfast::conformance_of_users!(healthy, InMemory::new());
+lockfast::conformance_of_users!(chaos, InMemory::new(), DAYS);

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::claim::{Claim, Ticket};
+use bytes::Bytes;
+
+use crate::claim::Ticket;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::event::Happening;
@@ -20,6 +22,7 @@ use super::Client;
 use super::alarm::Alarm;
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::guard::Guard;
+use super::joining::Asking;
 use super::slot::{Phase, Request, Slot};
 use super::slots::Key;
 
@@ -33,7 +36,7 @@ const SHUT_DOWN: &str = "it was shut down";
 #[derive(Debug)]
 pub(crate) enum Entered {
     Held(Guard),
-    Sealed,
+    Sealed(Bytes),
 }
 
 /// What one attempt came to.
@@ -45,10 +48,10 @@ pub(crate) enum Attempt {
 
 /// What a party's future does next.
 pub(crate) enum Step {
-    Ask(Arc<Claim>, Moment),
+    Ask(Asking),
     Wait,
     Enter { hold: Key, fence: Ticket, request: Arc<Request> },
-    Sealed,
+    Sealed(Bytes),
     Fail(Error),
 }
 
@@ -86,22 +89,21 @@ impl<'a> Place<'a> {
                 self.withdraws = false;
                 Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, fence, request)))
             }
-            Step::Sealed => Ok(Entered::Sealed),
+            Step::Sealed(value) => Ok(Entered::Sealed(value)),
             other => Err((self, other)),
         }
     }
 
-    /// Asks the store. `sent` is the moment before: what its answer is worth counts from there.
-    async fn ask(&self, claim: &Arc<Claim>, busy: Busy, sent: Moment, patience: Moment) -> Result<Admission> {
-        let limit = patience.min(sent + UNAVAILABLE_AFTER);
+    async fn ask(&self, Asking { claim, sent, .. }: &Asking, busy: Busy, patience: Moment) -> Result<Admission> {
+        let limit = patience.min(*sent + UNAVAILABLE_AFTER);
         let answer = self.client.within(limit, self.client.store.acquire(claim, busy)).await;
         let too_late = || Err(Error::unavailable(self.client.doing("asking for", &claim.demands), "no answer in time"));
         answer.unwrap_or_else(too_late)
     }
 
-    fn answered(&self, claim: &Arc<Claim>, sent: Moment, answer: Result<Admission>) -> Step {
+    fn answered(&self, asked: &Asking, answer: Result<Admission>) -> Step {
         self.client.with_book(|book, now, out| {
-            book.admitted(self.key, claim, sent, answer, true, now, out);
+            book.admitted(asked, answer, now, out);
             book.step(self.key, now, out)
         })
     }
@@ -145,9 +147,9 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
             Err(not_yet) => not_yet,
         };
         step = match step {
-            Step::Ask(claim, sent) => {
-                let answer = place.ask(&claim, Busy::Wait, sent, patience).await;
-                place.answered(&claim, sent, answer)
+            Step::Ask(asked) => {
+                let answer = place.ask(&asked, Busy::Wait, patience).await;
+                place.answered(&asked, answer)
             }
             Step::Fail(error) => return Err(error),
             _ if place.changed(patience).await => client.with_book(|book, now, out| book.step(place.key, now, out)),
@@ -164,12 +166,12 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>, patienc
             Ok(entered) => return Ok(Attempt::Entered(entered)),
             Err(not_yet) => not_yet,
         };
-        let (claim, sent) = match step {
-            Step::Ask(claim, sent) => (claim, sent),
+        let asked = match step {
+            Step::Ask(asked) => asked,
             Step::Fail(error) => return Err(error),
             _ => return Err(place.kept_changing()),
         };
-        match place.ask(&claim, Busy::Refuse, sent, patience).await {
+        match place.ask(&asked, Busy::Refuse, patience).await {
             Ok(Admission::Refused(busy)) => {
                 place.withdraws = false;
                 client.with_book(|book, now, out| {
@@ -181,7 +183,7 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>, patienc
             }
             // Dropping the place withdraws a claim whose outcome is unknown.
             Err(error) if error.is_retryable() => return Err(error),
-            answer => step = place.answered(&claim, sent, answer),
+            answer => step = place.answered(&asked, answer),
         }
     }
 }
@@ -290,7 +292,7 @@ impl Book {
                 held.since = slot.since;
                 self.enter_hold(hold, ticket, now, out)
             }
-            Phase::Sealed => Step::Sealed,
+            Phase::Sealed(value) => Step::Sealed(value.clone()),
             Phase::Failed(error) => Step::Fail(Error::clone(error)),
             _ => Step::Wait,
         }
@@ -306,7 +308,7 @@ impl Book {
                 let look_at = now + UNAVAILABLE_AFTER + grace(claim.ttl);
                 self.slots.schedule_roughly(key, look_at, UNAVAILABLE_AFTER);
                 self.note_next(out);
-                Step::Ask(claim, now)
+                Step::Ask(Asking { key, claim, sent: now, inline: true })
             }
             Err(error) => {
                 self.fail(key, error.clone(), now, out);
@@ -340,7 +342,7 @@ impl Book {
 
     /// A party's future is gone before it holds.
     pub(crate) fn withdraw(&mut self, key: Key, now: Moment, out: &mut Outbox) {
-        let waits = |slot: &Slot| !matches!(slot.phase, Phase::Failed(_) | Phase::Sealed);
+        let waits = |slot: &Slot| !matches!(slot.phase, Phase::Failed(_) | Phase::Sealed(_));
         if self.slots.get(key).is_some_and(waits) {
             self.happened(key, Happening::Cancelled, out);
         }

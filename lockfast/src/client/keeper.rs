@@ -15,7 +15,6 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 
-use crate::claim::Claim;
 use crate::clock::{Moment, Timer};
 use crate::error::{Error, Result};
 use crate::store::{Admission, Busy, Change, Lease, Report, Scope, Standing};
@@ -23,7 +22,7 @@ use crate::store::{Admission, Busy, Change, Lease, Report, Scope, Standing};
 use super::Client;
 use super::book::{Departure, backoff};
 use super::due::{Renewal, Work};
-use super::slots::Key;
+use super::joining::Asking;
 
 /// How many renewals or releases go into one call.
 pub(crate) const BATCH: usize = 256;
@@ -34,7 +33,7 @@ const FLIGHT: Duration = Duration::from_secs(10);
 /// What came back from the store.
 pub(super) enum Landing {
     Renewed { renewals: Vec<Renewal>, sent: Moment, answer: Result<Vec<Standing>> },
-    Joined { key: Key, claim: Arc<Claim>, in_order: bool, sent: Moment, answer: Result<Admission> },
+    Joined { asked: Asking, in_order: bool, answer: Result<Admission> },
     Released { departures: Vec<Departure>, sent: Moment, answer: Result<Vec<Standing>> },
     Reported { report: Report, answer: Result<()> },
 }
@@ -113,9 +112,10 @@ fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture
     }
     for (key, claim, in_order) in work.joins {
         let client = Arc::clone(client);
+        let asked = Asking { key, claim, sent, inline: false };
         flights.push(Box::pin(async move {
-            let answer = in_time(FLIGHT, client.store.acquire(&claim, Busy::Wait)).await;
-            Landing::Joined { key, claim, in_order, sent, answer }
+            let answer = in_time(FLIGHT, client.store.acquire(&asked.claim, Busy::Wait)).await;
+            Landing::Joined { asked, in_order, answer }
         }));
     }
     let (alone, together): (Vec<_>, Vec<_>) = work.departures.into_iter().partition(|departure| departure.alone);

@@ -1,7 +1,6 @@
 //! What came back from the store, and what it means for the parties it was about.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::claim::Claim;
 use crate::clock::Moment;
@@ -19,7 +18,8 @@ impl Book {
     pub(super) fn landed(&mut self, landing: Landing, now: Moment, out: &mut Outbox) {
         match landing {
             Landing::Renewed { renewals, sent, answer } => {
-                for (index, Renewal { key, claim, ttl, waits }) in renewals.iter().enumerate() {
+                for (index, renewal) in renewals.iter().enumerate() {
+                    let Renewal { key, claim, waits, .. } = renewal;
                     self.asking -= usize::from(*waits);
                     let slot = self.slots.get_mut(*key).filter(|slot| is_claim_of(slot.claim.as_ref(), claim));
                     let Some(slot) = slot else { continue };
@@ -27,15 +27,15 @@ impl Book {
                     match &answer {
                         Ok(standings) => {
                             let standing = standings.get(index).unwrap_or(&Standing::Gone(Why::Unknown));
-                            self.renewed(*key, claim, sent, *ttl, *waits, standing, now, out);
+                            self.renewed(renewal, sent, standing, now, out);
                         }
                         Err(error) => self.not_renewed(*key, claim, error, now, out),
                     }
                 }
             }
-            Landing::Joined { key, claim, in_order, sent, answer } => {
+            Landing::Joined { asked, in_order, answer } => {
                 self.rejoin_in_flight &= !in_order;
-                self.admitted(key, &claim, sent, answer, false, now, out);
+                self.admitted(&asked, answer, now, out);
             }
             Landing::Released { departures, sent, answer } => self.released(departures, sent, answer, now, out),
             Landing::Reported { report, answer } => self.reported(report, answer.is_ok(), now, out),
@@ -70,18 +70,16 @@ impl Book {
         }
     }
 
-    /// What the store says of a claim that was renewed; `waited` if it did when the renewal was sent.
-    pub(crate) fn renewed(
+    /// What the store says of a claim that was renewed.
+    pub(super) fn renewed(
         &mut self,
-        key: Key,
-        claim: &Arc<Claim>,
+        renewal: &Renewal,
         sent: Moment,
-        ttl: Duration,
-        waited: bool,
         standing: &Standing,
         now: Moment,
         out: &mut Outbox,
     ) {
+        let Renewal { key, ref claim, ttl, waits } = *renewal;
         if let Standing::Held(tickets) = standing {
             self.saw(tickets.last());
         }
@@ -89,7 +87,7 @@ impl Book {
         match (&slot.phase, standing) {
             // A renewal sent while holding that finds the claim waiting: the store has forgotten the hand-over, and counts on
             // somebody else.
-            (Phase::Held | Phase::Between, Standing::Waiting { .. }) if !waited => {
+            (Phase::Held | Phase::Between, Standing::Waiting { .. }) if !waits => {
                 self.lose(key, LostWhy::Evicted, now, out);
             }
             // "Waiting" is an answer from before the hand-over that this party knows of already.

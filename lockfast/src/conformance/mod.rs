@@ -1,6 +1,6 @@
 //! The suite that every store must pass, for authors of stores (cargo feature `conformance`).
 //!
-//! A store is tested as its clients meet it: through [`Store`](crate::store::Store), from several handles at once; and as
+//! A store is tested as its clients meet it: through [`Store`], from several handles at once; and as
 //! [`users`] meet it, through [`Locks`](crate::Locks). Tell the
 //! suite how to reach the place and how time passes there, and [`conformance!`](crate::conformance!) makes one test for each
 //! case, so that a failure names the case and the store:
@@ -110,7 +110,7 @@ pub enum Time {
 }
 
 /// Makes one test for each case of the suite, in a module of this name. The expression is a future of a
-/// [`Subject`](crate::conformance::Subject); see the [module](crate::conformance) for an example.
+/// [`Subject`](crate::conformance::Subject); see the [module](mod@crate::conformance) for an example.
 #[macro_export]
 macro_rules! conformance {
     ($module:ident, $subject:expr) => {

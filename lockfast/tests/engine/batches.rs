@@ -55,7 +55,7 @@ async fn ten_thousand_waiters_of_one_process_are_served_in_order() {
     for task in tasks {
         soon(task).await.unwrap();
     }
-    let order = order.lock().unwrap();
+    let order = order.lock().unwrap().clone();
     assert!(order.iter().map(|(nth, _)| *nth).eq(0..COUNT));
     assert!(order.windows(2).all(|two| two[0].1 < two[1].1), "fences strictly rise");
 

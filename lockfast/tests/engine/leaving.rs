@@ -14,7 +14,7 @@ use lockfast::{Claim, Error, Guard, Locks, Memory, Ticket, Tickets};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, NEVER, TTL, hold, push, renewed, settle, soon, stop_keeper, until};
+use crate::stage::{GRAIN, NEVER, TTL, elsewhere, hold, push, renewed, settle, soon, stop_keeper, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// How long what is handed over waits to be picked up.
@@ -81,13 +81,13 @@ async fn dropping_waits_neither_for_the_store_nor_for_the_keeper() {
         let mutex = store.locks.mutex(number.to_string()).ttl(TTL);
         guards.push(hold(&mut store, &mutex, 7 + number).await.0);
     }
-    let drop_elsewhere = |guard: Option<Guard>| soon(tokio::task::spawn_blocking(move || drop(guard)));
-    drop_elsewhere(guards.pop()).await.unwrap();
+    let drop_elsewhere = |guard: Option<Guard>| elsewhere(move || drop(guard));
+    drop_elsewhere(guards.pop()).await;
     let unanswered = store.release().await;
-    drop_elsewhere(guards.pop()).await.unwrap();
+    drop_elsewhere(guards.pop()).await;
     let unanswered = (unanswered, store.release().await);
     let stopped = stop_keeper(&mut store).await;
-    drop_elsewhere(guards.pop()).await.unwrap();
+    drop_elsewhere(guards.pop()).await;
     drop((unanswered, stopped.go_on()));
 }
 
@@ -142,17 +142,18 @@ async fn a_waiter_cancelled_as_it_is_handed_the_lock_passes_it_on() {
     let clients = [(); 3].map(|()| Locks::new(Arc::clone(&memory) as Arc<_>).unwrap());
     let [first, second, third] = clients.each_ref().map(|locks| locks.mutex("a").ttl(TTL));
     let guard = first.lock().await.unwrap();
-    let next = {
+    let mut next = None;
+    {
         let mut waits = pin!(second.lock());
         let handed = async {
             until(|| clients[1].stats().waiting == 1).await;
-            let next = tokio::spawn(async move { third.lock().await });
+            next = Some(tokio::spawn(async move { third.lock().await }));
             until(|| clients[2].stats().waiting == 1).await;
             guard.release().await.unwrap();
-            next
         };
-        tokio::join!(woken_but_not_polled(waits.as_mut()), handed).1
-    };
+        tokio::join!(woken_but_not_polled(waits.as_mut()), handed);
+    }
+    let next = next.unwrap();
     soon(next).await.unwrap().unwrap().check().unwrap();
     assert_eq!(clients[1].stats().waiting, 0);
 }

@@ -1,4 +1,5 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
 mod batches;
 mod cancelling;

@@ -25,6 +25,16 @@ pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(10), work).await.expect("it happens soon")
 }
 
+/// Does what must not block, on a thread of its own, so that a test in which it does block fails instead of hanging.
+pub(crate) async fn elsewhere(work: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = oneshot::channel();
+    std::thread::spawn(move || {
+        work();
+        let _ = done.send(());
+    });
+    soon(is_done).await.expect("it does not panic");
+}
+
 /// Locks, granted at once.
 pub(crate) async fn hold(store: &mut Director, mutex: &Mutex, ticket: u64) -> (Guard, Arc<Claim>) {
     let (guard, claim) = tokio::join!(mutex.lock(), store.grant(ticket));

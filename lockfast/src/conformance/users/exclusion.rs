@@ -100,7 +100,7 @@ pub async fn readers_share_and_writers_exclude(place: &Place) {
         let inside = Arc::clone(&inside);
         async move {
             for round in 0..rounds {
-                let writes = (task + round) % 3 == 0;
+                let writes = (task + round).is_multiple_of(3);
                 let lock = user.rwlock("a");
                 let guard = promised(if writes { lock.write().await } else { lock.read().await });
                 // A writer counts as so many that nobody fits in beside it.
@@ -193,7 +193,7 @@ pub async fn stays_never_overlap_and_fences_rise(place: &Place) {
         async move {
             let mut stays = Vec::new();
             for round in 0..rounds {
-                let stays_on = task == 0 && round % 3 == 0;
+                let stays_on = task == 0 && round.is_multiple_of(3);
                 let lock = user.mutex("a");
                 let lock = if stays_on { lock.hold_at_most(brief.mul_f64(0.05)) } else { lock };
                 let guard = promised(lock.lock().await);

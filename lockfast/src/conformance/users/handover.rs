@@ -134,11 +134,11 @@ pub async fn who_is_cancelled_when_handed_over_passes_it_on(place: &Place) {
 /// The same at moments that nobody chose.
 pub async fn who_is_cancelled_at_any_moment_does_not_block_the_next(place: &Place) {
     let [one, two, three] = place.three().await;
-    for round in 0..place.rounds(60) {
+    for round in 0..place.rounds(36) {
         let held = promised(one.mutex("a").lock().await);
         let (second, third) = (waits(&two, "a").await, waits(&three, "a").await);
         drop(held);
-        for _ in 0..round % 12 {
+        for _ in 0..round {
             tokio::task::yield_now().await;
         }
         second.cancel().await;

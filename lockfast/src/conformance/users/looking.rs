@@ -109,7 +109,9 @@ pub async fn a_lock_broken_at_once_passes_on(place: &Place) {
     let fence = promised(held.fence());
     let lock = two.mutex("a");
     let waiter = two.in_line(async move { lock.lock().await }).await;
-    assert!(three.surely(async || three.break_lock_now("a", fence).await).await);
+    let was_there = three.surely(async || three.break_lock_now("a", fence).await).await;
+    // Repeated, it finds nothing any more.
+    assert!(was_there || !place.is_exact());
     let next = waiter.held().await;
     assert!(promised(next.fence()) > fence);
     assert_eq!(soon(held.lost()).await, LostWhy::Broken);
@@ -147,6 +149,10 @@ pub async fn disagreement_about_permits_is_refused(place: &Place) {
     let seen = two.surely(async || two.semaphore("a", 3).info().await).await.expect("one permit is taken");
     assert_eq!((seen.capacity, seen.line.len()), (3, 1));
     one.let_go(held).await;
+    // A release whose answer got lost may still be on its way.
+    while !place.is_exact() && place.look(&place.name("a")).await.is_some() {
+        tokio::task::yield_now().await;
+    }
     let five = promised(soon(two.semaphore("a", 5).acquire_many(5)).await);
     two.let_go(five).await;
 }

@@ -1,7 +1,7 @@
 //! The half of the suite that meets a store as users do: through [`Locks`](crate::Locks), several clients at once.
 //!
 //! [`conformance!`](crate::conformance!) runs it together with the rest. [`conformance_of_users!`](crate::conformance_of_users!)
-//! runs it alone, and can run it through [`Chaos`](super::Chaos) with several seeds: what is safe must stay so, and what was
+//! runs it alone, and can run it through [`Chaos`](super::Chaos) on several days: what is safe must stay so, and what was
 //! asked for must come, whatever the network does. Promises that a bad network breaks by its nature are listed in
 //! [`NOT_THROUGH_CHAOS`], each with the reason.
 
@@ -44,10 +44,11 @@ const ASKS: &str = "a waiter whose push was lost has to ask";
 
 /// Makes one test for each case of the [users' half](crate::conformance::users) of the suite, in a module of this name.
 ///
-/// With faults and seeds, each case is run through [`Chaos`](crate::conformance::Chaos) once for each seed:
+/// With days, each a pair of faults and a seed, every case is run through [`Chaos`](crate::conformance::Chaos) on each of
+/// them, all at once:
 ///
 /// ```ignore
-/// lockfast::conformance_of_users!(bad_day, InMemory::new(), Faults::BAD_DAY, &[1, 2, 3]);
+/// lockfast::conformance_of_users!(chaos, InMemory::new(), &[(Faults::BAD_DAY, 1), (Faults::BAD_DAY, 2)]);
 /// ```
 #[macro_export]
 macro_rules! conformance_of_users {
@@ -59,12 +60,12 @@ macro_rules! conformance_of_users {
             $crate::conformance_of_users! { @all calm $subject }
         }
     };
-    ($module:ident, $subject:expr, $faults:expr, $seeds:expr) => {
+    ($module:ident, $subject:expr, $days:expr) => {
         mod $module {
             #[allow(unused_imports)]
             use super::*;
 
-            $crate::conformance_of_users! { @all [$faults, $seeds] $subject }
+            $crate::conformance_of_users! { @all [$days] $subject }
         }
     };
     (@all $weather:tt $subject:expr) => {
@@ -82,6 +83,7 @@ macro_rules! conformance_of_users {
                 }
                 order {
                     who_was_in_line_first_enters_first
+                    a_turn_ends_when_another_client_waits
                     a_reader_behind_a_writer_waits_for_it
                     opposite_orders_do_not_deadlock
                     a_multi_is_all_or_nothing
@@ -107,10 +109,12 @@ macro_rules! conformance_of_users {
                 terms {
                     a_held_lock_outlives_its_lease
                     without_renewal_a_lock_ends_with_its_lease
+                    a_guard_trusts_its_lease_less_than_the_store_does
                     an_extended_lock_lasts
                     hold_at_least_lingers
                     what_was_held_long_enough_does_not_linger
                     hold_at_most_loses
+                    work_stops_when_its_lock_is_lost
                     try_lock_says_no_at_once
                     giving_up_names_the_holder
                     attempts_are_counted
@@ -150,43 +154,41 @@ macro_rules! conformance_of_users {
             $crate::conformance::users::$topic::$case(place).await;
         })
     };
-    (@run [$faults:expr, $seeds:expr] $subject:expr, $topic:ident, $case:ident) => {
+    (@run [$days:expr] $subject:expr, $topic:ident, $case:ident) => {
         $crate::conformance::users::run_through_chaos(
             concat!(stringify!($topic), "::", stringify!($case)),
             || async { $subject.await },
-            $faults,
-            $seeds,
+            $days,
             async |place| $crate::conformance::users::$topic::$case(place).await,
         )
     };
 }
 
-/// Runs one case through [`Chaos`](super::Chaos), with all seeds at once: what
+/// Runs one case through [`Chaos`](super::Chaos), on all days at once: what
 /// [`conformance_of_users!`](crate::conformance_of_users!) puts into each test. The subject's time has to be real.
 pub fn run_through_chaos<S: Subject, F: Future<Output = S>>(
     name: &str,
     subject: impl Fn() -> F + Sync,
-    faults: Faults,
-    seeds: &[u64],
+    days: &[(Faults, u64)],
     case: impl AsyncFn(&Place) + Sync,
 ) {
     if let Some((_, why)) = NOT_THROUGH_CHAOS.iter().find(|(excluded, _)| *excluded == name) {
         eprintln!("{name} is not run through chaos: {why}");
         return;
     }
-    let with_seed = |seed: u64| {
+    let on_day = |(faults, seed): (Faults, u64)| {
         let weather = Weather { faults, rng: Rng::with_seed(seed) };
         let watched = async |place: &Place| {
             assert_eq!(place.time(), Time::Real, "chaos takes real time");
             case(place).await;
         };
         if let Err(failure) = catch_unwind(AssertUnwindSafe(|| run_in(subject(), Some(weather), watched))) {
-            eprintln!("{name} failed with seed {seed}");
+            eprintln!("{name} failed with seed {seed} and {faults:?}");
             resume_unwind(failure);
         }
     };
     std::thread::scope(|threads| {
-        let running: Vec<_> = seeds.iter().map(|seed| threads.spawn(|| with_seed(*seed))).collect();
+        let running: Vec<_> = days.iter().map(|day| threads.spawn(|| on_day(*day))).collect();
         for thread in running {
             if let Err(failure) = thread.join() {
                 resume_unwind(failure);

@@ -1,5 +1,6 @@
 //! Who is next: the order of arrival, and several names at once.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::super::place::{Place, promised};
@@ -27,6 +28,36 @@ pub async fn who_was_in_line_first_enters_first(place: &Place) {
         users[number % 3].let_go(asking.held().await).await;
     }
     assert_eq!(*entered.lock().unwrap_or_else(PoisonError::into_inner), [0, 1, 2, 3, 4, 5, 6]);
+}
+
+/// Tasks of one client pass the lock among themselves for one turn at most while somebody waits elsewhere.
+pub async fn a_turn_ends_when_another_client_waits(place: &Place) {
+    const LONGEST_TURN: usize = 64;
+    let [one, two, _] = place.three().await;
+    let (count, is_in) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let first = promised(one.mutex("a").lock().await);
+    let lock = two.mutex("a");
+    let elsewhere = two.in_line(async move { lock.lock().await }).await;
+    let again_and_again = (0..4).map(|_| {
+        let (user, count, is_in) = (one.clone(), Arc::clone(&count), Arc::clone(&is_in));
+        async move {
+            while !is_in.load(Ordering::SeqCst) {
+                let guard = promised(user.mutex("a").lock().await);
+                count.fetch_add(1, Ordering::SeqCst);
+                user.let_go(guard).await;
+            }
+        }
+    });
+    let here = together(again_and_again.collect::<Vec<_>>());
+    let there = async {
+        one.let_go(first).await;
+        let guard = elsewhere.held().await;
+        let overtaken = count.load(Ordering::SeqCst);
+        is_in.store(true, Ordering::SeqCst);
+        two.let_go(guard).await;
+        assert!(overtaken <= LONGEST_TURN, "overtaken {overtaken} times");
+    };
+    futures::join!(here, there);
 }
 
 /// A writer that waits is not passed by readers who came later.

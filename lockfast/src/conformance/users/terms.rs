@@ -38,6 +38,23 @@ pub async fn without_renewal_a_lock_ends_with_its_lease(place: &Place) {
     two.let_go(next).await;
 }
 
+/// What a guard believes, the store believes for longer.
+pub async fn a_guard_trusts_its_lease_less_than_the_store_does(place: &Place) {
+    let [one, two, _] = place.three().await;
+    let held = promised(one.mutex("a").ttl(place.brief()).lock().await);
+    let mut events = one.events();
+    for _ in 0..3 {
+        // Order matters: the lease may be renewed in between, and then the store's end of it moves on.
+        let believed = place.clock().now() + held.remaining();
+        let seen = two.surely(async || two.mutex("a").info().await).await.expect("it is held");
+        let kept = place.clock().now() + seen.holders().next().expect("it is held").expires_in;
+        assert!(believed < kept, "{believed:?} is not before {kept:?}");
+        place.pass(0.4).await;
+        while !matches!(soon(events.next()).await.expect("the client lives").what, Happening::Renewed { .. }) {}
+    }
+    one.let_go(held).await;
+}
+
 /// Extending makes sure of at least so much, and takes nothing away.
 pub async fn an_extended_lock_lasts(place: &Place) {
     let [one, two, _] = place.three().await;
@@ -87,6 +104,22 @@ pub async fn hold_at_most_loses(place: &Place) {
     drop(held);
     let next = promised(soon(two.mutex("a").lock()).await);
     two.let_go(next).await;
+}
+
+/// Work under a lock is stopped when the lock is lost, and whoever asked to be told is told.
+pub async fn work_stops_when_its_lock_is_lost(place: &Place) {
+    let [one, two, _] = place.three().await;
+    let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+    let lock = one.mutex("a").hold_at_most(place.brief().mul_f64(0.2));
+    let work = lock.with(async |held| {
+        held.on_lost(move |why| told.send(why).expect("the case listens"));
+        place.pass(0.21).await;
+        std::future::pending::<()>().await;
+    });
+    assert!(matches!(soon(work).await, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
+    assert_eq!(soon(hears.recv()).await, Some(LostWhy::HeldAtMost));
+    let done = soon(two.mutex("a").with(async |held| held.check().is_ok())).await;
+    assert!(promised(done));
 }
 
 /// Asked once, a lock is there or it is not.

@@ -201,22 +201,35 @@ impl Place {
         }
     }
 
-    /// All users leave; after that none of the names they used may be in use.
+    /// Nobody is inside or waits any more, and all clients live: so no name they used is in use. Then all users leave, and
+    /// still none is.
     pub(in crate::conformance) async fn assert_users_leave_nothing(&self) {
         let users = std::mem::take(&mut *self.users.lock().unwrap_or_else(PoisonError::into_inner));
+        self.is_empty_soon(&users).await;
         for user in users.present.iter().filter(|user| !user.wire.is_cut()) {
+            let stats = user.stats();
+            assert_eq!((stats.held, stats.waiting), (0, 0), "it believes that somebody is there");
             let left = soon(user.shutdown(PATIENCE)).await;
             assert!(left.is_ok() || !self.is_exact(), "{left:?}");
         }
+        self.is_empty_soon(&users).await;
+    }
+
+    async fn is_empty_soon(&self, users: &Users) {
         let somebody_died = users.wires.iter().any(|wire| wire.is_cut());
+        let since = Clock::boot().now();
         for name in users.wires.iter().flat_map(|wire| wire.names()) {
-            let since = Clock::boot().now();
             while let Some(left) = self.look(&name).await {
-                // The dead, and what lingers, have an end; so has what a lost release left behind.
-                let lingers = left.line.iter().all(|seat| seat.lingers);
-                assert!(somebody_died || lingers || !self.is_exact(), "left behind: {left:?}");
-                assert!(spent(since) < PATIENCE && left.line.iter().all(|seat| seat.expires_in <= self.ttl() * 2));
-                self.pass(0.2).await;
+                let (limit, has_an_end) = match self.is_exact() {
+                    // The dead, and what lingers, are gone when their lease has ended; a dropped guard's release is on its way.
+                    true => (PATIENCE, somebody_died || left.line.iter().all(|seat| seat.lingers)),
+                    false => (self.ttl() * 4, true),
+                };
+                assert!(spent(since) < limit, "left behind: {left:?}");
+                if has_an_end {
+                    self.pass(0.1).await;
+                }
+                self.let_others_work().await;
             }
         }
     }
