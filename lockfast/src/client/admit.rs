@@ -98,7 +98,7 @@ impl<'a> Place<'a> {
         let limit = patience.min(*sent + UNAVAILABLE_AFTER);
         let answer = self.client.within(limit, self.client.store.acquire(claim, busy)).await;
         let too_late = || Err(Error::unavailable(self.client.doing("asking for", &claim.demands), "no answer in time"));
-        answer.unwrap_or_else(too_late)
+        answer.unwrap_or_else(too_late).map_err(|error| self.client.in_users_words(error, &claim.demands))
     }
 
     fn answered(&self, asked: &Asking, answer: Result<Admission>) -> Step {

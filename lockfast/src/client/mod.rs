@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::claim::{ClientId, Demands, Note};
+use crate::claim::{ClientId, Demand, Demands, Note};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
@@ -162,6 +162,15 @@ impl Client {
         let mut names = demands.iter().map(|demand| self.shown(&demand.name));
         let first = names.next().unwrap_or_default().to_owned();
         names.fold(first, |title, name| title + ", " + name)
+    }
+
+    /// What is wrong with a request, under the names that the user wrote.
+    pub(crate) fn in_users_words(&self, error: Error, demands: &[Demand]) -> Error {
+        let Error::Invalid(mut text) = error else { return error };
+        for demand in demands {
+            text = text.replace(&format!("{:?}", demand.name), &format!("{:?}", self.shown(&demand.name)));
+        }
+        Error::Invalid(text)
     }
 
     fn doing(&self, what: &str, demands: &Demands) -> String {

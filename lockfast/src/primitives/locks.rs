@@ -105,7 +105,10 @@ impl Locks {
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Multi {
         let demand = |name: N| self.client().name(name.as_ref()).map(Demand::exclusive);
         let demands: Result<Vec<_>> = names.into_iter().map(demand).collect();
-        Multi { ask: self.ask(), demands: demands.and_then(Demands::of) }
+        let together = |demands: Vec<Demand>| {
+            Demands::of(demands.clone()).map_err(|error| self.client().in_users_words(error, &demands))
+        };
+        Multi { ask: self.ask(), demands: demands.and_then(together) }
     }
 
     /// Something that is done once and remembered for a day, or for as long as [`keep`](Once::keep) says.
