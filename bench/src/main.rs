@@ -1,1 +1,20 @@
-fn main() {}
+//! Measured comparisons: `cargo xtask bench NAME`. Ratios within one run, medians of interleaved rounds; the figures of one
+//! machine say little about another, the ratios more.
+#![allow(clippy::print_stdout, reason = "printing is what a benchmark is for")]
+
+mod core;
+mod measure;
+
+fn main() {
+    match std::env::args().nth(1).as_deref() {
+        Some("core") => core::run(),
+        Some("profile") => core::profile(),
+        other => {
+            if let Some(name) = other {
+                println!("there is no benchmark called {name:?}");
+            }
+            println!("usage: bench core      the library on its in-process store, beside tokio::sync::Mutex");
+            std::process::exit(2);
+        }
+    }
+}

@@ -80,8 +80,7 @@ impl ClaimId {
     /// A new id, straight from the operating system: a process and its fork never draw the same.
     pub fn random() -> Result<Self> {
         let mut secret = [0; 16];
-        getrandom::fill(&mut secret)
-            .map_err(|error| Error::unavailable("drawing a claim id from the operating system", error))?;
+        getrandom::fill(&mut secret).map_err(no_randomness)?;
         Ok(Self::from_secret(secret))
     }
 
@@ -108,6 +107,29 @@ impl fmt::Debug for ClaimId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ClaimId({})", self.hash)
     }
+}
+
+/// Draws ids many at a time, since each visit to the operating system costs as much as the rest of a lock. For one client
+/// in one process: a client refuses to work after a fork, so no two processes draw from the same batch.
+#[derive(Default)]
+pub(crate) struct ClaimIds(Vec<[u8; 16]>);
+
+impl ClaimIds {
+    const BATCH: usize = 32;
+
+    pub(crate) fn draw(&mut self) -> Result<ClaimId> {
+        if self.0.is_empty() {
+            let mut batch = [0; 16 * Self::BATCH];
+            getrandom::fill(&mut batch).map_err(no_randomness)?;
+            self.0.extend(batch.as_chunks::<16>().0);
+        }
+        let secret = self.0.pop().expect("the batch was just filled");
+        Ok(ClaimId::from_secret(secret))
+    }
+}
+
+fn no_randomness(error: getrandom::Error) -> Error {
+    Error::unavailable("drawing a claim id from the operating system", error)
 }
 
 /// The public face of a [`ClaimId`]: the first 128 bits of the SHA-1 of its secret. (SHA-1 because Redis can compute it

@@ -30,6 +30,8 @@
 //!   a time of its own even if the network does not. A dropped future has an unknown outcome too;
 //! - keeps hashes, never ids ([`ClaimId`](crate::ClaimId)), and puts neither ids nor passwords into errors or `Debug`.
 
+mod guarantees;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +43,8 @@ use futures::stream::BoxStream;
 use crate::claim::{Claim, ClaimHash, ClientId, Demands, Holder, Mode, Note, Ticket, Tickets};
 use crate::error::Result;
 use crate::name::Name;
+
+pub use guarantees::{Atomic, Fenced, Guarantees, LONGEST_TTL, SHORTEST_TTL, Shared, StoreClock, Survives};
 
 /// Where the lines are kept. See the [module](self) for what makes one correct.
 #[async_trait]
@@ -336,101 +340,4 @@ pub struct Report {
     pub left: Vec<ClaimHash>,
     /// How long to keep this client's listing without another report.
     pub keep: Duration,
-}
-
-/// What a store promises. Nothing here is a switch: it is what the documents say, readable by programs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Guarantees {
-    /// First come, first served.
-    pub fair: bool,
-    /// When fences only go up.
-    pub fenced: Fenced,
-    /// Hand-offs arrive as messages; otherwise waiters find out by asking.
-    pub push: bool,
-    /// Who can meet in it.
-    pub shared: Shared,
-    /// What a held lock survives, besides the death of other clients.
-    pub survives: Survives,
-    /// The shortest lease it can keep.
-    pub min_ttl: Duration,
-    /// How far a claim on several names is one step.
-    pub atomic: Atomic,
-    /// The clock that judges leases.
-    pub clock: StoreClock,
-}
-
-impl Guarantees {
-    /// Those of a store inside this process; the starting point for others.
-    pub fn in_process() -> Self {
-        Self {
-            fair: true,
-            fenced: Fenced::WhileClockSane,
-            push: true,
-            shared: Shared::Process,
-            survives: Survives::Nothing,
-            min_ttl: crate::store::SHORTEST_TTL,
-            atomic: Atomic::Always,
-            clock: StoreClock::SinceBoot,
-        }
-    }
-}
-
-/// No store keeps a lease shorter than this: a waiter renews three times a lease, and may ask five times a second.
-pub const SHORTEST_TTL: Duration = Duration::from_millis(500);
-/// No lease is longer than this; a week without a sign of life is somebody's mistake.
-pub const LONGEST_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// When fences only go up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Fenced {
-    /// Whatever happens to the store.
-    Always,
-    /// After a loss of data, as long as the store's wall clock has not gone back before the last ticket.
-    WhileClockSane,
-}
-
-/// Who can meet in a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Shared {
-    /// The tasks of one process.
-    Process,
-    /// The processes of one machine.
-    Machine,
-    /// Whoever reaches it over the network.
-    Network,
-}
-
-/// What a held lock survives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Survives {
-    /// It ends with the store's process.
-    Nothing,
-    /// A restart of the store.
-    Restart,
-    /// The loss of a minority of nodes.
-    MinorityLoss,
-}
-
-/// How far a claim on several names is one step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Atomic {
-    /// Always.
-    Always,
-    /// When the names fall into one slot.
-    WithinSlot,
-}
-
-/// The clock that judges leases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StoreClock {
-    /// Counts from boot, suspended time included; setting the time of day does nothing.
-    SinceBoot,
-    /// The server's time of day: setting it forward ends leases early.
-    Wall,
 }

@@ -16,6 +16,7 @@
 //!
 //! Handing on needs no idea of its own: when a claim leaves, the next one holds already, and is told so.
 
+mod door;
 mod leave;
 mod line;
 mod show;
@@ -24,14 +25,13 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use bytes::Bytes;
+use foldhash::quality::RandomState;
 
-use crate::claim::{Claim, ClaimHash, ClientId, Demand, Mode, Ticket, Tickets};
+use crate::claim::{Claim, ClaimHash, ClaimMap, ClientId, Mode, Ticket, Tickets};
 use crate::clock::Moment;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::name::Name;
 use crate::store::{Admission, Busy, Change, Lease, Standing, Why};
 
@@ -62,10 +62,10 @@ const LOOKED_AT_AHEAD: usize = 64;
 /// ```
 #[derive(Debug)]
 pub struct Table {
-    claims: HashMap<ClaimHash, Entry, BuildHasherDefault<FirstBytes>>,
-    lines: HashMap<Name, Line>,
+    claims: ClaimMap<Entry>,
+    lines: HashMap<Name, Line, RandomState>,
     /// Ids that may not come back, until their time is over.
-    marks: HashMap<ClaimHash, Mark, BuildHasherDefault<FirstBytes>>,
+    marks: ClaimMap<Mark>,
     /// When to look at what. Everything above with an end has an entry here at that end or before.
     ends: BinaryHeap<Reverse<(Moment, What)>>,
     last: Ticket,
@@ -120,28 +120,12 @@ enum What {
     Seal(Name),
 }
 
-/// A claim's hash is random already.
-#[derive(Debug, Default)]
-struct FirstBytes(u64);
-
-impl Hasher for FirstBytes {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.as_chunks::<8>().0 {
-            self.0 ^= u64::from_le_bytes(*chunk);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 impl Table {
     /// An empty table whose tickets follow `last`.
     pub fn new(last: Ticket) -> Self {
         Self {
             claims: HashMap::default(),
-            lines: HashMap::new(),
+            lines: HashMap::default(),
             marks: HashMap::default(),
             ends: BinaryHeap::new(),
             last,
@@ -262,34 +246,6 @@ impl Table {
         }
     }
 
-    fn check_at_the_door(&self, demand: &Demand) -> Result<()> {
-        if demand.weight == 0 || demand.weight > demand.capacity {
-            // By 2: it could never hold, and everybody behind it would wait for ever.
-            return Err(Error::invalid(format!(
-                "cannot take {} of the {} that {:?} has",
-                demand.weight, demand.capacity, demand.name
-            )));
-        }
-        match self.lines.get(&demand.name) {
-            Some(line) if !line.agrees_on(demand.capacity) => Err(Error::invalid(format!(
-                "{:?} is in use with {}, and was asked for with {}; use the same everywhere, or wait until nobody uses it",
-                demand.name,
-                capacity_in_words(line.capacity()),
-                capacity_in_words(demand.capacity)
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    fn seal_on(&self, claim: &Claim) -> Option<Bytes> {
-        let mut seals = claim.demands.iter().filter_map(|demand| self.lines.get(&demand.name)?.seal.as_ref());
-        seals.next().map(|seal| seal.value.clone())
-    }
-
-    fn has_room_for(&self, demand: &Demand) -> bool {
-        self.lines.get(&demand.name).is_none_or(|line| line.has_room_for(demand))
-    }
-
     fn join(&mut self, claim: &Arc<Claim>, now: Moment) {
         let owner = claim.id.hash();
         let tickets = self.draw(claim.block, claim.floor);
@@ -393,12 +349,5 @@ impl Table {
 fn note_touched(touched: &mut Option<Vec<Name>>, claim: &Claim) {
     if let Some(touched) = touched {
         touched.extend(claim.demands.iter().map(|demand| demand.name.clone()));
-    }
-}
-
-fn capacity_in_words(capacity: u32) -> String {
-    match capacity {
-        Demand::ALL => "a mutex or reader-writer lock".to_owned(),
-        permits => format!("a semaphore of {permits}"),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockfast::conformance::{Subject, Time};
 use lockfast::store::Store;
-use lockfast::{ManualClock, Memory};
+use lockfast::{Clock, ManualClock, Memory};
 
 struct InMemory {
     hand: ManualClock,
@@ -32,6 +32,10 @@ impl Subject for InMemory {
 
     fn time(&self) -> Time {
         Time::Set
+    }
+
+    fn clock(&self) -> Clock {
+        self.hand.clock()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::claim::{Claim, Ticket};
+use crate::claim::Ticket;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::event::Happening;
@@ -20,8 +20,8 @@ use super::Client;
 use super::alarm::Alarm;
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::guard::Guard;
-use super::lease::Validity;
-use super::slot::{Phase, Request};
+use super::joining::Asking;
+use super::slot::{Phase, Request, Slot};
 use super::slots::Key;
 
 /// How long telling a caller who is in its way may take, once its patience has ended.
@@ -46,9 +46,9 @@ pub(crate) enum Attempt {
 
 /// What a party's future does next.
 pub(crate) enum Step {
-    Ask(Arc<Claim>),
+    Ask(Asking),
     Wait,
-    Enter { hold: Key, validity: Arc<Validity>, fence: Ticket, request: Arc<Request> },
+    Enter { hold: Key, fence: Ticket, request: Arc<Request> },
     Sealed,
     Fail(Error),
 }
@@ -83,26 +83,25 @@ impl<'a> Place<'a> {
 
     fn into_guard(mut self, step: Step) -> Result<Entered, (Self, Step)> {
         match step {
-            Step::Enter { hold, validity, fence, request } => {
+            Step::Enter { hold, fence, request } => {
                 self.withdraws = false;
-                Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, validity, fence, request)))
+                Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, fence, request)))
             }
             Step::Sealed => Ok(Entered::Sealed),
             other => Err((self, other)),
         }
     }
 
-    async fn ask(&self, claim: &Arc<Claim>, busy: Busy, patience: Moment) -> (Moment, Result<Admission>) {
-        let sent = self.client.clock.now();
-        let limit = patience.min(sent + UNAVAILABLE_AFTER);
+    async fn ask(&self, Asking { claim, sent, .. }: &Asking, busy: Busy, patience: Moment) -> Result<Admission> {
+        let limit = patience.min(*sent + UNAVAILABLE_AFTER);
         let answer = self.client.within(limit, self.client.store.acquire(claim, busy)).await;
         let too_late = || Err(Error::unavailable(self.client.doing("asking for", &claim.demands), "no answer in time"));
-        (sent, answer.unwrap_or_else(too_late))
+        answer.unwrap_or_else(too_late)
     }
 
-    fn answered(&self, claim: &Arc<Claim>, sent: Moment, answer: Result<Admission>) -> Step {
+    fn answered(&self, asked: &Asking, answer: Result<Admission>) -> Step {
         self.client.with_book(|book, now, out| {
-            book.admitted(self.key, claim, sent, answer, true, now, out);
+            book.admitted(asked, answer, now, out);
             book.step(self.key, now, out)
         })
     }
@@ -146,9 +145,9 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
             Err(not_yet) => not_yet,
         };
         step = match step {
-            Step::Ask(claim) => {
-                let (sent, answer) = place.ask(&claim, Busy::Wait, patience).await;
-                place.answered(&claim, sent, answer)
+            Step::Ask(asked) => {
+                let answer = place.ask(&asked, Busy::Wait, patience).await;
+                place.answered(&asked, answer)
             }
             Step::Fail(error) => return Err(error),
             _ if place.changed(patience).await => client.with_book(|book, now, out| book.step(place.key, now, out)),
@@ -158,20 +157,20 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
 }
 
 /// Asks once, and leaves no trace if somebody else is there.
-pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Result<Attempt> {
+pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>, patience: Moment) -> Result<Attempt> {
     let (mut place, mut step) = Place::enter(client, request)?;
     loop {
         (place, step) = match place.into_guard(step) {
             Ok(entered) => return Ok(Attempt::Entered(entered)),
             Err(not_yet) => not_yet,
         };
-        let claim = match step {
-            Step::Ask(claim) => claim,
+        let asked = match step {
+            Step::Ask(asked) => asked,
             Step::Fail(error) => return Err(error),
             _ => return Err(place.kept_changing()),
         };
-        match place.ask(&claim, Busy::Refuse, Moment::NEVER).await {
-            (_, Ok(Admission::Refused(busy))) => {
+        match place.ask(&asked, Busy::Refuse, patience).await {
+            Ok(Admission::Refused(busy)) => {
                 place.withdraws = false;
                 client.with_book(|book, now, out| {
                     book.remove(place.key);
@@ -181,8 +180,8 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>) -> Resu
                 return Ok(Attempt::Refused(busy));
             }
             // Dropping the place withdraws a claim whose outcome is unknown.
-            (_, Err(error)) => return Err(error),
-            (sent, answer) => step = place.answered(&claim, sent, answer),
+            Err(error) if error.is_retryable() => return Err(error),
+            answer => step = place.answered(&asked, answer),
         }
     }
 }
@@ -199,13 +198,20 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
         let trouble = slot.last_error.clone().filter(|_| slot.failures > 0);
         Some((slot.request.demands.clone(), ticket, trouble, slot.attempts.max(1), now.since(slot.since)))
     });
-    let Some((demands, ticket, trouble, attempts, waited)) = was else { return Err(Error::Closed(SHUT_DOWN)) };
+    let Some((demands, ticket, mut trouble, attempts, waited)) = was else { return Err(Error::Closed(SHUT_DOWN)) };
     let mut busy = BusyWith::default();
     if trouble.is_none() {
         let limit = client.clock.now() + LAST_LOOK;
         for demand in demands.iter() {
             let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1 };
-            let Some(Ok(page)) = client.within(limit, client.store.inspect(&query)).await else { break };
+            let page = match client.within(limit, client.store.inspect(&query)).await {
+                Some(Ok(page)) => page,
+                Some(Err(error)) => {
+                    trouble = Some(Box::new(error));
+                    break;
+                }
+                None => break,
+            };
             let Some(resource) = page.resources.first() else { continue };
             let ahead = resource.line.iter().filter(|seat| seat.tickets.first < ticket).count();
             if let Some(holder) = resource.holders().next().filter(|_| ahead > 0) {
@@ -220,12 +226,19 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
     match place.into_guard(step) {
         Ok(entered) => Ok(entered),
         Err((_, Step::Fail(error))) => Err(error),
-        Err((place, _)) => {
-            client.with_book(|book, _, out| book.happened(place.key, Happening::TimedOut { waited }, out));
+        Err((mut place, _)) => {
+            place.withdraws = false;
+            client.with_book(|book, now, out| {
+                book.happened(place.key, Happening::TimedOut { waited }, out);
+                book.leave(place.key, now, out);
+            });
             Err(match trouble {
                 // "Contended" must not look like "the store is down".
                 Some(error) => Error::unavailable(client.doing("waiting for", &demands), error),
-                None => client.busy(&demands, busy, waited, attempts),
+                None => {
+                    let position = busy.holder.as_ref().map(|_| busy.position);
+                    client.busy(&demands, busy, position, waited, attempts)
+                }
             })
         }
     }
@@ -249,13 +262,13 @@ impl Book {
                 let left = slot.lease_until.since(now);
                 if left.is_zero() {
                     // Too late to be trusted; the store may still count us in, so it is told.
-                    let claim = slot.claim.clone().expect("what is granted is a claim");
+                    let leaving = slot.leaving(slot.claim.clone().expect("what is granted is a claim"));
                     self.forget_claim(key);
-                    self.depart(Leaving::Done(claim), now, out);
+                    self.depart(leaving, now, out);
                     self.ask(key, now, out)
                 } else if left < slot.request.ttl / 2 && !settled {
                     slot.phase = Phase::Waiting { ticket: tickets.first, settling: true };
-                    self.slots.schedule(key, now);
+                    self.slots.schedule_now(key);
                     out.ring = true;
                     Step::Wait
                 } else {
@@ -278,7 +291,7 @@ impl Book {
                 self.enter_hold(hold, ticket, now, out)
             }
             Phase::Sealed => Step::Sealed,
-            Phase::Failed(error) => Step::Fail(error.clone()),
+            Phase::Failed(error) => Step::Fail(Error::clone(error)),
             _ => Step::Wait,
         }
     }
@@ -293,7 +306,7 @@ impl Book {
                 let look_at = now + UNAVAILABLE_AFTER + grace(claim.ttl);
                 self.slots.schedule_roughly(key, look_at, UNAVAILABLE_AFTER);
                 self.note_next(out);
-                Step::Ask(claim)
+                Step::Ask(Asking { key, claim, sent: now, inline: true })
             }
             Err(error) => {
                 self.fail(key, error.clone(), now, out);
@@ -315,32 +328,37 @@ impl Book {
         if std::mem::take(&mut slot.counted) {
             self.telling.tally.stopped_waiting();
         }
-        let validity = Arc::clone(slot.validity.as_ref().expect("a claim has a validity"));
         let (until, why) = slot.deadline();
-        validity.grant(until, why);
+        slot.request.validity.grant(until, why);
         let request = Arc::clone(&slot.request);
         self.telling.tally.acquired(waited);
         self.happened(hold, Happening::Acquired { waited }, out);
         self.schedule_held(hold, out);
         self.report_soon(now, out);
-        Step::Enter { hold, validity, fence, request }
+        Step::Enter { hold, fence, request }
     }
 
-    /// A party leaves before it holds.
+    /// A party's future is gone before it holds.
     pub(crate) fn withdraw(&mut self, key: Key, now: Moment, out: &mut Outbox) {
-        self.happened(key, Happening::Cancelled, out);
+        let waits = |slot: &Slot| !matches!(slot.phase, Phase::Failed(_) | Phase::Sealed);
+        if self.slots.get(key).is_some_and(waits) {
+            self.happened(key, Happening::Cancelled, out);
+        }
+        self.leave(key, now, out);
+    }
+
+    /// Takes a party that does not hold out of the book, and what it may have in line with it.
+    fn leave(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         self.hand_lead_on(key, now, out);
-        let Some(slot) = self.remove(key) else { return };
-        match (slot.phase, slot.claim) {
-            (Phase::Behind, _) => {
-                let request = slot.request;
-                self.left_queue(&request);
-            }
-            (Phase::Passed { hold, .. }, _) => self.give_up_hold(hold, now, out),
+        let Some(mut slot) = self.remove(key) else { return };
+        let claim = slot.claim.take();
+        match (&slot.phase, claim) {
+            (Phase::Behind, _) => self.left_queue(slot.turn),
+            (Phase::Passed { hold, .. }, _) => self.give_up_hold(*hold, now, out),
             (Phase::Asking, Some(claim)) => self.depart(Leaving::Unknown(claim), now, out),
             // With a flight: its landing finds nobody and withdraws the claim, then with its outcome known.
             (Phase::Outside { .. }, Some(claim)) if !slot.in_flight => self.depart(Leaving::Unknown(claim), now, out),
-            (Phase::Waiting { .. } | Phase::Granted { .. }, Some(claim)) => self.depart(Leaving::Done(claim), now, out),
+            (Phase::Waiting { .. } | Phase::Granted { .. }, Some(claim)) => self.depart(slot.leaving(claim), now, out),
             _ => {}
         }
     }

@@ -28,7 +28,8 @@ impl<'a> Alarm<'a> {
             return Poll::Pending;
         }
         this.client.with_book(|book, now, out| {
-            if now >= this.until || book.unkept {
+            // Without a keeper nobody would ever be woken.
+            if now >= this.until || book.unattended {
                 return Poll::Ready(());
             }
             let serial = *this.set.get_or_insert_with(|| book.serial());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::{Claim, Ticket};
+use crate::claim::Claim;
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
 use crate::store::{Leaving, Report};
@@ -12,11 +12,15 @@ use super::book::{Book, Departure, Outbox, grace};
 use super::slot::{Asked, Callback, Phase, Slot};
 use super::slots::Key;
 
+/// How long those who fell out of the line wait for others who may have stood before them.
+const ALL_FELL: Duration = Duration::from_millis(250);
+
 /// What is due.
 #[derive(Default)]
 pub(super) struct Work {
     pub(super) renewals: Vec<Renewal>,
-    pub(super) joins: Vec<(Key, Arc<Claim>, Option<Ticket>)>,
+    /// Whose turn it is to join, with what, and whether others wait for that to be over.
+    pub(super) joins: Vec<(Key, Arc<Claim>, bool)>,
     pub(super) departures: Vec<Departure>,
     pub(super) callbacks: Vec<(Callback, LostWhy)>,
     pub(super) report: Option<Report>,
@@ -57,17 +61,14 @@ impl Book {
         while let Some(first) = self.departures.first_entry().filter(|first| first.key().0 <= now) {
             work.departures.push(first.remove());
         }
-        self.next_to_rejoin(now, &mut work);
+        self.next_to_rejoin(now, &mut work, out);
         if self.report_at <= now {
             work.report = self.report(now);
         }
         work.callbacks = std::mem::take(&mut self.callbacks);
         let first = |at: Option<(&(Moment, u64), &_)>| at.map_or(Moment::NEVER, |((at, _), _)| *at);
         let alarm = self.alarms.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
-        let rejoin = match self.rejoining.is_empty() || self.rejoin_in_flight || self.asking > 0 {
-            true => Moment::NEVER,
-            false => self.rejoin_from,
-        };
+        let rejoin = if self.rejoin_in_flight { Moment::NEVER } else { self.rejoin_from() };
         let candidates = [alarm, first(self.departures.first_key_value()), rejoin, self.report_at, watch_again_at];
         work.next = candidates.into_iter().fold(self.slots.next_at(), Moment::min);
         self.wakes_at = work.next;
@@ -110,11 +111,11 @@ impl Book {
                     return;
                 }
                 // Its future is not polled any more, or not for a long time. Others are.
-                let claim = Arc::clone(slot.claim.as_ref().expect("what is granted is a claim"));
+                let leaving = slot.leaving(Arc::clone(slot.claim.as_ref().expect("what is granted is a claim")));
                 slot.phase = Phase::GivenBack;
                 self.forget_claim(key);
                 self.hand_lead_on(key, now, out);
-                self.depart(Leaving::Done(claim), now, out);
+                self.depart(leaving, now, out);
             }
             Phase::Asking => {
                 let claim = Arc::clone(slot.claim.as_ref().expect("who asks has a claim"));
@@ -133,15 +134,21 @@ impl Book {
                     self.slots.schedule(key, from);
                     return;
                 }
-                self.join_for(key, None, now, work, out);
+                self.join_for(key, false, now, work, out);
             }
             Phase::Lead | Phase::Passed { .. } => self.step_aside(key, now, out),
+            Phase::Leaving => {
+                let claim = Arc::clone(slot.claim.as_ref().expect("who leaves has a claim"));
+                if let Some(last) = self.departed(key, &claim, now, None, now, out) {
+                    self.depart(last, now, out);
+                }
+            }
             _ => {}
         }
     }
 
     /// Asks the store for a party that is not in line.
-    fn join_for(&mut self, key: Key, order: Option<Ticket>, now: Moment, work: &mut Work, out: &mut Outbox) {
+    fn join_for(&mut self, key: Key, in_order: bool, now: Moment, work: &mut Work, out: &mut Outbox) {
         let claim = match self.slots.get(key).and_then(|slot| slot.claim.clone()) {
             Some(claim) => Ok(claim),
             None => self.new_claim(key),
@@ -152,27 +159,36 @@ impl Book {
                 Asked::note(slot, now);
                 slot.in_flight = true;
                 slot.attempts += 1;
-                work.joins.push((key, claim, order));
+                work.joins.push((key, claim, in_order));
             }
             Err(error) => self.fail(key, error, now, out),
         }
     }
 
-    /// Those who fell out of the line together go back one after the other, in the order in which they stood.
-    fn next_to_rejoin(&mut self, now: Moment, work: &mut Work) {
-        let mut out = Outbox::default();
-        while self.asking == 0 && !self.rejoin_in_flight && self.rejoin_from <= now {
-            let Some((ticket, key)) = self.rejoining.pop_first() else { break };
-            if self.slots.get(key).is_some_and(|slot| matches!(slot.phase, Phase::Outside { .. }) && !slot.in_flight) {
-                let from = Asked::allowed_from(self.slots.get(key).expect("it was there a moment ago"));
-                if from > now {
-                    self.rejoining.insert(ticket, key);
-                    self.rejoin_from = from;
-                    break;
-                }
-                self.rejoin_in_flight = true;
-                self.join_for(key, Some(ticket), now, work, &mut out);
+    /// Those who fell out of the line together go back one after the other, in the order in which they stood: once all who
+    /// fell out are known, or the first of them has waited long enough.
+    fn next_to_rejoin(&mut self, now: Moment, work: &mut Work, out: &mut Outbox) {
+        while !self.rejoin_in_flight && self.rejoin_from() <= now {
+            let Some(((ticket, key), fell)) = self.rejoining.pop_first() else { break };
+            let Some(slot) = self.slots.get(key).filter(|slot| matches!(slot.phase, Phase::Outside { .. })) else {
+                continue;
+            };
+            let from = Asked::allowed_from(slot);
+            if from > now {
+                self.rejoining.insert((ticket, key), fell.max(from));
+                break;
             }
+            let joins = work.joins.len();
+            self.join_for(key, true, now, work, out);
+            self.rejoin_in_flight = work.joins.len() > joins;
+        }
+    }
+
+    fn rejoin_from(&self) -> Moment {
+        match self.rejoining.first_key_value() {
+            None => Moment::NEVER,
+            Some((_, fell)) if self.asking == 0 => *fell,
+            Some((_, fell)) => *fell + ALL_FELL,
         }
     }
 

@@ -1,9 +1,8 @@
 //! What a holder has in hand.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use crate::claim::{Claim, ClaimHash, Ticket};
@@ -13,7 +12,9 @@ use crate::store::{Lease, Leaving, Standing, Why};
 
 use super::Client;
 use super::book::UNAVAILABLE_AFTER;
+use super::due::Renewal;
 use super::lease::{self, Validity};
+use super::lost::Lost;
 use super::slot::Request;
 use super::slots::Key;
 
@@ -35,9 +36,8 @@ use super::slots::Key;
 /// ```
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct Guard {
-    client: Arc<Client>,
-    hold: Key,
-    validity: Arc<Validity>,
+    pub(super) client: Arc<Client>,
+    pub(super) hold: Key,
     fence: Ticket,
     request: Arc<Request>,
     /// The departure has been taken over by somebody else.
@@ -45,14 +45,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) fn new(
-        client: Arc<Client>,
-        hold: Key,
-        validity: Arc<Validity>,
-        fence: Ticket,
-        request: Arc<Request>,
-    ) -> Self {
-        Self { client, hold, validity, fence, request, is_done: false }
+    pub(crate) fn new(client: Arc<Client>, hold: Key, fence: Ticket, request: Arc<Request>) -> Self {
+        Self { client, hold, fence, request, is_done: false }
     }
 
     /// The fencing token: higher than that of everybody who held this before and could not share it. Where writes carry
@@ -96,12 +90,12 @@ impl Guard {
     /// For how long the lock is certainly still held if no renewal succeeds from now on; zero when it is lost.
     pub fn remaining(&self) -> Duration {
         let now = self.client.clock.now();
-        if self.validity.is_over(now) { Duration::ZERO } else { self.validity.until().since(now) }
+        if self.validity().is_over(now) { Duration::ZERO } else { self.validity().until().since(now) }
     }
 
     /// Whether the lock is still held, judged now, by the clock: ask before every step that must not be done twice.
     pub fn check(&self) -> Result<()> {
-        match self.validity.is_over(self.client.clock.now()) {
+        match self.validity().is_over(self.client.clock.now()) {
             false => Ok(()),
             true => Err(self.lost_error()),
         }
@@ -123,37 +117,27 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn lost(&self) -> impl Future<Output = LostWhy> + Send + '_ {
-        poll_fn(|cx| {
-            if self.validity.is_over(self.client.clock.now()) {
-                return Poll::Ready(self.validity.why());
-            }
-            let watched = self.client.with_book(|book, _, _| {
-                let Some(slot) = book.slots.get_mut(self.hold).filter(|slot| !slot.lost) else { return false };
-                let wakers = &mut slot.watchers.get_or_insert_default().wakers;
-                if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-                    wakers.push(cx.waker().clone());
-                }
-                true
-            });
-            // Order matters: the keeper may have told of the loss between the look above and the waker's arrival.
-            match watched && !self.validity.is_over(self.client.clock.now()) {
-                true => Poll::Pending,
-                false => Poll::Ready(self.validity.why()),
-            }
-        })
+        Lost::new(self)
     }
 
     /// Runs `callback` on the keeper's own thread when the lock is lost, even while the caller's runtime is blocked. It
     /// must be quick: every other lock of this client is renewed by the same thread. It is dropped unused when the guard
     /// is released.
     pub fn on_lost(&self, callback: impl FnOnce(LostWhy) + Send + 'static) {
-        self.client.with_book(|book, _, out| match book.slots.get_mut(self.hold).filter(|slot| !slot.lost) {
-            Some(slot) => slot.watchers.get_or_insert_default().callbacks.push(Box::new(callback)),
-            None => {
-                book.callbacks.push((Box::new(callback), self.validity.why()));
-                out.ring = true;
+        let why = self.validity().why();
+        let alone = self.client.with_book(|book, _, out| {
+            match book.slots.get_mut(self.hold).filter(|slot| !slot.lost) {
+                Some(slot) => slot.watchers.get_or_insert_default().callbacks.push(Box::new(callback)),
+                None if book.unattended => return Some(callback),
+                None => book.callbacks.push((Box::new(callback), why)),
             }
+            out.ring = true;
+            None
         });
+        // The keeper has left with the client: nobody else would run it.
+        if let Some(callback) = alone {
+            callback(why);
+        }
     }
 
     /// Makes sure that at least `span` remains, counted from the call. Never shortens.
@@ -170,13 +154,17 @@ impl Guard {
         // What the margin takes away is asked for on top.
         let ttl = span + lease::margin(span) * 2;
         let sent = self.client.clock.now();
+        if self.request.hold_at_most.is_some() && self.cap() < sent + span {
+            return Err(Error::invalid(format!("cannot extend by {span:?} beyond what hold_at_most allows")));
+        }
+        let renewal = Renewal { key: self.hold, claim: Arc::clone(&claim), ttl, waits: false };
         let leases = [Lease { claim: Arc::clone(&claim), ttl }];
         let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.store.renew(&leases)).await;
         let standings = answer.unwrap_or_else(|| {
             Err(Error::unavailable(self.client.doing("extending", &claim.demands), "no answer in time"))
         })?;
         for standing in standings {
-            self.client.with_book(|book, now, out| book.renewed(self.hold, &claim, sent, ttl, &standing, now, out));
+            self.client.with_book(|book, now, out| book.renewed(&renewal, sent, &standing, now, out));
         }
         self.check()
     }
@@ -203,31 +191,39 @@ impl Guard {
             let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.store.release(batch)).await;
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
-                Some(Err(error)) => return Err(error),
+                Some(Err(error)) => return Err(lost.unwrap_or(error)),
                 None => {
                     let doing = self.client.doing("releasing", &self.request.demands);
-                    return Err(Error::unavailable(doing, "no answer in time"));
+                    return Err(lost.unwrap_or_else(|| Error::unavailable(doing, "no answer in time")));
                 }
             };
             let left = departing.leaving.take().expect("only the lines below take it");
-            if departing.keeps {
-                let claim = super::book::claim_of(&left).expect("a hold leaves with its claim").clone();
-                let next =
-                    self.client.with_book(|book, now, out| book.departed(self.hold, &claim, sent, standing, now, out));
-                match next {
-                    Some(next) => (departing.leaving, departing.keeps) = (Some(next), false),
-                    None => return Ok(()),
-                }
-            } else {
-                return match (lost, standing) {
-                    (Some(error), _) => Err(error),
-                    (None, Some(Standing::Gone(Why::Left)) | None) => Ok(()),
-                    (None, Some(Standing::Gone(Why::Broken))) => Err(self.lost_because(LostWhy::Broken)),
-                    (None, Some(Standing::Gone(Why::Expired))) => Err(self.lost_because(LostWhy::Expired)),
-                    (None, Some(_)) => Err(self.lost_because(LostWhy::Evicted)),
-                };
+            let verdict = match (&lost, &standing) {
+                (Some(error), _) => Err(error.clone()),
+                (None, Some(Standing::Gone(Why::Left) | Standing::Held(_)) | None) => Ok(()),
+                (None, Some(Standing::Gone(Why::Broken))) => Err(self.lost_because(LostWhy::Broken)),
+                (None, Some(Standing::Gone(Why::Expired))) => Err(self.lost_because(LostWhy::Expired)),
+                (None, Some(_)) => Err(self.lost_because(LostWhy::Evicted)),
+            };
+            if !departing.keeps {
+                return verdict;
+            }
+            let claim = super::book::claim_of(&left).expect("a hold leaves with its claim").clone();
+            let next =
+                self.client.with_book(|book, now, out| book.departed(self.hold, &claim, sent, standing, now, out));
+            match next {
+                Some(next) => (departing.leaving, departing.keeps) = (Some(next), false),
+                None => return verdict,
             }
         }
+    }
+
+    pub(super) fn validity(&self) -> &Validity {
+        &self.request.validity
+    }
+
+    fn cap(&self) -> Moment {
+        self.client.with_book(|book, _, _| book.slots.get(self.hold).map_or(Moment::START, |slot| slot.cap))
     }
 
     fn claim(&self) -> Option<Arc<Claim>> {
@@ -235,7 +231,7 @@ impl Guard {
     }
 
     pub(crate) fn lost_error(&self) -> Error {
-        self.lost_because(self.validity.why())
+        self.lost_because(self.validity().why())
     }
 
     fn lost_because(&self, why: LostWhy) -> Error {

@@ -12,10 +12,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 
-use crate::claim::{Claim, Ticket};
 use crate::clock::{Moment, Timer};
 use crate::error::{Error, Result};
 use crate::store::{Admission, Busy, Change, Lease, Report, Scope, Standing};
@@ -23,7 +22,7 @@ use crate::store::{Admission, Busy, Change, Lease, Report, Scope, Standing};
 use super::Client;
 use super::book::{Departure, backoff};
 use super::due::{Renewal, Work};
-use super::slots::Key;
+use super::joining::Asking;
 
 /// How many renewals or releases go into one call.
 pub(crate) const BATCH: usize = 256;
@@ -34,12 +33,32 @@ const FLIGHT: Duration = Duration::from_secs(10);
 /// What came back from the store.
 pub(super) enum Landing {
     Renewed { renewals: Vec<Renewal>, sent: Moment, answer: Result<Vec<Standing>> },
-    Joined { key: Key, claim: Arc<Claim>, order: Option<Ticket>, sent: Moment, answer: Result<Admission> },
+    Joined { asked: Asking, in_order: bool, answer: Result<Admission> },
     Released { departures: Vec<Departure>, sent: Moment, answer: Result<Vec<Standing>> },
     Reported { report: Report, answer: Result<()> },
 }
 
-pub(crate) async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
+/// Starts the thread, and comes back when pushes are on their way: before anybody can ask for a lock.
+pub(crate) fn start(client: &Arc<Client>) -> Result<()> {
+    let failed = |error: std::io::Error| Error::unavailable("starting the keeper's thread", error);
+    let (tell, told) = std::sync::mpsc::channel();
+    let client = Arc::clone(client);
+    let keep = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(async {
+            let pushes = client.store.watch(Scope::Client(client.id));
+            let _ = tell.send(Ok(()));
+            run(client, pushes).await;
+        }),
+        Err(error) => drop(tell.send(Err(error))),
+    };
+    std::thread::Builder::new().name("lockfast-keeper".to_owned()).spawn(keep).map_err(failed)?;
+    match told.recv() {
+        Ok(started) => started.map_err(failed),
+        Err(_) => Err(Error::unavailable("starting the keeper's thread", "the store's watch panicked")),
+    }
+}
+
+async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
     let mut timer = Timer::new(client.clock.clone());
     let mut flights: FuturesUnordered<BoxFuture<'static, Landing>> = FuturesUnordered::new();
     let mut watch_again_at = Moment::NEVER;
@@ -59,7 +78,7 @@ pub(crate) async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Chan
         if client.clock.now() >= watch_again_at {
             pushes = client.store.watch(Scope::Client(client.id));
             watch_again_at = Moment::NEVER;
-            client.with_book(|book, now, out| book.resync(now, out));
+            client.with_book(|book, _, out| book.resync(out));
             continue;
         }
         tokio::select! {
@@ -91,14 +110,16 @@ fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture
             Landing::Renewed { renewals, sent, answer }
         }));
     }
-    for (key, claim, order) in work.joins {
+    for (key, claim, in_order) in work.joins {
         let client = Arc::clone(client);
+        let asked = Asking { key, claim, sent, inline: false };
         flights.push(Box::pin(async move {
-            let answer = in_time(FLIGHT, client.store.acquire(&claim, Busy::Wait)).await;
-            Landing::Joined { key, claim, order, sent, answer }
+            let answer = in_time(FLIGHT, client.store.acquire(&asked.claim, Busy::Wait)).await;
+            Landing::Joined { asked, in_order, answer }
         }));
     }
-    for departures in chunks(work.departures) {
+    let (alone, together): (Vec<_>, Vec<_>) = work.departures.into_iter().partition(|departure| departure.alone);
+    for departures in alone.into_iter().map(|departure| vec![departure]).chain(chunks(together)) {
         let client = Arc::clone(client);
         flights.push(Box::pin(async move {
             let batch: Vec<_> = departures.iter().map(|departure| departure.leaving.clone()).collect();
@@ -117,8 +138,10 @@ fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture
 
 async fn in_time<T>(limit: Duration, call: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>) -> Result<T> {
     let limit = limit.clamp(Duration::from_millis(100), FLIGHT);
-    match tokio::time::timeout(limit, call).await {
-        Ok(answer) => answer,
+    match tokio::time::timeout(limit, AssertUnwindSafe(call).catch_unwind()).await {
+        Ok(Ok(answer)) => answer,
+        // A panic in somebody's store must not take the renewals of everything else with it.
+        Ok(Err(_)) => Err(Error::unavailable("asking the store", "it panicked")),
         Err(_) => Err(Error::unavailable("waiting for the store's answer", format!("none in {limit:?}"))),
     }
 }

@@ -1,7 +1,6 @@
 //! What came back from the store, and what it means for the parties it was about.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::claim::Claim;
 use crate::clock::Moment;
@@ -19,41 +18,24 @@ impl Book {
     pub(super) fn landed(&mut self, landing: Landing, now: Moment, out: &mut Outbox) {
         match landing {
             Landing::Renewed { renewals, sent, answer } => {
-                for (index, Renewal { key, claim, ttl, waits }) in renewals.iter().enumerate() {
+                for (index, renewal) in renewals.iter().enumerate() {
+                    let Renewal { key, claim, waits, .. } = renewal;
                     self.asking -= usize::from(*waits);
                     let slot = self.slots.get_mut(*key).filter(|slot| is_claim_of(slot.claim.as_ref(), claim));
                     let Some(slot) = slot else { continue };
                     slot.in_flight = false;
-                    let doubted = slot.doubted;
                     match &answer {
                         Ok(standings) => {
                             let standing = standings.get(index).unwrap_or(&Standing::Gone(Why::Unknown));
-                            self.renewed(*key, claim, sent, *ttl, standing, now, out);
+                            self.renewed(renewal, sent, standing, now, out);
                         }
                         Err(error) => self.not_renewed(*key, claim, error, now, out),
                     }
-                    if doubted {
-                        // The hint that made it doubtful came while this was on its way: ask once more.
-                        self.doubt(*key, now, out);
-                    }
                 }
             }
-            Landing::Joined { key, claim, order, sent, answer } => {
-                if let Some(order) = order {
-                    self.rejoin_in_flight = false;
-                    if let (Err(error), Some(slot)) = (&answer, self.slots.get_mut(key))
-                        && error.is_retryable()
-                        && is_claim_of(slot.claim.as_ref(), &claim)
-                    {
-                        slot.in_flight = false;
-                        slot.failures += 1;
-                        slot.last_error = Some(Box::new(error.clone()));
-                        self.rejoin_from = now + backoff(slot.failures);
-                        self.rejoining.insert(order, key);
-                        return;
-                    }
-                }
-                self.admitted(key, &claim, sent, answer, false, now, out);
+            Landing::Joined { asked, in_order, answer } => {
+                self.rejoin_in_flight &= !in_order;
+                self.admitted(&asked, answer, now, out);
             }
             Landing::Released { departures, sent, answer } => self.released(departures, sent, answer, now, out),
             Landing::Reported { report, answer } => self.reported(report, answer.is_ok(), now, out),
@@ -75,7 +57,12 @@ impl Book {
                 if let Some(last) = self.departed(hold, &claim, sent, standing, now, out) {
                     self.depart(last, now, out);
                 }
-            } else if answer.as_ref().is_err_and(Error::is_retryable) && now < departure.until {
+            } else if let Err(error) = &answer
+                && (error.is_retryable() || !departure.alone)
+                && now < departure.until
+            {
+                // One that the store will not hear of must not keep the others of its batch in line.
+                departure.alone |= !error.is_retryable();
                 departure.tries += 1;
                 let serial = self.serial();
                 self.departures.insert((now + backoff(departure.tries), serial), departure);
@@ -84,28 +71,31 @@ impl Book {
     }
 
     /// What the store says of a claim that was renewed.
-    pub(crate) fn renewed(
+    pub(super) fn renewed(
         &mut self,
-        key: Key,
-        claim: &Arc<Claim>,
+        renewal: &Renewal,
         sent: Moment,
-        ttl: Duration,
         standing: &Standing,
         now: Moment,
         out: &mut Outbox,
     ) {
+        let Renewal { key, ref claim, ttl, waits } = *renewal;
         if let Standing::Held(tickets) = standing {
             self.saw(tickets.last());
         }
         let Some(slot) = self.slots.get_mut(key).filter(|slot| is_claim_of(slot.claim.as_ref(), claim)) else { return };
         match (&slot.phase, standing) {
-            // "Waiting" is an answer from before the hand-off that this party knows of already.
+            // A renewal sent while holding that finds the claim waiting: the store has forgotten the hand-over, and counts on
+            // somebody else.
+            (Phase::Held | Phase::Between, Standing::Waiting { .. }) if !waits => {
+                self.lose(key, LostWhy::Evicted, now, out);
+            }
+            // "Waiting" is an answer from before the hand-over that this party knows of already.
             (Phase::Held | Phase::Between, Standing::Held(_) | Standing::Waiting { .. }) => {
-                let validity = Arc::clone(slot.validity.as_ref().expect("who holds has a validity"));
-                let margin = validity.until().since(now);
+                let margin = slot.request.validity.until().since(now);
                 slot.leased(sent, ttl);
                 let (until, why) = slot.deadline();
-                if validity.extend(until, why, now) {
+                if slot.request.validity.extend(until, why, now) {
                     self.schedule_held(key, out);
                     self.happened(key, Happening::Renewed { margin }, out);
                 } else {
@@ -124,7 +114,7 @@ impl Book {
             (Phase::Granted { .. }, Standing::Held(_) | Standing::Waiting { .. }) => slot.leased(sent, ttl),
             (Phase::Granted { tickets, .. }, Standing::Gone(_)) => {
                 let was = tickets.first;
-                self.rejoin(key, was);
+                self.rejoin(key, was, now);
             }
             (Phase::Waiting { settling, .. }, Standing::Held(tickets)) => {
                 let settling = *settling;
@@ -135,7 +125,7 @@ impl Book {
                 // It was handed the lock, and this may be an answer from before that: the next one is not.
                 slot.phase = Phase::Waiting { ticket: *ticket, settling: false };
                 slot.leased(sent, ttl);
-                self.slots.schedule(key, now);
+                self.slots.schedule_now(key);
                 self.note_next(out);
             }
             (Phase::Waiting { .. }, Standing::Waiting { recheck_in, .. }) => {
@@ -144,7 +134,7 @@ impl Book {
             }
             (Phase::Waiting { ticket, .. }, Standing::Gone(_)) => {
                 let was = *ticket;
-                self.rejoin(key, was);
+                self.rejoin(key, was, now);
             }
             _ => {}
         }
@@ -174,17 +164,17 @@ impl Book {
         self.slots.unschedule(key);
         let Some(slot) = self.slots.get_mut(key).filter(|slot| !slot.lost) else { return };
         slot.lost = true;
-        if let Some(validity) = &slot.validity {
-            validity.end(why);
-        }
+        slot.request.validity.end(why);
         if !matches!(slot.phase, Phase::Held) {
             return;
         }
         if let Some(watchers) = slot.watchers.take() {
-            out.wakers.extend(watchers.wakers);
+            out.wakers.extend(watchers.wakers.into_values());
             self.callbacks.extend(watchers.callbacks.into_iter().map(|callback| (callback, why)));
             out.ring = true;
         }
+        // Its guard may stay for a long time. Those of this process who wait behind it do not wait for that.
+        self.hand_lead_on(key, now, out);
         self.telling.tally.lost();
         self.happened(key, Happening::Lost { why }, out);
         self.report_soon(now, out);

@@ -18,9 +18,11 @@ mod alarm;
 mod book;
 mod due;
 mod guard;
+mod joining;
 mod keeper;
 mod landing;
 mod lease;
+mod lost;
 mod options;
 mod report;
 mod slot;
@@ -39,13 +41,14 @@ use crate::claim::{ClientId, Demands, Note};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
-use crate::store::{BusyWith, Guarantees, Leaving, Scope, Store};
+use crate::store::{BusyWith, Guarantees, Store};
 
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
+pub(crate) use lease::Validity;
 pub(crate) use options::{Options, Renewal};
 use slot::Phase;
-pub(crate) use slot::{Request, TurnKey};
+pub(crate) use slot::Request;
 pub(crate) use telling::Telling;
 
 pub(crate) use crate::event::TraceId;
@@ -111,15 +114,7 @@ impl Client {
             ended: Notify::new(),
             pid: std::process::id(),
         });
-        let failed = |error: std::io::Error| Error::unavailable("starting the keeper's thread", error);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let pushes = {
-            let _inside = runtime.enter();
-            client.store.watch(Scope::Client(id))
-        };
-        let kept = Arc::clone(&client);
-        let thread = std::thread::Builder::new().name("lockfast-keeper".to_owned());
-        thread.spawn(move || runtime.block_on(keeper::run(kept, pushes))).map_err(failed)?;
+        keeper::start(&client)?;
         Ok(Handle(client))
     }
 
@@ -173,13 +168,20 @@ impl Client {
         format!("{what} {:?}", self.title(demands))
     }
 
-    pub(crate) fn busy(&self, demands: &Demands, busy: BusyWith, waited: Duration, attempts: u32) -> Error {
-        let in_line = !waited.is_zero() && busy.holder.is_some();
+    /// `position` is for those who were in line.
+    pub(crate) fn busy(
+        &self,
+        demands: &Demands,
+        busy: BusyWith,
+        position: Option<usize>,
+        waited: Duration,
+        attempts: u32,
+    ) -> Error {
         Error::Busy {
             name: self.title(demands),
             holder: busy.holder.map(Box::new),
             held_for: busy.held_for,
-            position: in_line.then_some(busy.position),
+            position,
             waited,
             attempts,
         }
@@ -192,17 +194,15 @@ impl Client {
         let mut ended = std::pin::pin!(ended);
         ended.as_mut().enable();
         let until = self.with_book(|book, now, out| {
-            let was_closed = book.closed.replace("it was shut down").is_some();
-            if !was_closed {
+            if book.closed.replace("it was shut down").is_none() {
                 book.close(now, out);
             }
             now + timeout
         });
-        match self.within(until, ended).await {
-            Some(()) => Ok(()),
-            // It had ended before.
-            None if self.with_book(|book, _, _| book.unkept) => Ok(()),
-            None => Err(Error::unavailable(
+        self.within(until, ended).await;
+        match self.with_book(|book, _, _| book.unattended) {
+            true => Ok(()),
+            false => Err(Error::unavailable(
                 "shutting down",
                 format!("not everything could be given back in {timeout:?}; leases end by themselves"),
             )),
@@ -223,7 +223,7 @@ impl Client {
 impl Book {
     /// The keeper leaves. Whoever sleeps looks for itself, and finds the client closed.
     fn end(&mut self, out: &mut Outbox) {
-        self.unkept = true;
+        self.unattended = true;
         out.wakers.extend(std::mem::take(&mut self.alarms).into_values());
     }
 
@@ -232,11 +232,12 @@ impl Book {
         for key in keys {
             match self.slots.get(key).map(|slot| &slot.phase) {
                 Some(Phase::Held | Phase::Between) => {
+                    let slot = self.slots.get(key).expect("it was there a moment ago");
+                    let last_word = slot.last_word(slot.claim.clone().expect("who holds has a claim"), now);
                     self.lose(key, LostWhy::Shutdown, now, out);
                     self.ended(key, true, now, out);
-                    let slot = self.remove(key).expect("it was there a moment ago");
-                    let claim = slot.claim.expect("who holds has a claim");
-                    self.depart(Leaving::Done(claim), now, out);
+                    self.remove(key);
+                    self.depart(last_word, now, out);
                 }
                 // A release on its way ends by itself; what asks, waits or is behind hears of it at its next poll.
                 Some(Phase::Leaving) | None => {}
@@ -289,7 +290,8 @@ mod tests {
             hold_at_most: None,
             note: Arc::default(),
             trace: TraceId(1),
-            turn: None,
+            validity: Validity::new(),
+            hands_over: false,
         })
     }
 
@@ -298,7 +300,7 @@ mod tests {
         let client = forked();
         let asked = admit(&client, request(&client), Moment::NEVER).await;
         assert!(matches!(asked, Err(Error::Closed(why)) if why.contains("fork")));
-        let tried = attempt(&client, request(&client)).await;
+        let tried = attempt(&client, request(&client), Moment::NEVER).await;
         assert!(matches!(tried, Err(Error::Closed(why)) if why.contains("fork")));
         assert_eq!(client.with_book(|book, _, _| book.slots.len()), 0);
     }

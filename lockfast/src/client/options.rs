@@ -65,7 +65,7 @@ impl Options {
             )));
         }
         if let Renewal::Every(span) = self.renewal
-            && (span < Duration::from_millis(50) || span * 2 > self.ttl)
+            && (span < Duration::from_millis(50) || span > self.ttl / 2)
         {
             return Err(Error::invalid(format!(
                 "renewing every {span:?} does not fit a lease of {:?}; use 50 ms to half the lease, or leave it at a third",

@@ -13,6 +13,8 @@ use super::slot::Phase;
 const LISTED_FROM: Duration = Duration::from_secs(1);
 /// How long a listing lives without a report; it is refreshed three times in that.
 const KEPT: Duration = Duration::from_secs(60);
+/// How many departures from the listing are remembered for a store that does not hear them.
+const MOST_UNLISTED: usize = 100_000;
 
 impl Book {
     /// What there is to report, if anything; it counts as told unless [`Book::reported`] hears otherwise.
@@ -43,9 +45,10 @@ impl Book {
             self.report_at = now + rests;
         }
         // Nothing new is still something to say now and then: that the listing is to be kept.
-        if silent && (young || !listed) {
+        if silent && !(listed && self.heard_at + KEPT / 3 <= now) {
             return None;
         }
+        self.heard_at = now;
         self.reported = self.telling.tally.counters();
         Some(Report { client: self.client, counters, entered, left, keep: KEPT })
     }
@@ -55,7 +58,10 @@ impl Book {
             return;
         }
         self.reported = minus(self.reported, report.counters);
-        self.unlisted.extend(report.left);
+        // A store that has not heard of us for so long drops the whole listing by itself.
+        if self.unlisted.len() < MOST_UNLISTED {
+            self.unlisted.extend(report.left);
+        }
         for (owner, _) in report.entered {
             let key = self.by_hash.get(&owner).copied();
             if let Some(slot) = key.and_then(|key| self.slots.get_mut(key)) {

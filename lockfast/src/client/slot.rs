@@ -1,6 +1,7 @@
 //! One party: somebody in this process who wants a lock, waits for it, or has it. Plain state; `book.rs` and its
 //! neighbours move it along.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -9,9 +10,11 @@ use crate::claim::{Claim, Demand, Demands, Note, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
 use crate::event::TraceId;
+use crate::store::Leaving;
 
 use super::lease::{self, Validity};
 use super::slots::{Key, Spoke};
+use super::turn::TurnId;
 
 /// What is asked for; the same for the whole life of one acquisition.
 #[derive(Debug)]
@@ -23,16 +26,30 @@ pub(crate) struct Request {
     pub(crate) hold_at_most: Option<Duration>,
     pub(crate) note: Arc<Note>,
     pub(crate) trace: TraceId,
-    /// Who may pass the lock to each other without asking the store; `None` for nobody.
-    pub(crate) turn: Option<TurnKey>,
+    /// Until when its guard may go on; over before there is one.
+    pub(crate) validity: Validity,
+    /// Whether tasks of this process that ask the same may pass the lock to each other.
+    pub(crate) hands_over: bool,
+}
+
+impl Request {
+    /// Those who may pass the lock to each other have the same key.
+    pub(crate) fn turn_key(&self) -> TurnKey {
+        let nanos = |span: Duration| span.as_nanos() as u64;
+        TurnKey {
+            demand: self.demands[0].clone(),
+            ttl: nanos(self.ttl),
+            renew_every: self.renew_every.map_or(0, nanos),
+        }
+    }
 }
 
 /// Tasks of one process that want the same thing in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TurnKey {
-    pub(crate) demand: Demand,
-    pub(crate) ttl: Duration,
-    pub(crate) renew_every: Option<Duration>,
+    demand: Demand,
+    ttl: u64,
+    renew_every: u64,
 }
 
 #[derive(Debug)]
@@ -62,7 +79,7 @@ pub(crate) enum Phase {
     /// The resource is sealed.
     Sealed,
     /// It will never hold.
-    Failed(Error),
+    Failed(Box<Error>),
 }
 
 pub(crate) type Callback = Box<dyn FnOnce(LostWhy) + Send>;
@@ -70,7 +87,7 @@ pub(crate) type Callback = Box<dyn FnOnce(LostWhy) + Send>;
 /// Who wants to know when it is lost.
 #[derive(Default)]
 pub(crate) struct Watchers {
-    pub(crate) wakers: Vec<Waker>,
+    pub(crate) wakers: BTreeMap<u64, Waker>,
     pub(crate) callbacks: Vec<Callback>,
 }
 
@@ -78,8 +95,9 @@ pub(crate) struct Watchers {
 pub(crate) struct Slot {
     pub(crate) request: Arc<Request>,
     pub(crate) phase: Phase,
+    /// Which local queue it is in, or leads.
+    pub(crate) turn: Option<TurnId>,
     pub(crate) claim: Option<Arc<Claim>>,
-    pub(crate) validity: Option<Arc<Validity>>,
     /// Until when the last acknowledged lease is valid here.
     pub(crate) lease_until: Moment,
     /// When to renew it.
@@ -94,8 +112,10 @@ pub(crate) struct Slot {
     pub(crate) watchers: Option<Box<Watchers>>,
     /// When this waiter asked lately.
     pub(crate) asked: Option<Box<Asked>>,
-    /// A push that came before the answer to the acquire it belongs to.
-    pub(crate) early: Option<Ticket>,
+    /// A push that came before the answer to the acquire it belongs to; no ticket is zero.
+    pub(crate) early: Ticket,
+    /// An acquire of this claim got no answer, and may still run, however late: its id has to be kept out when it leaves.
+    pub(crate) unsure: bool,
     /// A renewal or a rejoin is with the store.
     pub(crate) in_flight: bool,
     /// A push said it is gone: ask.
@@ -117,8 +137,8 @@ impl Slot {
         Self {
             request,
             phase,
+            turn: None,
             claim: None,
-            validity: None,
             lease_until: Moment::START,
             renew_at: Moment::NEVER,
             cap: Moment::NEVER,
@@ -127,7 +147,8 @@ impl Slot {
             waker: None,
             watchers: None,
             asked: None,
-            early: None,
+            early: Ticket(0),
+            unsure: false,
             in_flight: false,
             doubted: false,
             failures: 0,
@@ -145,7 +166,21 @@ impl Slot {
         self.failures = 0;
         if !ttl.is_zero() {
             self.lease_until = self.lease_until.max(lease::valid_until(sent, ttl));
-            self.renew_at = sent + self.request.renew_every.unwrap_or(self.request.ttl / 3);
+            self.renew_at = sent + self.period();
+        }
+    }
+
+    /// How the claim leaves when nothing else is to be said.
+    pub(crate) fn leaving(&self, claim: Arc<Claim>) -> Leaving {
+        if self.unsure { Leaving::Unknown(claim) } else { Leaving::Done(claim) }
+    }
+
+    /// How a hold that is not passed on leaves: it stays for the rest of `hold_at_least`, unless it was lost.
+    pub(crate) fn last_word(&self, claim: Arc<Claim>, now: Moment) -> Leaving {
+        let rest = self.request.hold_at_least.and_then(|least| least.checked_sub(now.since(self.since)));
+        match rest.filter(|rest| !rest.is_zero() && !self.is_over(now)) {
+            Some(rest) => Leaving::Linger(claim, rest),
+            None => self.leaving(claim),
         }
     }
 
@@ -155,7 +190,12 @@ impl Slot {
     }
 
     pub(crate) fn is_over(&self, now: Moment) -> bool {
-        self.validity.as_ref().is_none_or(|validity| validity.is_over(now))
+        self.request.validity.is_over(now)
+    }
+
+    /// How often its lease is renewed, if it is.
+    pub(crate) fn period(&self) -> Duration {
+        self.request.renew_every.unwrap_or(self.request.ttl / 3)
     }
 
     /// Whether its lease is worth renewing: wanted, and not known to reach beyond the cap already.

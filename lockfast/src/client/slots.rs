@@ -5,6 +5,7 @@
 //! 2. Keys carry a generation: the key of a party that left finds nothing.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use crate::clock::Moment;
@@ -20,7 +21,7 @@ pub(crate) struct Key {
 /// Where on the wheel a party is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spoke {
-    at: u64,
+    at: NonZeroU64,
     index: u32,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct Spoke {
 pub(crate) struct Slots {
     cells: Vec<Cell>,
     free: Vec<u32>,
-    wheel: BTreeMap<u64, Vec<Key>>,
+    wheel: BTreeMap<NonZeroU64, Vec<Key>>,
     len: usize,
 }
 
@@ -84,9 +85,10 @@ impl Slots {
         })
     }
 
-    /// Looks at the party some time before `at`, together with others: for renewals.
-    pub(crate) fn schedule_roughly(&mut self, key: Key, at: Moment, ttl: Duration) {
-        let grain = (ttl.as_nanos() as u64 / 64).next_power_of_two() >> 1;
+    /// Looks at the party up to a thirtieth of `period` before `at`, together with others: for what comes round with that
+    /// period.
+    pub(crate) fn schedule_roughly(&mut self, key: Key, at: Moment, period: Duration) {
+        let grain = (period.as_nanos() as u64 / 32).next_power_of_two() >> 1;
         self.schedule_at(key, at.as_nanos() & !(grain.max(1) - 1));
     }
 
@@ -95,12 +97,19 @@ impl Slots {
         self.schedule_at(key, at.as_nanos().saturating_add(FINE - 1) & !(FINE - 1));
     }
 
+    /// Looks at the party when the keeper wakes up next, without waiting for the clock to move.
+    pub(crate) fn schedule_now(&mut self, key: Key) {
+        self.schedule_at(key, Moment::START.as_nanos());
+    }
+
     fn schedule_at(&mut self, key: Key, at: u64) {
+        let at = NonZeroU64::new(at).unwrap_or(NonZeroU64::MIN);
         if self.get(key).and_then(|slot| slot.spoke).is_some_and(|spoke| spoke.at == at) {
             return;
         }
         self.unschedule(key);
-        let Some(slot) = self.cells[key.index as usize].slot.as_deref_mut() else { return };
+        let cell = &mut self.cells[key.index as usize];
+        let Some(slot) = cell.slot.as_deref_mut().filter(|_| cell.generation == key.generation) else { return };
         let parties = self.wheel.entry(at).or_default();
         slot.spoke = Some(Spoke { at, index: parties.len() as u32 });
         parties.push(key);
@@ -122,13 +131,13 @@ impl Slots {
 
     /// When somebody wants to be looked at.
     pub(crate) fn next_at(&self) -> Moment {
-        self.wheel.first_key_value().map_or(Moment::NEVER, |(at, _)| Moment::from_nanos(*at))
+        self.wheel.first_key_value().map_or(Moment::NEVER, |(at, _)| Moment::from_nanos(at.get()))
     }
 
     /// Those who want to be looked at by now, taken off the wheel.
     pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Key> {
         let mut due = Vec::new();
-        while let Some(first) = self.wheel.first_entry().filter(|first| *first.key() <= now.as_nanos()) {
+        while let Some(first) = self.wheel.first_entry().filter(|first| first.key().get() <= now.as_nanos()) {
             let parties = first.remove();
             for key in &parties {
                 if let Some(slot) = self.cells[key.index as usize].slot.as_deref_mut() {

@@ -8,16 +8,19 @@
 //! 3. A pass needs half a lease of validity: who gets the lock gets time to use it.
 //! 4. The party in `Turn::lead` is the only one of its turn that the store may know of.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
+
 use crate::claim::{Claim, Ticket, Tickets};
 use crate::clock::Moment;
+use crate::error::{Error, LostWhy};
 use crate::event::Happening;
 use crate::store::{Leaving, Standing};
 
-use super::book::{Book, Outbox, grace};
+use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::slot::{Phase, Request, Slot, TurnKey};
 use super::slots::Key;
 
@@ -26,12 +29,28 @@ pub(crate) const PASSES: u32 = 64;
 /// How long a turn may take before it ends at the next pass.
 pub(crate) const TURN: Duration = Duration::from_millis(10);
 
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    by_key: HashMap<TurnKey, TurnId, RandomState>,
+    all: Vec<Turn>,
+    free: Vec<TurnId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TurnId(u32);
+
 #[derive(Debug)]
-pub(crate) struct Turn {
+struct Turn {
     lead: Key,
+    /// Most locks are held without anybody waiting here; they do without this.
+    queue: Option<Box<Queue>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
     /// May name parties that have left; they are passed over.
-    queue: VecDeque<Key>,
-    /// How many in the queue have not left.
+    parties: VecDeque<Key>,
+    /// How many of them have not left.
     live: u32,
     began: Moment,
     passes: u32,
@@ -39,13 +58,58 @@ pub(crate) struct Turn {
     left: u32,
 }
 
-impl Turn {
-    fn led_by(lead: Key) -> Self {
-        Self { lead, queue: VecDeque::new(), live: 0, began: Moment::START, passes: 0, next: Ticket(0), left: 0 }
+impl Turns {
+    fn start(&mut self, key: TurnKey, lead: Key) -> TurnId {
+        let turn = Turn { lead, queue: None };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.all[id.0 as usize] = turn;
+                id
+            }
+            None => {
+                self.all.push(turn);
+                TurnId(u32::try_from(self.all.len() - 1).expect("four billion locks do not fit into memory"))
+            }
+        };
+        self.by_key.insert(key, id);
+        id
     }
 
+    fn end(&mut self, key: &TurnKey) {
+        if let Some(id) = self.by_key.remove(key) {
+            self.all[id.0 as usize].queue = None;
+            self.free.push(id);
+        }
+    }
+
+    fn get(&mut self, id: TurnId) -> &mut Turn {
+        &mut self.all[id.0 as usize]
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Turn {
+    fn live(&self) -> u32 {
+        self.queue.as_ref().map_or(0, |queue| queue.live)
+    }
+
+    fn push(&mut self, key: Key) {
+        let queue = self.queue.get_or_insert_default();
+        queue.parties.push_back(key);
+        queue.live += 1;
+    }
+}
+
+impl Queue {
     fn begin(&mut self, next: Ticket, left: u32, now: Moment) {
         (self.next, self.left, self.began, self.passes) = (next, left, now, 0);
+    }
+
+    fn may_pass(&self, now: Moment) -> bool {
+        self.left > 0 && self.passes < PASSES && now.since(self.began) < TURN
     }
 
     fn draw(&mut self) -> Ticket {
@@ -60,59 +124,57 @@ impl Turn {
 impl Book {
     /// A new party: behind those of this process who want the same, or to ask the store itself.
     pub(crate) fn enter(&mut self, request: Arc<Request>, now: Moment, out: &mut Outbox) -> Key {
-        let turn = request.turn.clone();
         let key = self.slots.insert(Slot::new(request, Phase::Lead, now));
-        if let Some(turn) = turn {
-            self.line_up(key, turn, now, out);
-        }
+        self.line_up(key, now, out);
         key
     }
 
     /// A party that had given back what it was handed begins anew.
     pub(crate) fn enter_again(&mut self, key: Key, now: Moment, out: &mut Outbox) {
-        let Some(slot) = self.slots.get_mut(key) else { return };
-        slot.phase = Phase::Lead;
-        if let Some(turn) = slot.request.turn.clone() {
-            self.line_up(key, turn, now, out);
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.phase = Phase::Lead;
+            self.line_up(key, now, out);
         }
     }
 
-    fn line_up(&mut self, key: Key, turn_key: TurnKey, now: Moment, out: &mut Outbox) {
-        match self.turns.get_mut(&turn_key) {
-            Some(turn) => {
-                turn.queue.push_back(key);
-                turn.live += 1;
-                self.slots.get_mut(key).expect("it was just put there").phase = Phase::Behind;
+    fn line_up(&mut self, key: Key, now: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key).filter(|slot| slot.request.hands_over) else { return };
+        let turn_key = slot.request.turn_key();
+        match self.turns.by_key.get(&turn_key).copied() {
+            Some(id) => {
+                slot.phase = Phase::Behind;
+                slot.turn = Some(id);
+                self.turns.get(id).push(key);
                 self.count_waiting(key, now, out);
             }
-            None => drop(self.turns.insert(turn_key, Turn::led_by(key))),
+            None => slot.turn = Some(self.turns.start(turn_key, key)),
         }
     }
 
-    fn led_turn(&mut self, key: Key) -> Option<(TurnKey, &mut Turn)> {
-        let turn_key = self.slots.get(key)?.request.turn.clone()?;
-        let turn = self.turns.get_mut(&turn_key).filter(|turn| turn.lead == key)?;
-        Some((turn_key, turn))
+    fn led_turn(&mut self, key: Key) -> Option<(TurnId, &mut Turn)> {
+        let id = self.slots.get(key)?.turn?;
+        let turn = self.turns.all.get_mut(id.0 as usize).filter(|turn| turn.lead == key)?;
+        Some((id, turn))
     }
 
     /// How many numbers a claim reserves when it joins: one for itself, and one for each who waits behind it here.
     pub(crate) fn block_for(&mut self, key: Key) -> u32 {
-        self.led_turn(key).map_or(1, |(_, turn)| (turn.live + 1).min(PASSES))
+        self.led_turn(key).map_or(1, |(_, turn)| (turn.live() + 1).min(PASSES))
     }
 
     /// The leader holds: its turn begins.
     pub(crate) fn begin_turn(&mut self, key: Key, tickets: Tickets, now: Moment) {
-        if let Some((_, turn)) = self.led_turn(key) {
-            turn.begin(Ticket(tickets.first.0 + 1), tickets.count - 1, now);
+        if let Some((_, Turn { queue: Some(queue), .. })) = self.led_turn(key) {
+            queue.begin(Ticket(tickets.first.0 + 1), tickets.count.saturating_sub(1), now);
         }
     }
 
     /// The next in the local queue who has not left.
-    fn next_behind(&mut self, turn_key: &TurnKey) -> Option<Key> {
-        let turn = self.turns.get_mut(turn_key)?;
-        while let Some(key) = turn.queue.pop_front() {
+    fn next_behind(&mut self, id: TurnId) -> Option<Key> {
+        let queue = self.turns.get(id).queue.as_mut()?;
+        while let Some(key) = queue.parties.pop_front() {
             if self.slots.get(key).is_some_and(|slot| matches!(slot.phase, Phase::Behind)) {
-                turn.live -= 1;
+                queue.live -= 1;
                 return Some(key);
             }
         }
@@ -120,27 +182,51 @@ impl Book {
     }
 
     /// A party behind the leader has left.
-    pub(crate) fn left_queue(&mut self, request: &Request) {
-        let Some(turn) = request.turn.as_ref().and_then(|key| self.turns.get_mut(key)) else { return };
-        turn.live -= 1;
+    pub(crate) fn left_queue(&mut self, turn: Option<TurnId>) {
+        let Some(queue) = turn.and_then(|id| self.turns.get(id).queue.as_mut()) else { return };
+        queue.live -= 1;
         // Those who left are passed over when their turn comes; many of them are swept out before that.
-        if turn.queue.len() > 2 * turn.live as usize + 16 {
-            turn.queue.retain(|key| self.slots.get(*key).is_some_and(|slot| matches!(slot.phase, Phase::Behind)));
+        if queue.parties.len() > 2 * queue.live as usize + 16 {
+            queue.parties.retain(|key| self.slots.get(*key).is_some_and(|slot| matches!(slot.phase, Phase::Behind)));
+        }
+    }
+
+    /// The leader has found the store silent for so long that it gives up; so do those behind it who have waited as long.
+    pub(crate) fn fail_behind(&mut self, key: Key, error: &Error, now: Moment, out: &mut Outbox) {
+        let Some((_, Turn { queue: Some(queue), .. })) = self.led_turn(key) else { return };
+        let parties = std::mem::take(&mut queue.parties);
+        let mut stay = VecDeque::new();
+        for party in parties {
+            let Some(slot) = self.slots.get_mut(party).filter(|slot| matches!(slot.phase, Phase::Behind)) else {
+                continue;
+            };
+            if slot.since + UNAVAILABLE_AFTER <= now {
+                slot.phase = Phase::Failed(Box::new(error.clone()));
+                out.wakers.extend(slot.waker.take());
+            } else {
+                stay.push_back(party);
+            }
+        }
+        if let Some((_, Turn { queue: Some(queue), .. })) = self.led_turn(key) {
+            queue.live = stay.len() as u32;
+            queue.parties = stay;
         }
     }
 
     /// Whoever leads the turn of `key` does not any more: the next in the queue asks the store itself.
     pub(crate) fn hand_lead_on(&mut self, key: Key, now: Moment, out: &mut Outbox) {
-        let Some((turn_key, _)) = self.led_turn(key) else { return };
-        let Some(next) = self.next_behind(&turn_key) else {
-            self.turns.remove(&turn_key);
+        let Some((id, _)) = self.led_turn(key) else { return };
+        let Some(next) = self.next_behind(id) else {
+            let turn_key = self.slots.get(key).expect("it leads a turn").request.turn_key();
+            self.turns.end(&turn_key);
             return;
         };
-        self.turns.get_mut(&turn_key).expect("its queue was not empty").lead = next;
+        self.turns.get(id).lead = next;
         let slot = self.slots.get_mut(next).expect("`next_behind` looked");
         slot.phase = Phase::Lead;
         out.wakers.extend(slot.waker.take());
-        self.slots.schedule(next, now + grace(turn_key.ttl));
+        let grace = grace(slot.request.ttl);
+        self.slots.schedule(next, now + grace);
         self.note_next(out);
     }
 
@@ -174,37 +260,40 @@ impl Book {
     pub(crate) fn pass_or_leave(&mut self, hold: Key, now: Moment, out: &mut Outbox) -> Option<(Leaving, bool)> {
         let slot = self.slots.get(hold)?;
         let claim = Arc::clone(slot.claim.as_ref().expect("who holds has a claim"));
+        let last_word = slot.last_word(Arc::clone(&claim), now);
         let over = slot.is_over(now);
-        let (enough, least) = (slot.lease_until.since(now) >= slot.request.ttl / 2, slot.request.hold_at_least);
-        let held_for = now.since(slot.since);
+        let enough = slot.lease_until.since(now) >= slot.request.ttl / 2;
         self.ended(hold, over, now, out);
-        if !over && let Some((turn_key, turn)) = self.led_turn(hold) {
-            let may_pass = turn.left > 0 && turn.passes < PASSES && now.since(turn.began) < TURN && enough;
-            let block = turn.live.min(PASSES);
-            if may_pass && let Some(next) = self.next_behind(&turn_key) {
-                self.pass(hold, next, &turn_key, now, out);
+        if !over && let Some((id, Turn { queue: Some(queue), .. })) = self.led_turn(hold) {
+            let (may_pass, block) = (queue.may_pass(now) && enough, queue.live.min(PASSES));
+            if may_pass && let Some(next) = self.next_behind(id) {
+                self.pass(hold, next, id, now, out);
                 return None;
             }
             if block > 0 {
                 let slot = self.slots.get_mut(hold).expect("it was there a moment ago");
                 slot.phase = Phase::Leaving;
-                self.slots.unschedule(hold);
+                // Should whoever sends this never be polled again, the others go on without the answer.
+                self.slots.schedule(hold, now + UNAVAILABLE_AFTER + grace(claim.ttl));
+                self.note_next(out);
                 return Some((Leaving::UnlessAlone { claim, block, floor: self.floor }, true));
             }
         }
         self.hand_lead_on(hold, now, out);
         self.remove(hold);
-        match least.and_then(|least| least.checked_sub(held_for)) {
-            Some(rest) if !over && !rest.is_zero() => Some((Leaving::Linger(claim, rest), false)),
-            _ => Some((Leaving::Done(claim), false)),
-        }
+        Some((last_word, false))
     }
 
     /// A guard is gone: its watchers with it, and its time is counted.
     pub(crate) fn ended(&mut self, hold: Key, over: bool, now: Moment, out: &mut Outbox) {
+        if over && let Some(slot) = self.slots.get(hold) {
+            // Its owner saw it before the keeper did. It is told and counted all the same.
+            let why = slot.request.validity.why();
+            self.lose(hold, why, now, out);
+        }
         let Some(slot) = self.slots.get_mut(hold) else { return };
         if matches!(slot.phase, Phase::Held) {
-            self.trash.1.extend(slot.watchers.take());
+            self.trash.1.extend(slot.watchers.take().map(|watchers| *watchers));
             let held = now.since(slot.since);
             self.telling.tally.released(held, over);
             if !over {
@@ -214,20 +303,21 @@ impl Book {
         }
     }
 
-    fn pass(&mut self, hold: Key, next: Key, turn_key: &TurnKey, now: Moment, out: &mut Outbox) {
-        let ticket = self.turns.get_mut(turn_key).expect("the turn of a pass exists").draw();
+    fn pass(&mut self, hold: Key, next: Key, id: TurnId, now: Moment, out: &mut Outbox) {
+        let ticket = self.turns.get(id).queue.as_mut().expect("somebody was behind").draw();
         self.saw(ticket);
         let held = self.slots.get_mut(hold).expect("what is passed exists");
         held.phase = Phase::Between;
         if std::mem::replace(&mut held.cap, Moment::NEVER) != Moment::NEVER {
             // The cap was the last holder's own.
             let (until, why) = held.deadline();
-            held.validity.as_ref().expect("a hold has a validity").extend(until, why, now);
+            held.request.validity.extend(until, why, now);
         }
         let slot = self.slots.get_mut(next).expect("`next_behind` looked");
         slot.phase = Phase::Passed { hold, ticket };
         out.wakers.extend(slot.waker.take());
-        self.slots.schedule_roughly(next, now + grace(turn_key.ttl), turn_key.ttl);
+        let grace = grace(slot.request.ttl);
+        self.slots.schedule_roughly(next, now + grace, grace);
         self.note_next(out);
     }
 
@@ -248,34 +338,30 @@ impl Book {
                 self.remove(hold);
                 return None;
             }
-            None => {
-                // Unknown. It may still hold; those here do not wait to find out.
-                self.hand_lead_on(hold, now, out);
-                self.remove(hold);
-                return Some(Leaving::Done(Arc::clone(claim)));
-            }
+            // It may still hold; those here do not wait to find out.
+            None => return self.leave_after_all(hold, claim, now, out),
         };
         self.saw(tickets.last());
-        let slot = self.slots.get_mut(hold)?;
+        let Some(slot) = self.slots.get_mut(hold) else { return Some(Leaving::Done(Arc::clone(claim))) };
         slot.leased(sent, claim.ttl);
-        let (until, why) = (slot.lease_until, crate::error::LostWhy::Expired);
-        let validity = slot.validity.as_ref().expect("a hold has a validity");
-        let goes_on = validity.extend(until, why, now);
-        let next = self.led_turn(hold).map(|(turn_key, turn)| {
-            turn.begin(tickets.first, tickets.count, now);
-            turn_key
-        });
-        if goes_on
-            && let Some(turn_key) = next
-            && let Some(next) = self.next_behind(&turn_key)
-        {
-            self.pass(hold, next, &turn_key, now, out);
-            self.schedule_held(hold, out);
-            return None;
+        let (until, why) = (slot.lease_until, LostWhy::Expired);
+        // By 3, also for what the store answered late.
+        let goes_on = slot.request.validity.extend(until, why, now) && until.since(now) >= claim.ttl / 2;
+        if goes_on && let Some((id, Turn { queue: Some(queue), .. })) = self.led_turn(hold) {
+            queue.begin(tickets.first, tickets.count, now);
+            if let Some(next) = self.next_behind(id) {
+                self.pass(hold, next, id, now, out);
+                self.schedule_held(hold, out);
+                return None;
+            }
         }
         // Everybody here has left in the meantime, or the answer came too late to be worth passing on.
+        self.leave_after_all(hold, claim, now, out)
+    }
+
+    fn leave_after_all(&mut self, hold: Key, claim: &Arc<Claim>, now: Moment, out: &mut Outbox) -> Option<Leaving> {
         self.hand_lead_on(hold, now, out);
-        self.remove(hold);
-        Some(Leaving::Done(Arc::clone(claim)))
+        let claim = Arc::clone(claim);
+        Some(self.remove(hold).map_or(Leaving::Done(Arc::clone(&claim)), |slot| slot.leaving(claim)))
     }
 }

@@ -14,10 +14,10 @@ impl Book {
             Change::Held(owner, ticket) => self.pushed_held(*owner, *ticket, now, out),
             Change::Gone(owner) => {
                 if let Some(key) = self.by_hash.get(owner).copied() {
-                    self.doubt(key, now, out);
+                    self.doubt(key, out);
                 }
             }
-            Change::Resync => self.resync(now, out),
+            Change::Resync => self.resync(out),
             Change::Resource(_) => {}
         }
     }
@@ -34,29 +34,29 @@ impl Book {
         match slot.phase {
             Phase::Waiting { .. } => self.hand(key, ticket, now, out),
             // The push has overtaken the answer to the acquire; that one decides which ticket is ours.
-            Phase::Asking | Phase::Outside { .. } => slot.early = Some(ticket),
+            Phase::Asking | Phase::Outside { .. } => slot.early = ticket,
             _ => {}
         }
     }
 
     /// Asks about a claim soon.
-    pub(crate) fn doubt(&mut self, key: Key, now: Moment, out: &mut Outbox) {
+    pub(crate) fn doubt(&mut self, key: Key, out: &mut Outbox) {
         let Some(slot) = self.slots.get_mut(key) else { return };
-        if matches!(slot.phase, Phase::Held | Phase::Between | Phase::Waiting { .. }) && !slot.lost {
+        if slot.claim.is_some() && !slot.lost {
             slot.doubted = true;
-            if !slot.in_flight {
-                self.slots.schedule(key, now);
+            if !slot.in_flight && matches!(slot.phase, Phase::Held | Phase::Between | Phase::Waiting { .. }) {
+                self.slots.schedule_now(key);
                 self.note_next(out);
             }
         }
     }
 
     /// Something may have been missed: everybody who waits asks, with a renewal, which never joins.
-    pub(crate) fn resync(&mut self, now: Moment, out: &mut Outbox) {
+    pub(crate) fn resync(&mut self, out: &mut Outbox) {
         let waiting = |phase: &Phase| matches!(phase, Phase::Waiting { .. });
         let keys: Vec<_> = self.slots.keys().filter(|(_, slot)| waiting(&slot.phase)).map(|(key, _)| key).collect();
         for key in keys {
-            self.doubt(key, now, out);
+            self.doubt(key, out);
         }
     }
 }

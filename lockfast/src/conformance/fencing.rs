@@ -119,6 +119,18 @@ pub async fn an_end_of_turn_that_runs_late_changes_nothing(place: &Place) {
     client.waits(&waiter).await;
 }
 
+/// Whoever gets an answer believes in a whole lease from when it asked.
+pub async fn a_repeated_end_of_turn_renews(place: &Place) {
+    let client = place.client().await;
+    let holder = client.brief_mutex("a");
+    let old = client.held(&holder).await.last();
+    let tickets = fresh(client.unless_alone(&holder, 4, old).await);
+    for _ in 0..3 {
+        place.pass(0.4).await;
+        assert_eq!(fresh(client.unless_alone(&holder, 4, old).await), tickets);
+    }
+}
+
 /// Other readers are no reason to stop.
 pub async fn a_turn_of_a_reader_goes_on_beside_readers(place: &Place) {
     let client = place.client().await;

@@ -54,6 +54,20 @@ pub async fn a_line_is_shown_in_ticket_order(place: &Place) {
     assert_eq!((shown.holders().count(), shown.waiters().count()), (2, 2));
 }
 
+/// How long somebody waited is over when it holds.
+pub async fn a_hold_is_counted_from_its_beginning(place: &Place) {
+    let client = place.client().await;
+    let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
+    client.held(&holder).await;
+    client.queued(&waiter).await;
+    place.pass(0.9).await;
+    client.done(&holder).await;
+    let shown = place.look(&place.name("a")).await.expect("it was handed on");
+    assert!(shown.line[0].holds && shown.line[0].since < place.brief().mul_f64(0.8), "{shown:?}");
+    let held_for = client.refused(&client.mutex("a")).await.held_for.expect("since when is known");
+    assert!(held_for < place.brief().mul_f64(0.8), "{held_for:?}");
+}
+
 /// What is not simply held can be told apart.
 pub async fn lingering_broken_and_sealed_are_shown(place: &Place) {
     let client = place.client().await;

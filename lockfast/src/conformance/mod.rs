@@ -1,13 +1,14 @@
 //! The suite that every store must pass, for authors of stores (cargo feature `conformance`).
 //!
-//! A store is tested as its clients meet it: through [`Store`](crate::store::Store), from several handles at once. Tell the
+//! A store is tested as its clients meet it: through [`Store`], from several handles at once; and as
+//! [`users`] meet it, through [`Locks`](crate::Locks). Tell the
 //! suite how to reach the place and how time passes there, and [`conformance!`](crate::conformance!) makes one test for each
 //! case, so that a failure names the case and the store:
 //!
 //! ```no_run
 //! # use std::{sync::Arc, time::Duration};
 //! use lockfast::conformance::{Subject, Time};
-//! use lockfast::{ManualClock, Memory, store::Store};
+//! use lockfast::{Clock, ManualClock, Memory, store::Store};
 //!
 //! struct InMemory {
 //!     hand: ManualClock,
@@ -34,6 +35,10 @@
 //!     fn time(&self) -> Time {
 //!         Time::Set
 //!     }
+//!
+//!     fn clock(&self) -> Clock {
+//!         self.hand.clock()
+//!     }
 //! }
 //!
 //! lockfast::conformance!(memory, InMemory::new());
@@ -59,6 +64,7 @@ pub mod names;
 mod place;
 pub mod refusal;
 pub mod repeats;
+pub mod users;
 pub mod wakes;
 
 use std::any::Any;
@@ -69,10 +75,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt;
 
+use crate::clock::Clock;
 use crate::store::Store;
 
 pub use chaos::{Chaos, Faults};
 pub use place::{Client, Place};
+use users::Weather;
 
 /// A place to be tested, new for each case. It need not be empty: a case uses names of its own.
 #[async_trait]
@@ -85,6 +93,11 @@ pub trait Subject: Send + Sync + 'static {
 
     /// How that is done.
     fn time(&self) -> Time;
+
+    /// The clock that clients read: for [`Time::Set`] the one that [`pass`](Self::pass) moves, otherwise the machine's.
+    fn clock(&self) -> Clock {
+        Clock::boot()
+    }
 }
 
 /// How time passes in a [`Subject`].
@@ -97,7 +110,7 @@ pub enum Time {
 }
 
 /// Makes one test for each case of the suite, in a module of this name. The expression is a future of a
-/// [`Subject`](crate::conformance::Subject); see the [module](crate::conformance) for an example.
+/// [`Subject`](crate::conformance::Subject); see the [module](mod@crate::conformance) for an example.
 #[macro_export]
 macro_rules! conformance {
     ($module:ident, $subject:expr) => {
@@ -125,6 +138,7 @@ macro_rules! conformance {
                     opposite_orders_do_not_deadlock
                     a_multi_may_mix_kinds
                     a_multi_frees_all_it_held
+                    a_turn_ends_for_a_multi_that_waits_elsewhere
                 }
                 leases {
                     an_expired_lease_frees
@@ -153,6 +167,7 @@ macro_rules! conformance {
                     a_turn_goes_on_when_nobody_waits
                     a_turn_ends_when_somebody_waits
                     an_end_of_turn_that_runs_late_changes_nothing
+                    a_repeated_end_of_turn_renews
                     a_turn_of_a_reader_goes_on_beside_readers
                 }
                 leaving {
@@ -192,6 +207,7 @@ macro_rules! conformance {
                 }
                 listing {
                     a_line_is_shown_in_ticket_order
+                    a_hold_is_counted_from_its_beginning
                     lingering_broken_and_sealed_are_shown
                     pages_follow_each_other
                     counters_of_all_clients_add_up
@@ -201,6 +217,7 @@ macro_rules! conformance {
                     random_verbs_are_answered_as_a_table_would
                 }
             }
+            $crate::conformance_of_users! { users, $subject }
         }
     };
     (@cases $subject:expr; $($topic:ident { $($case:ident)+ })+) => {
@@ -220,12 +237,19 @@ macro_rules! conformance {
 
 /// Runs one case: what [`conformance!`](crate::conformance!) puts into each test.
 pub fn run<S: Subject>(subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Place)) {
+    run_in(subject, None, case);
+}
+
+fn run_in<S: Subject>(subject: impl Future<Output = S>, weather: Option<Weather>, case: impl AsyncFnOnce(&Place)) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().expect("a test can start threads");
     runtime.block_on(async {
-        let place = Place::new(Box::new(subject.await)).await;
+        let place = Place::new(Box::new(subject.await), weather).await;
         match AssertUnwindSafe(case(&place)).catch_unwind().await {
-            Ok(()) => place.assert_nothing_is_left().await,
+            Ok(()) => {
+                place.assert_nothing_is_left().await;
+                place.assert_users_leave_nothing().await;
+            }
             Err(panic) => match panic.downcast::<NotPromised>() {
                 Ok(not_promised) => eprintln!("not promised by this store: {}", not_promised.0),
                 Err(failure) => std::panic::resume_unwind(failure),

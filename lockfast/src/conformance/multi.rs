@@ -1,7 +1,7 @@
 //! Several names in one claim.
 
 use crate::claim::{Demand, Demands};
-use crate::store::Admission;
+use crate::store::{Admission, Standing, Why};
 
 use super::place::Place;
 
@@ -91,4 +91,17 @@ pub async fn a_multi_frees_all_it_held(place: &Place) {
     client.done(&both).await;
     client.holds(&first).await;
     client.holds(&second).await;
+}
+
+/// It fits beside the reader, but its number is lower than the reader's next would be.
+pub async fn a_turn_ends_for_a_multi_that_waits_elsewhere(place: &Place) {
+    let client = place.client().await;
+    let (reader, elsewhere) = (client.reader("a"), client.mutex("b"));
+    let demands = vec![Demand::shared(place.name("a")), Demand::exclusive(place.name("b"))];
+    let both = client.claim(Demands::of(demands).expect("two names"));
+    client.held(&reader).await;
+    client.held(&elsewhere).await;
+    let ticket = client.queued(&both).await;
+    assert_eq!(client.unless_alone(&reader, 2, ticket).await, Standing::Gone(Why::Left));
+    client.waits(&both).await;
 }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::claim::{Claim, ClaimId, ClientId, Demand, Demands, Note, Ticket, Tickets};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{
@@ -17,10 +18,11 @@ use crate::store::{
     Store, Why,
 };
 
+use super::users::{Users, Weather};
 use super::{Subject, Time, not_promised};
 
 /// Longer than any case takes.
-const LONG: Duration = Duration::from_secs(60);
+pub(super) const LONG: Duration = Duration::from_secs(60);
 /// A push that takes longer than this is lost.
 const PUSHED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -31,13 +33,16 @@ pub struct Place {
     guarantees: Guarantees,
     tag: String,
     made: Mutex<Vec<Arc<Claim>>>,
+    pub(super) users: Mutex<Users>,
+    pub(super) weather: Option<Mutex<Weather>>,
 }
 
 impl Place {
-    pub(super) async fn new(subject: Box<dyn Subject>) -> Self {
+    pub(super) async fn new(subject: Box<dyn Subject>, weather: Option<Weather>) -> Self {
         let store = subject.open().await;
         let tag = format!("{:016x}", random());
-        Self { guarantees: store.guarantees(), subject, store, tag, made: Mutex::default() }
+        let (made, users, weather) = (Mutex::default(), Mutex::default(), weather.map(Mutex::new));
+        Self { guarantees: store.guarantees(), subject, store, tag, made, users, weather }
     }
 
     /// A name of this place. All of them fall into one slot where names in braces do that.
@@ -55,9 +60,18 @@ impl Place {
         legal(Name::prefixed(&self.tag, text))
     }
 
+    pub(super) async fn open(&self) -> Arc<dyn Store> {
+        self.subject.open().await
+    }
+
+    /// The clock that clients of this place read.
+    pub fn clock(&self) -> Clock {
+        self.subject.clock()
+    }
+
     /// Another client, with a handle of its own.
     pub async fn client(&self) -> Client<'_> {
-        Client::new(self, self.subject.open().await)
+        Client::new(self, self.open().await)
     }
 
     /// What the store promises.

@@ -8,7 +8,7 @@ use futures::future::{Either, select};
 
 use crate::claim::{Demands, Note};
 use crate::client::{
-    Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, TraceId, TurnKey, admit, attempt,
+    Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, TraceId, Validity, admit, attempt,
 };
 use crate::clock::Moment;
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ impl Ask {
 
     /// Asks once.
     pub(crate) async fn try_now(&self, demands: Result<Demands>) -> Result<Option<Guard>> {
-        match attempt(self.client(), self.request(demands?, false)?).await? {
+        match attempt(self.client(), self.request(demands?, false)?, Moment::NEVER).await? {
             Attempt::Entered(entered) => self.unsealed(entered).map(Some),
             Attempt::Refused(_) => Ok(None),
         }
@@ -50,10 +50,10 @@ impl Ask {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let not_yet = match attempt(client, Arc::clone(&request)).await {
+            let not_yet = match attempt(client, Arc::clone(&request), until).await {
                 Ok(Attempt::Entered(entered)) => return Ok(entered),
                 Ok(Attempt::Refused(busy)) => {
-                    client.busy(&request.demands, busy, client.clock.now().since(start), attempts)
+                    client.busy(&request.demands, busy, None, client.clock.now().since(start), attempts)
                 }
                 Err(error) if error.is_retryable() => error,
                 Err(error) => return Err(error),
@@ -77,24 +77,21 @@ impl Ask {
                 Arc::new(Note { text, labels, ..Note::clone(&client.note) })
             }
         };
-        let (ttl, renew_every) = (options.ttl, options.renew_every());
         // Only for what two tasks cannot have at once: readers, and small numbers of permits, do not wait for each other.
-        let turn = match &*demands {
-            [demand] if may_hand_over && options.local_handover && demand.weight > demand.capacity / 2 => {
-                let turn = TurnKey { demand: demand.clone(), ttl, renew_every };
-                options.hold_at_least.is_none().then_some(turn)
-            }
-            _ => None,
-        };
+        let cannot_share = matches!(&*demands, [demand] if demand.weight > demand.capacity / 2);
+        // And not for leases that nobody renews, since each holder is promised a whole one; nor for what lingers.
+        let plain = options.hold_at_least.is_none() && options.renew_every().is_some();
+        let hands_over = may_hand_over && options.local_handover && cannot_share && plain;
         Ok(Arc::new(Request {
             demands,
-            ttl,
-            renew_every,
+            ttl: options.ttl,
+            renew_every: options.renew_every(),
             hold_at_least: options.hold_at_least,
             hold_at_most: options.hold_at_most,
             note,
             trace: options.trace.unwrap_or_else(|| TraceId(fastrand::u128(1..))),
-            turn,
+            validity: Validity::new(),
+            hands_over,
         }))
     }
 
@@ -199,7 +196,7 @@ macro_rules! options {
             }
 
             /// The trace that the events of this acquisition belong to; a random one if not said.
-            pub fn trace_id(mut self, trace: crate::TraceId) -> Self {
+            pub fn trace_id(mut self, trace: crate::client::TraceId) -> Self {
                 self.ask.options.trace = Some(trace);
                 self
             }

@@ -29,7 +29,7 @@ pub(super) struct Seal {
 pub(super) struct Line {
     capacity: u32,
     places: VecDeque<Place>,
-    fitting: usize,
+    fitting: u32,
     used: u32,
     pub(super) seal: Option<Box<Seal>>,
 }
@@ -59,7 +59,7 @@ impl Line {
     /// Whether a newcomer would fit at once.
     pub(super) fn has_room_for(&self, demand: &Demand) -> bool {
         let capacity = if self.places.is_empty() { demand.capacity } else { self.capacity };
-        self.fitting == self.places.len() && self.used + demand.weight <= capacity
+        self.fitting as usize == self.places.len() && self.used + demand.weight <= capacity
     }
 
     /// Puts a newcomer at the back and says whether it fits.
@@ -67,6 +67,10 @@ impl Line {
         debug_assert!(self.places.back().is_none_or(|last| last.ticket < ticket), "tickets rise");
         if self.places.is_empty() {
             self.capacity = demand.capacity;
+        }
+        if self.places.is_empty() {
+            // Most lines have one claim; the next one to come makes room for more.
+            self.places.reserve_exact(1);
         }
         self.places.push_back(Place { ticket, owner, weight: demand.weight });
         self.admit_next().is_some()
@@ -76,7 +80,7 @@ impl Line {
     pub(super) fn take(&mut self, ticket: Ticket) {
         let index = self.index_of(ticket);
         let place = self.places.remove(index).expect("`index_of` found it there");
-        if index < self.fitting {
+        if index < self.fitting as usize {
             self.fitting -= 1;
             self.used -= place.weight;
         }
@@ -88,7 +92,7 @@ impl Line {
 
     /// Moves the border of those who fit one place back, if there is room, and says whose place that was.
     pub(super) fn admit_next(&mut self) -> Option<ClaimHash> {
-        let next = self.places.get(self.fitting)?;
+        let next = self.places.get(self.fitting as usize)?;
         if self.used + next.weight > self.capacity {
             return None;
         }

@@ -9,8 +9,10 @@ mod naive;
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::*;
-use crate::claim::{ClaimId, Demands};
+use crate::claim::{ClaimId, Demand, Demands};
 use crate::store::{Leaving, Names, Page, Query};
 
 fn secs(count: u64) -> Duration {

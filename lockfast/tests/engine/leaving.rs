@@ -158,7 +158,7 @@ async fn a_lock_handed_to_a_future_that_nobody_polls_is_given_back() {
     let first = store.queue(7, NEVER).await;
     assert!(poll!(waits.as_mut()).is_pending());
     push(&mut store, Change::Held(first.id.hash(), Ticket(7))).await;
-    store.hand.advance(GRACE);
+    store.hand.advance(GRACE + GRAIN);
     has_left(&mut store, &first).await;
 
     let (guard, second) = tokio::join!(waits, store.grant(8));

@@ -22,7 +22,7 @@ async fn next(events: &mut Events) -> Happening {
 /// Resolves when the keeper has run a guard's callback.
 fn told(guard: &Guard) -> oneshot::Receiver<LostWhy> {
     let (tell, told) = oneshot::channel();
-    guard.on_lost(move |why| drop(tell.send(why)));
+    guard.on_lost(move |why| tell.send(why).unwrap());
     told
 }
 
@@ -98,14 +98,14 @@ async fn a_push_that_it_is_gone_is_a_hint_to_ask() {
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
     let mut told = told(&guard);
-    push(&mut store, Change::Gone(claim.id.hash())).await;
+    store.push(Change::Gone(claim.id.hash()));
     guard.check().unwrap();
     renewed(&mut store, 7).await;
     settle(&mut store).await;
     guard.check().unwrap();
     assert!(poll!(&mut told).is_pending());
 
-    push(&mut store, Change::Gone(claim.id.hash())).await;
+    store.push(Change::Gone(claim.id.hash()));
     store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]);
     assert_eq!(soon(told).await.unwrap(), LostWhy::Broken);
 }
@@ -119,8 +119,6 @@ async fn a_hint_that_comes_while_a_renewal_is_on_its_way_is_followed_by_another(
     let (_, answer) = store.renew().await;
     push(&mut store, Change::Gone(claim.id.hash())).await;
     answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
-    settle(&mut store).await;
-    store.hand.advance(GRAIN);
     store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]);
     assert_eq!(soon(guard.lost()).await, LostWhy::Broken);
 }

@@ -1,13 +1,25 @@
 //! The rules of the client engine, one test each, against a store whose every answer the test decides.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
+mod batches;
 mod cancelling;
 mod closing;
+mod counting;
+mod events;
+mod handover;
+mod input;
+mod interleavings;
 mod leaving;
 mod loss;
 mod script;
 mod slow;
 mod stage;
+mod steps;
+mod stub;
+mod trouble;
+mod turns;
 mod validity;
+mod wakes;
 
 use lockfast::store::Leaving;
 use script::Director;

@@ -12,29 +12,24 @@ use tokio::sync::{mpsc, oneshot};
 
 /// One call that the client made and that waits for the test's answer.
 #[derive(Debug)]
-pub enum Call {
+pub(crate) enum Call {
     Acquire { claim: Arc<Claim>, busy: Busy, answer: Answer<Admission> },
     Renew { leases: Vec<Lease>, answer: Answer<Vec<Standing>> },
     Release { leaving: Vec<Leaving>, answer: Answer<Vec<Standing>> },
-    Inspect { query: Query, answer: Answer<Page> },
 }
 
 #[derive(Debug)]
-pub struct Answer<T>(oneshot::Sender<Result<T>>);
+pub(crate) struct Answer<T>(oneshot::Sender<Result<T>>);
 
 impl<T> Answer<T> {
-    pub fn give(self, value: T) {
+    pub(crate) fn give(self, value: T) {
         // A caller that was cancelled does not hear it; that is often the point of a test.
         let _ = self.0.send(Ok(value));
     }
 
     /// The reply got lost, or never came: the outcome is unknown.
-    pub fn lose(self) {
+    pub(crate) fn lose(self) {
         let _ = self.0.send(Err(Error::unavailable("testing", "the reply was lost")));
-    }
-
-    pub fn fail(self, error: Error) {
-        let _ = self.0.send(Err(error));
     }
 }
 
@@ -78,9 +73,9 @@ impl Store for Script {
         self.ask(|answer| Call::Release { leaving, answer }).await
     }
 
-    async fn inspect(&self, query: &Query) -> Result<Page> {
-        let query = query.clone();
-        self.ask(|answer| Call::Inspect { query, answer }).await
+    async fn inspect(&self, _query: &Query) -> Result<Page> {
+        // Nobody has to be told who is in the way.
+        std::future::pending().await
     }
 
     async fn record(&self, _report: &Report) -> Result<()> {
@@ -97,9 +92,9 @@ impl Store for Script {
 
 /// The test's end of the script.
 #[derive(Debug)]
-pub struct Director {
-    pub locks: Locks,
-    pub hand: ManualClock,
+pub(crate) struct Director {
+    pub(crate) locks: Locks,
+    pub(crate) hand: ManualClock,
     calls: mpsc::UnboundedReceiver<Call>,
     pushes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
     watched: mpsc::UnboundedReceiver<()>,
@@ -110,14 +105,14 @@ const SOON: Duration = Duration::from_secs(10);
 
 impl Director {
     /// A client of a scripted store, on a clock that the test moves.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let hand = ManualClock::new();
         let clock = hand.clock();
         Self::with(hand, clock)
     }
 
     /// The same on the machine's own clock.
-    pub fn in_real_time() -> Self {
+    pub(crate) fn in_real_time() -> Self {
         Self::with(ManualClock::new(), Clock::boot())
     }
 
@@ -131,30 +126,30 @@ impl Director {
     }
 
     /// The next call, whatever it is.
-    pub async fn call(&mut self) -> Call {
+    pub(crate) async fn call(&mut self) -> Call {
         tokio::time::timeout(SOON, self.calls.recv()).await.expect("the client asks the store").unwrap()
     }
 
     /// A call that has been made already, if any.
-    pub fn call_now(&mut self) -> Option<Call> {
+    pub(crate) fn call_now(&mut self) -> Option<Call> {
         self.calls.try_recv().ok()
     }
 
-    pub async fn acquire(&mut self) -> (Arc<Claim>, Busy, Answer<Admission>) {
+    pub(crate) async fn acquire(&mut self) -> (Arc<Claim>, Busy, Answer<Admission>) {
         match self.call().await {
             Call::Acquire { claim, busy, answer } => (claim, busy, answer),
             other => panic!("expected an acquire, got {other:?}"),
         }
     }
 
-    pub async fn renew(&mut self) -> (Vec<Lease>, Answer<Vec<Standing>>) {
+    pub(crate) async fn renew(&mut self) -> (Vec<Lease>, Answer<Vec<Standing>>) {
         match self.call().await {
             Call::Renew { leases, answer } => (leases, answer),
             other => panic!("expected a renewal, got {other:?}"),
         }
     }
 
-    pub async fn release(&mut self) -> (Vec<Leaving>, Answer<Vec<Standing>>) {
+    pub(crate) async fn release(&mut self) -> (Vec<Leaving>, Answer<Vec<Standing>>) {
         match self.call().await {
             Call::Release { leaving, answer } => (leaving, answer),
             other => panic!("expected a release, got {other:?}"),
@@ -162,32 +157,32 @@ impl Director {
     }
 
     /// Answers the next acquire with the lock, and says whose it was.
-    pub async fn grant(&mut self, ticket: u64) -> Arc<Claim> {
+    pub(crate) async fn grant(&mut self, ticket: u64) -> Arc<Claim> {
         let (claim, _, answer) = self.acquire().await;
         answer.give(Admission::Held(Tickets::new(Ticket(ticket), claim.block)));
         claim
     }
 
     /// Answers the next acquire with a place in line.
-    pub async fn queue(&mut self, ticket: u64, recheck_in: Duration) -> Arc<Claim> {
+    pub(crate) async fn queue(&mut self, ticket: u64, recheck_in: Duration) -> Arc<Claim> {
         let (claim, _, answer) = self.acquire().await;
         answer.give(Admission::Queued { ticket: Ticket(ticket), position: 1, recheck_in });
         claim
     }
 
     /// Answers the next release: everybody has left.
-    pub async fn let_go(&mut self) -> Vec<Leaving> {
+    pub(crate) async fn let_go(&mut self) -> Vec<Leaving> {
         let (leaving, answer) = self.release().await;
         answer.give(vec![Standing::Gone(Why::Left); leaving.len()]);
         leaving
     }
 
-    pub fn push(&self, change: Change) {
+    pub(crate) fn push(&self, change: Change) {
         self.pushes.lock().unwrap().as_ref().expect("the client watches").send(change).expect("the keeper listens");
     }
 
     /// Ends the stream of pushes, and waits until the client has asked for a new one.
-    pub async fn cut_pushes(&mut self) {
+    pub(crate) async fn cut_pushes(&mut self) {
         while self.watched.try_recv().is_ok() {}
         drop(self.pushes.lock().unwrap().take());
         // The client waits a moment on its own clock before it asks again.

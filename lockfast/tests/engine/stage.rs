@@ -100,15 +100,13 @@ pub(crate) async fn settle(store: &mut Director) -> Vec<Call> {
     }
 }
 
-/// Pushes, and waits until the keeper has heard it. Moves the clock on by [`GRAIN`]: what is to be done at once is done at
-/// the next tick.
+/// Pushes something that makes the keeper ask nothing, and waits until it has heard it.
 pub(crate) async fn push(store: &mut Director, change: Change) {
     store.push(change);
     // What leaves may be seen before the push is; what leaves after that is not.
     for _ in 0..2 {
         assert!(settle(store).await.is_empty());
     }
-    store.hand.advance(GRAIN);
 }
 
 /// The keeper, kept busy: it does nothing until this says so.

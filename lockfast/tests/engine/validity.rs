@@ -107,7 +107,7 @@ async fn with_less_than_half_a_lease_left_a_handed_over_lock_is_renewed_first() 
     store.renew().await.1.lose();
     settle(&mut store).await;
 
-    push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
     let (leases, answer) = store.renew().await;
     assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
     settle(&mut store).await;
@@ -126,8 +126,6 @@ async fn an_answer_from_before_the_hand_off_does_not_keep_the_lock_from_who_was_
     push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
     // The renewal ran first, then the hand-off; the push was quicker than the answer.
     answer.give(vec![Standing::Waiting { ticket: Ticket(7), recheck_in: NEVER }]);
-    settle(&mut store).await;
-    store.hand.advance(GRAIN);
     renewed(&mut store, 7).await;
     assert_eq!(soon(waiter).await.unwrap().unwrap().remaining(), VALID);
 }
@@ -142,7 +140,7 @@ async fn a_handed_over_lock_with_nothing_left_is_released_and_asked_for_anew() {
     settle(&mut store).await;
 
     // On the push alone it does not enter, and the answer that would let it in comes too late as well.
-    push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
     let (_, answer) = store.renew().await;
     assert!(poll!(&mut waiter).is_pending());
     store.hand.advance(5 * SECOND);

@@ -1,0 +1,160 @@
+//! From asking to holding: what the store's answers and pushes mean for a party that is on its way in.
+
+use std::sync::Arc;
+
+use crate::claim::{Claim, Ticket, Tickets};
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::store::{Admission, Leaving};
+
+use super::book::{Book, Outbox, UNAVAILABLE_AFTER, backoff, grace};
+use super::slot::{Asked, Phase};
+use super::slots::Key;
+
+/// A question to the store whether a claim may join.
+#[derive(Clone, Debug)]
+pub(crate) struct Asking {
+    pub(crate) key: Key,
+    pub(crate) claim: Arc<Claim>,
+    /// The moment before it was asked: what the answer is worth counts from there.
+    pub(crate) sent: Moment,
+    /// By the party's own future; otherwise by the keeper for it.
+    pub(crate) inline: bool,
+}
+
+impl Book {
+    /// What came of asking to join.
+    pub(crate) fn admitted(&mut self, asked: &Asking, answer: Result<Admission>, now: Moment, out: &mut Outbox) {
+        let Asking { key, ref claim, sent, inline } = *asked;
+        if let Ok(Admission::Held(Tickets { first, .. }) | Admission::Queued { ticket: first, .. }) = &answer {
+            self.saw(Tickets::new(*first, claim.block).last());
+        }
+        let current = self.slots.get_mut(key).filter(|slot| {
+            let same = slot.claim.as_ref().is_some_and(|current| Arc::ptr_eq(current, claim));
+            same && matches!(slot.phase, Phase::Asking | Phase::Outside { .. })
+        });
+        let Some(slot) = current else {
+            // The party gave up, or began anew, while this was with the store. By 1, somebody has to withdraw it.
+            match answer {
+                Ok(Admission::Held(_) | Admission::Queued { .. }) => {
+                    self.depart(Leaving::Done(claim.clone()), now, out)
+                }
+                Ok(_) => {}
+                Err(_) => self.depart(Leaving::Unknown(claim.clone()), now, out),
+            }
+            return;
+        };
+        slot.in_flight = false;
+        if inline && !matches!(answer, Ok(Admission::Held(_))) {
+            // The keeper goes on asking for it, and its own question was one of the five that it has in a second.
+            Asked::note(slot, sent);
+        }
+        match answer {
+            Ok(Admission::Held(tickets)) => {
+                slot.leased(sent, claim.ttl);
+                if inline {
+                    // Picked up by the very poll that got the answer; how long the answer took, waiting does not mend.
+                    slot.phase = Phase::Granted { tickets, settled: true, at: now };
+                } else {
+                    self.grant(key, tickets, false, now, out);
+                }
+            }
+            Ok(Admission::Queued { ticket, recheck_in, .. }) => {
+                slot.leased(sent, claim.ttl);
+                slot.phase = Phase::Waiting { ticket, settling: false };
+                let handed_already = slot.early == ticket;
+                self.count_waiting(key, now, out);
+                if handed_already {
+                    self.hand(key, ticket, now, out);
+                } else {
+                    self.schedule_waiting(key, now + recheck_in, out);
+                }
+            }
+            Ok(Admission::Sealed(_)) => self.end_with(key, Phase::Sealed, now, out),
+            // This id is out, so it must not be used again: "gone" is said once and stays said.
+            Ok(Admission::Gone(_) | Admission::Refused(_)) => {
+                self.forget_claim(key);
+                self.ask_again_later(key, Moment::NEVER, now, out);
+            }
+            Err(error) if error.is_retryable() => {
+                slot.unsure = true;
+                slot.failures += 1;
+                slot.last_error = Some(Box::new(error));
+                let give_up_at = match slot.phase {
+                    Phase::Outside { give_up_at } => give_up_at,
+                    _ => sent + UNAVAILABLE_AFTER,
+                };
+                self.ask_again_later(key, give_up_at, now, out);
+            }
+            Err(error) => self.fail(key, error, now, out),
+        }
+    }
+
+    /// Leaves the asking to the keeper.
+    pub(crate) fn ask_again_later(&mut self, key: Key, give_up_at: Moment, now: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.phase = Phase::Outside { give_up_at };
+        match slot.failures {
+            0 => self.slots.schedule_now(key),
+            failures => self.slots.schedule(key, give_up_at.min(now + backoff(failures))),
+        }
+        out.ring = true;
+    }
+
+    /// A party that was in line is not any more, through no fault of its own.
+    pub(crate) fn rejoin(&mut self, key: Key, was: Ticket, now: Moment) {
+        self.forget_claim(key);
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.phase = Phase::Outside { give_up_at: Moment::NEVER };
+            self.slots.unschedule(key);
+            self.rejoining.insert((was, key), now);
+        }
+    }
+
+    /// The store, by push or answer, has handed a waiting party the lock.
+    pub(crate) fn hand(&mut self, key: Key, ticket: Ticket, now: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        let Phase::Waiting { ticket: mine, settling } = slot.phase else { return };
+        if mine != ticket {
+            // A word about an earlier life of this claim.
+            return;
+        }
+        let block = slot.claim.as_ref().map_or(1, |claim| claim.block);
+        // Valid from when its last acquire or renewal was sent. With little of that left, the keeper renews first.
+        if slot.lease_until.since(now) < slot.request.ttl / 2 && !settling {
+            slot.phase = Phase::Waiting { ticket, settling: true };
+            self.slots.schedule_now(key);
+            out.ring = true;
+        } else {
+            self.grant(key, Tickets::new(ticket, block), settling, now, out);
+        }
+    }
+
+    /// The lock is there for the party to pick up.
+    pub(crate) fn grant(&mut self, key: Key, tickets: Tickets, settled: bool, now: Moment, out: &mut Outbox) {
+        self.saw(tickets.last());
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        slot.phase = Phase::Granted { tickets, settled, at: now };
+        out.wakers.extend(slot.waker.take());
+        let grace = grace(slot.request.ttl);
+        self.slots.schedule(key, now + grace);
+        self.note_next(out);
+    }
+
+    fn end_with(&mut self, key: Key, phase: Phase, now: Moment, out: &mut Outbox) {
+        self.forget_claim(key);
+        self.slots.unschedule(key);
+        if let Some(slot) = self.slots.get_mut(key) {
+            slot.phase = phase;
+            out.wakers.extend(slot.waker.take());
+            self.hand_lead_on(key, now, out);
+        }
+    }
+
+    pub(crate) fn fail(&mut self, key: Key, error: Error, now: Moment, out: &mut Outbox) {
+        if let Error::Unavailable { .. } = &error {
+            self.fail_behind(key, &error, now, out);
+        }
+        self.end_with(key, Phase::Failed(Box::new(error)), now, out);
+    }
+}

@@ -1,0 +1,201 @@
+//! Local hand-over between the tasks of one process, as those elsewhere see it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use lockfast::{Locks, Memory};
+
+use crate::counting::Counting;
+use crate::steps::{Party, entered, secs, soon, until_waiting, wants};
+
+/// Clients of one store.
+fn clients<const N: usize>() -> [Locks; N] {
+    let memory = Arc::new(Memory::new());
+    std::array::from_fn(|_| Locks::new(memory.clone()).unwrap())
+}
+
+/// A place where only one may be at a time, and who was there.
+#[derive(Default)]
+struct Room {
+    taken: AtomicBool,
+    visits: Mutex<Vec<(usize, u64)>>,
+}
+
+impl Room {
+    async fn visit(&self, client: usize, fence: u64) {
+        assert!(!self.taken.swap(true, Ordering::SeqCst), "somebody is inside");
+        self.visits.lock().unwrap().push((client, fence));
+        tokio::task::yield_now().await;
+        self.taken.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Which client was inside, visit after visit, until one of the two was finished.
+async fn two_clients_hammer_one_name() -> Vec<usize> {
+    const TASKS: usize = 50;
+    const ROUNDS: usize = 20;
+    let room = Arc::new(Room::default());
+    let mut tasks = Vec::new();
+    for (client, locks) in clients::<2>().into_iter().enumerate() {
+        for _ in 0..TASKS {
+            let (locks, room) = (locks.clone(), room.clone());
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..ROUNDS {
+                    let guard = locks.mutex("hot").lock().await.unwrap();
+                    room.visit(client, guard.fence().unwrap()).await;
+                    guard.release().await.unwrap();
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        soon(task).await.unwrap();
+    }
+    let visits = room.visits.lock().unwrap();
+    assert_eq!(visits.len(), 2 * TASKS * ROUNDS);
+    assert!(visits.windows(2).all(|two| two[0].1 < two[1].1), "fences strictly rise");
+    let finished = (0..2).map(|client| visits.iter().rposition(|visit| visit.0 == client).unwrap()).min().unwrap();
+    visits[..finished].iter().map(|visit| visit.0).collect()
+}
+
+#[tokio::test]
+async fn nobody_elsewhere_waits_for_more_than_two_turns_and_only_one_is_inside() {
+    let visits = two_clients_hammer_one_name().await;
+    let longest = visits.chunk_by(|one, next| one == next).map(<[_]>::len).max().unwrap_or(0);
+    assert!(longest <= 2 * 65, "one client was inside {longest} times in a row");
+    assert!(longest > 1, "tasks of one client pass the lock to each other");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_one_is_inside_also_when_tasks_run_side_by_side() {
+    two_clients_hammer_one_name().await;
+}
+
+#[tokio::test]
+async fn without_hand_over_the_order_is_strict_across_clients() {
+    let locks = clients::<3>();
+    let held = locks[0].mutex("a").lock().await.unwrap();
+    let (order, mut tasks) = (Arc::new(Mutex::new(Vec::new())), Vec::new());
+    for nth in 0..60_usize {
+        let locks = &locks[nth * 7 % 3];
+        let (mutex, order) = (locks.mutex("a").local_handover(false), order.clone());
+        let waiting = locks.stats().waiting;
+        tasks.push(tokio::spawn(async move {
+            let guard = mutex.lock().await.unwrap();
+            order.lock().unwrap().push(nth);
+            guard.release().await.unwrap();
+        }));
+        until_waiting(locks, waiting + 1).await;
+    }
+    drop(held);
+    for task in tasks {
+        soon(task).await.unwrap();
+    }
+    assert!(order.lock().unwrap().iter().copied().eq(0..60));
+}
+
+/// How many claims stand in the line of `name`, and how many of them hold.
+async fn seats(locks: &Locks, name: &str) -> (usize, usize) {
+    let found = locks.inspect(name).await.unwrap();
+    found.first().map_or((0, 0), |resource| (resource.line.len(), resource.holders().count()))
+}
+
+#[tokio::test]
+async fn tasks_that_can_take_turns_here_stand_in_line_once() {
+    let [locks] = clients();
+    let held = locks.mutex("a").lock().await.unwrap();
+    let parties: Vec<_> = (0..5).map(|_| wants(locks.mutex("a"))).collect();
+    until_waiting(&locks, 5).await;
+    assert_eq!(seats(&locks, "a").await, (1, 1));
+    drop(held);
+    for party in parties {
+        drop(entered(party).await);
+    }
+}
+
+#[tokio::test]
+async fn readers_and_small_permits_share_and_each_has_a_claim_of_its_own() {
+    let [locks] = clients();
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(soon(locks.rwlock("shelf").read()).await.unwrap());
+        held.push(soon(locks.semaphore("api", 6).acquire_many(2)).await.unwrap());
+    }
+    assert_eq!(seats(&locks, "shelf").await, (3, 3));
+    assert_eq!(seats(&locks, "api").await, (3, 3));
+    let semaphore = locks.semaphore("api", 6);
+    let waiting: Vec<Party> = (0..2)
+        .map(|_| {
+            let semaphore = semaphore.clone();
+            tokio::spawn(async move { semaphore.acquire_many(3).await })
+        })
+        .collect();
+    until_waiting(&locks, 2).await;
+    assert_eq!(seats(&locks, "api").await, (5, 3), "half of the permits is not more than half");
+    drop(held);
+    // Both fit: a queue of this process's own would let in one after the other.
+    let mut both = Vec::new();
+    for party in waiting {
+        both.push(entered(party).await);
+    }
+    assert_eq!(seats(&locks, "api").await, (2, 2));
+}
+
+#[tokio::test]
+async fn what_is_to_be_held_at_least_so_long_is_not_passed_on_here() {
+    let (store, locks, hand) = Counting::new();
+    let mutex = locks.mutex("cron").hold_at_least(secs(100));
+    let first = soon(mutex.lock()).await.unwrap();
+    let second = wants(mutex.clone());
+    until_waiting(&locks, 1).await;
+    let fence = first.fence().unwrap();
+    first.release().await.unwrap();
+    let seen = locks.mutex("cron").info().await.unwrap().unwrap();
+    assert!(seen.line[0].lingers && seen.line[0].tickets.first.0 == fence, "{seen:?}");
+    assert_eq!(seen.line[0].expires_in, secs(100));
+    assert!(locks.mutex("cron").try_lock().await.unwrap().is_none());
+    let mut renewals = store.renewals.subscribe();
+    for _ in 0..9 {
+        renewals.mark_unchanged();
+        hand.advance(secs(10));
+        // The waiter's own lease must not run out while the test hurries through the time.
+        soon(renewals.changed()).await.unwrap();
+        assert!(locks.mutex("cron").is_locked().await.unwrap());
+        assert!(!second.is_finished());
+    }
+    hand.advance(secs(11));
+    assert!(entered(second).await.fence().unwrap() > fence);
+}
+
+#[tokio::test]
+async fn tasks_that_differ_in_what_they_ask_for_take_no_turns_together() {
+    let [locks] = clients();
+    let held = locks.mutex("a").lock().await.unwrap();
+    let parties = [
+        wants(locks.mutex("a").ttl(secs(20))),
+        wants(locks.mutex("a").no_renewal()),
+        wants(locks.mutex("a").hold_at_least(secs(1))),
+        wants(locks.mutex("a").local_handover(false)),
+    ];
+    until_waiting(&locks, 4).await;
+    assert_eq!(seats(&locks, "a").await, (5, 1));
+    parties.iter().for_each(Party::abort);
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_task_that_leaves_the_queue_is_passed_over() {
+    let [locks] = clients();
+    let held = locks.mutex("a").lock().await.unwrap();
+    let parties: Vec<_> = (0..40).map(|_| wants(locks.mutex("a"))).collect();
+    until_waiting(&locks, 40).await;
+    for party in parties.iter().step_by(2) {
+        party.abort();
+    }
+    until_waiting(&locks, 20).await;
+    held.release().await.unwrap();
+    for party in parties.into_iter().skip(1).step_by(2) {
+        entered(party).await.release().await.unwrap();
+    }
+    assert!(locks.inspect("").await.unwrap().is_empty());
+}

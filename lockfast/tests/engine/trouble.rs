@@ -1,0 +1,232 @@
+//! A store in trouble: how often it is asked, for how long, and what the caller hears.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::store::Change;
+use lockfast::{Error, Locks, ManualClock, Memory, Retry};
+
+use crate::script::Director;
+use crate::steps::{Party, entered, is_same, millis, secs, soon, unknown, until_waiting, wants};
+use crate::stub::{Fault, Stub};
+
+/// Moves the clock on in small steps, and lets everybody do what is due after each.
+async fn pass_time(stub: &Stub, hand: &ManualClock, span: Duration, resync: bool) {
+    const STEP: Duration = millis(50);
+    for _ in 0..span.as_millis() / STEP.as_millis() {
+        hand.advance(STEP);
+        for _ in 0..if resync { 3 } else { 0 } {
+            stub.push(Change::Resync).await;
+        }
+        stub.settled().await;
+    }
+}
+
+async fn asks_at_most_five_times_a_second(fault: Fault, resync: bool, at_least: usize) {
+    let (stub, locks, hand) = Stub::new(fault);
+    let names = ["a", "b", "c"];
+    let parties: Vec<_> = names.iter().map(|name| wants(locks.mutex(name))).collect();
+    stub.settled().await;
+    pass_time(&stub, &hand, secs(10), resync).await;
+    let asked = stub.times();
+    for name in names {
+        let times = &asked.iter().find(|(asked, _)| asked.as_str() == name).unwrap().1;
+        let quick = times.windows(6).find(|six| six[5].since(six[0]) < secs(1));
+        assert!(quick.is_none(), "{fault:?}: {name} asked six times in a second: {quick:?}");
+        assert!(times.len() >= at_least, "{fault:?}: {name} asked only {} times", times.len());
+    }
+    parties.iter().for_each(Party::abort);
+}
+
+#[tokio::test]
+async fn a_store_that_always_fails_is_asked_at_most_five_times_a_second() {
+    asks_at_most_five_times_a_second(Fault::Fails, false, 8).await;
+    asks_at_most_five_times_a_second(Fault::FailsOnceInLine, true, 8).await;
+}
+
+#[tokio::test]
+async fn a_store_that_knows_nobody_is_asked_at_most_five_times_a_second() {
+    asks_at_most_five_times_a_second(Fault::Forgets, false, 40).await;
+    asks_at_most_five_times_a_second(Fault::ForgetsOnceInLine, false, 40).await;
+}
+
+#[tokio::test]
+async fn a_store_that_says_to_ask_at_once_is_asked_at_most_five_times_a_second() {
+    asks_at_most_five_times_a_second(Fault::Hurries, false, 40).await;
+}
+
+#[tokio::test]
+async fn a_storm_of_resyncs_makes_nobody_ask_more_than_five_times_a_second() {
+    asks_at_most_five_times_a_second(Fault::Hurries, true, 40).await;
+    asks_at_most_five_times_a_second(Fault::ForgetsOnceInLine, true, 40).await;
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_unavailable_after_ten_seconds() {
+    let mut store = Director::new();
+    let party = wants(store.locks.mutex("a"));
+    let (claim, _, _never) = store.acquire().await;
+    store.hand.advance(millis(9990));
+    tokio::task::yield_now().await;
+    assert!(!party.is_finished());
+    store.hand.advance(millis(20));
+    let error = soon(party).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable(), "{error}");
+    assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_is_unavailable_when_patience_ends_before_that() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let party = tokio::spawn(async move { mutex.lock_within(secs(2)).await });
+    let (claim, _, _never) = store.acquire().await;
+    store.hand.advance(millis(2001));
+    let error = soon(party).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
+}
+
+#[tokio::test]
+async fn a_store_that_fails_before_anybody_is_in_line_is_unavailable_after_ten_seconds() {
+    let (stub, locks, hand) = Stub::new(Fault::Fails);
+    let party = wants(locks.mutex("a"));
+    stub.settled().await;
+    pass_time(&stub, &hand, millis(9900), false).await;
+    assert!(!party.is_finished(), "it keeps asking");
+    pass_time(&stub, &hand, millis(200), false).await;
+    let error = soon(party).await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("on fire"), "{error}");
+}
+
+#[tokio::test]
+async fn those_behind_another_task_do_not_wait_ten_seconds_each() {
+    let (stub, locks, hand) = Stub::new(Fault::Fails);
+    let parties: Vec<_> = (0..20).map(|_| wants(locks.mutex("a"))).collect();
+    until_waiting(&locks, 19).await;
+    pass_time(&stub, &hand, millis(10_100), false).await;
+    for party in parties {
+        let error = soon(party).await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_in_line_keeps_asking_a_failing_store_until_patience_ends() {
+    keeps_asking_until_patience_ends(Fault::FailsOnceInLine).await;
+}
+
+#[tokio::test]
+async fn who_was_in_line_and_fell_out_keeps_asking_a_failing_store_until_patience_ends() {
+    keeps_asking_until_patience_ends(Fault::ForgetsThenFails).await;
+}
+
+async fn keeps_asking_until_patience_ends(fault: Fault) {
+    let (stub, locks, hand) = Stub::new(fault);
+    let mutex = locks.mutex("a").ttl(secs(3));
+    let party = tokio::spawn(async move { mutex.lock_within(secs(60)).await });
+    stub.settled().await;
+    pass_time(&stub, &hand, millis(59_900), false).await;
+    assert!(!party.is_finished());
+    let last = *stub.times().values().next().unwrap().last().unwrap();
+    assert!(hand.clock().now().since(last) < secs(3), "it never stops asking");
+    pass_time(&stub, &hand, millis(200), false).await;
+    let error = soon(party).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("on fire"), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_that_fails_only_when_patience_has_ended_is_unavailable_too() {
+    let (stub, locks, hand) = Stub::new(Fault::FailsOnceInLine);
+    let mutex = locks.mutex("a");
+    let party = tokio::spawn(async move { mutex.lock_within(secs(1)).await });
+    until_waiting(&locks, 1).await;
+    hand.advance(millis(1001));
+    let error = soon(party).await.unwrap().unwrap_err();
+    assert_eq!(stub.times().values().next().unwrap().len(), 1, "no renewal was due");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn who_gives_up_on_a_healthy_store_hears_who_is_in_the_way() {
+    let hand = ManualClock::new();
+    let memory = Arc::new(Memory::with_clock(hand.clock()));
+    let client = |text: &str| Locks::builder().clock(hand.clock()).note(text).build(memory.clone()).unwrap();
+    let (one, other) = (client("the first"), client("the second"));
+    let held = one.mutex("a").lock().await.unwrap();
+    hand.advance(secs(3));
+    let ahead = wants(one.mutex("a").local_handover(false));
+    until_waiting(&one, 1).await;
+    let mutex = other.mutex("a");
+    let party = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
+    until_waiting(&other, 1).await;
+    hand.advance(secs(5));
+    let error = soon(party).await.unwrap().unwrap_err();
+    let Error::Busy { name, holder, held_for, position, waited, attempts, .. } = &error else { panic!("{error}") };
+    let holder = holder.as_ref().unwrap();
+    assert_eq!((holder.fence.0, holder.owner), (held.fence().unwrap(), held.owner()));
+    assert_eq!(holder.note.text.as_deref(), Some("the first"));
+    assert_eq!((name.as_str(), *held_for, *position), ("a", Some(secs(8)), Some(2)));
+    assert_eq!((*waited, *attempts), (secs(5), 1));
+    drop(held);
+    drop(entered(ahead).await);
+    // Who gave up is out of the line: the next one does not wait for it.
+    drop(entered(wants(one.mutex("a"))).await);
+}
+
+#[tokio::test]
+async fn trying_a_failing_store_says_so_at_once() {
+    let (stub, locks, _hand) = Stub::new(Fault::Fails);
+    let error = soon(locks.mutex("a").try_lock()).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert_eq!(stub.times().values().next().unwrap().len(), 1);
+}
+
+const STEADY: Retry = Retry { count: Some(4), base: millis(100), max: millis(300), jitter: false };
+
+/// How long it was between attempts, and what they came to.
+async fn retries(fault: Fault, retry: Retry, patience: Duration) -> (Vec<u128>, Error) {
+    let (stub, locks, hand) = Stub::new(fault);
+    let mutex = locks.mutex("a").retry(retry);
+    let party = tokio::spawn(async move { mutex.lock_within(patience).await });
+    stub.settled().await;
+    while !party.is_finished() {
+        hand.advance(millis(10));
+        stub.settled().await;
+    }
+    let times = stub.times().into_values().next().unwrap();
+    // The clock moves ten milliseconds at a time, and a pause may be nanoseconds longer than it says.
+    let pauses = times.windows(2).map(|two| two[1].since(two[0]).as_millis() / 50 * 50).collect();
+    (pauses, soon(party).await.unwrap().unwrap_err())
+}
+
+#[tokio::test]
+async fn attempts_are_counted_and_the_pauses_between_them_grow() {
+    let (pauses, error) = retries(Fault::Refuses, STEADY, secs(3600)).await;
+    assert_eq!(pauses, [100, 200, 300, 300]);
+    let Error::Busy { position, attempts, .. } = error else { panic!("{error}") };
+    assert_eq!((attempts, position), (5, None), "who asks again and again is not in line");
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_tried_as_often() {
+    let (pauses, error) = retries(Fault::Fails, STEADY, secs(3600)).await;
+    assert_eq!(pauses, [100, 200, 300, 300]);
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn patience_ends_attempts_that_would_come_too_late() {
+    let endless = Retry { count: None, ..STEADY };
+    let (pauses, error) = retries(Fault::Refuses, endless, millis(650)).await;
+    assert_eq!(pauses, [100, 200, 300]);
+    assert!(matches!(error, Error::Busy { attempts: 4, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn jitter_makes_pauses_longer_and_never_shorter() {
+    let (pauses, _) = retries(Fault::Refuses, Retry { jitter: true, ..STEADY }, secs(3600)).await;
+    for (pause, base) in pauses.into_iter().zip([100, 200, 300, 300]) {
+        assert!((base..=2 * base + 10).contains(&pause), "{pause} ms after a base of {base} ms");
+    }
+}

@@ -1,0 +1,132 @@
+//! A turn of local hand-over always ends, and what comes after it.
+
+use lockfast::store::{Admission, Leaving, Standing, Why};
+use lockfast::{Guard, Ticket, Tickets};
+
+use crate::script::Director;
+use crate::steps::{Party, entered, is_same, millis, secs, soon, until_waiting, wants};
+
+/// Releases with a question to the store, which answers it.
+async fn asks_whether_alone(store: &mut Director, guard: Guard, answer: Standing) -> u32 {
+    let (released, block) = tokio::join!(guard.release(), async {
+        let (leaving, reply) = store.release().await;
+        let [Leaving::UnlessAlone { block, .. }] = leaving[..] else { panic!("the turn is over: {leaving:?}") };
+        reply.give(vec![answer]);
+        block
+    });
+    released.unwrap();
+    block
+}
+
+/// A holder, and so many tasks of the same process behind it.
+async fn holder_and(store: &mut Director, count: u64) -> (Guard, impl Iterator<Item = Party> + use<>) {
+    let locks = store.locks.clone();
+    let holder = wants(locks.mutex("a"));
+    store.grant(1).await;
+    let guard = entered(holder).await;
+    let parties: Vec<_> = (0..count).map(|_| wants(locks.mutex("a"))).collect();
+    until_waiting(&locks, count).await;
+    (guard, parties.into_iter())
+}
+
+fn block(first: u64, count: u32) -> Standing {
+    Standing::Held(Tickets::new(Ticket(first), count))
+}
+
+#[tokio::test]
+async fn a_turn_ends_after_64_passes_with_one_question_and_the_next_joins_with_a_new_claim() {
+    let mut store = Director::new();
+    let (guard, mut parties) = holder_and(&mut store, 70).await;
+    assert_eq!(asks_whether_alone(&mut store, guard, block(100, 64)).await, 64);
+    for fence in 100..163 {
+        let guard = entered(parties.next().unwrap()).await;
+        assert_eq!(guard.fence().unwrap(), fence);
+        guard.release().await.unwrap();
+        assert!(store.call_now().is_none(), "a pass asks nobody");
+    }
+    let last = entered(parties.next().unwrap()).await;
+    assert_eq!(last.fence().unwrap(), 163);
+    let old = last.owner();
+    assert_eq!(asks_whether_alone(&mut store, last, Standing::Gone(Why::Left)).await, 6);
+    let (claim, _, answer) = store.acquire().await;
+    assert_ne!(claim.id.hash(), old);
+    assert_eq!((claim.block, claim.floor), (6, Ticket(163)));
+    answer.give(Admission::Held(Tickets::new(Ticket(500), 6)));
+    assert_eq!(entered(parties.next().unwrap()).await.fence().unwrap(), 500);
+}
+
+#[tokio::test]
+async fn with_fresh_tickets_the_same_claim_goes_on() {
+    let mut store = Director::new();
+    let (guard, mut parties) = holder_and(&mut store, 3).await;
+    let owner = guard.owner();
+    // The store has one ticket to spare: the second pass needs another question.
+    asks_whether_alone(&mut store, guard, block(100, 1)).await;
+    let guard = entered(parties.next().unwrap()).await;
+    assert_eq!((guard.fence().unwrap(), guard.owner()), (100, owner));
+    assert_eq!(asks_whether_alone(&mut store, guard, block(200, 2)).await, 2);
+    let guard = entered(parties.next().unwrap()).await;
+    assert_eq!((guard.fence().unwrap(), guard.owner()), (200, owner));
+}
+
+#[tokio::test]
+async fn a_turn_ends_after_ten_milliseconds() {
+    let mut store = Director::new();
+    let (guard, mut parties) = holder_and(&mut store, 4).await;
+    asks_whether_alone(&mut store, guard, block(100, 4)).await;
+    let guard = entered(parties.next().unwrap()).await;
+    store.hand.advance(millis(9));
+    guard.release().await.unwrap();
+    let guard = entered(parties.next().unwrap()).await;
+    assert_eq!(guard.fence().unwrap(), 101);
+    store.hand.advance(millis(1));
+    // Two tickets are left, and two tasks wait.
+    assert_eq!(asks_whether_alone(&mut store, guard, block(200, 2)).await, 2);
+    assert_eq!(entered(parties.next().unwrap()).await.fence().unwrap(), 200);
+}
+
+#[tokio::test]
+async fn a_pass_needs_half_a_lease() {
+    let mut store = Director::new();
+    let locks = store.locks.clone();
+    let mutex = || locks.mutex("a").ttl(secs(15)).renew_every(secs(7));
+    let holder = wants(mutex());
+    store.grant(1).await;
+    let guard = entered(holder).await;
+    let mut parties = (0..3).map(|_| wants(mutex())).collect::<Vec<_>>().into_iter();
+    until_waiting(&locks, 3).await;
+    asks_whether_alone(&mut store, guard, Standing::Gone(Why::Left)).await;
+    let (_, _, answer) = store.acquire().await;
+    // The answer takes so long that less than half of the lease is left when the turn begins.
+    store.hand.advance(secs(9));
+    answer.give(Admission::Held(Tickets::new(Ticket(20), 3)));
+    let guard = entered(parties.next().unwrap()).await;
+    assert_eq!(guard.fence().unwrap(), 20);
+    let _unanswered = store.renew().await;
+    asks_whether_alone(&mut store, guard, block(30, 2)).await;
+    // Renewed by the question, it is good for a pass again.
+    entered(parties.next().unwrap()).await.release().await.unwrap();
+    assert_eq!(entered(parties.next().unwrap()).await.fence().unwrap(), 31);
+}
+
+#[tokio::test]
+async fn fresh_tickets_that_come_too_late_for_half_a_lease_are_not_passed_on() {
+    let mut store = Director::new();
+    let locks = store.locks.clone();
+    let mutex = || locks.mutex("a").ttl(secs(15)).renew_every(secs(7));
+    let holder = wants(mutex());
+    let claim = store.grant(1).await;
+    let guard = entered(holder).await;
+    let next = wants(mutex());
+    until_waiting(&locks, 1).await;
+    let releasing = tokio::spawn(guard.release());
+    let (_, answer) = store.release().await;
+    store.hand.advance(secs(9));
+    answer.give(vec![block(20, 1)]);
+    let (leaving, answer) = store.release().await;
+    assert!(matches!(&leaving[..], [Leaving::Done(left)] if is_same(left, &claim)), "{leaving:?}");
+    answer.give(vec![Standing::Gone(Why::Left)]);
+    soon(releasing).await.unwrap().unwrap();
+    store.grant(30).await;
+    assert_eq!(entered(next).await.fence().unwrap(), 30);
+}

@@ -1,0 +1,136 @@
+//! No wake-up is lost, and none is believed that is somebody else's.
+
+use std::sync::Arc;
+
+use lockfast::store::{Admission, Change, Standing};
+use lockfast::{Claim, Ticket, Tickets};
+
+use crate::script::{Call, Director};
+use crate::steps::{Canary, Party, entered, gone, is_same, secs, until_waiting, waits, wants};
+
+fn queued(ticket: u64) -> Admission {
+    Admission::Queued { ticket: Ticket(ticket), position: 1, recheck_in: secs(3600) }
+}
+
+#[tokio::test]
+async fn a_push_that_overtakes_the_answer_to_the_acquire_counts() {
+    let mut store = Director::new();
+    let canary = Canary::perch(&mut store).await;
+    let party = wants(store.locks.mutex("a"));
+    let (claim, _, answer) = store.acquire().await;
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
+    let _canary = canary.sings(&store).await;
+    answer.give(queued(7));
+    assert_eq!(entered(party).await.fence().unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_push_that_overtakes_the_answer_and_has_another_ticket_does_not_count() {
+    let mut store = Director::new();
+    let canary = Canary::perch(&mut store).await;
+    let party = wants(store.locks.mutex("a"));
+    let (claim, _, answer) = store.acquire().await;
+    store.push(Change::Held(claim.id.hash(), Ticket(6)));
+    let _canary = canary.sings(&store).await;
+    answer.give(queued(7));
+    until_waiting(&store.locks, 1).await;
+    let canary = Canary::perch(&mut store).await;
+    let _second = canary.sings(&store).await;
+    assert!(!party.is_finished());
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
+    assert_eq!(entered(party).await.fence().unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_lost_push_is_made_up_for_when_the_stream_says_that_it_lost_some() {
+    let mut store = Director::new();
+    let party = wants(store.locks.mutex("a"));
+    let claim = store.queue(7, secs(3600)).await;
+    until_waiting(&store.locks, 1).await;
+    store.push(Change::Resync);
+    let (leases, answer) = store.renew().await;
+    assert!(is_same(&leases[0].claim, &claim));
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
+    let guard = entered(party).await;
+    assert!(store.call_now().is_none());
+    assert_eq!(guard.fence().unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_lost_push_is_made_up_for_when_the_stream_has_ended() {
+    let mut store = Director::new();
+    let party = wants(store.locks.mutex("a"));
+    let claim = store.queue(7, secs(3600)).await;
+    until_waiting(&store.locks, 1).await;
+    store.cut_pushes().await;
+    let (leases, answer) = store.renew().await;
+    assert!(is_same(&leases[0].claim, &claim));
+    answer.give(vec![waits(7, secs(3600))]);
+    // The new stream is listened to.
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
+    assert_eq!(entered(party).await.fence().unwrap(), 7);
+}
+
+/// Waiters of one client, each with a claim of its own, and tickets in another order than they came in.
+async fn crowd(store: &mut Director, count: u64) -> Vec<(u64, Arc<Claim>, Party)> {
+    let mut crowd = Vec::new();
+    for nth in 0..count {
+        let ticket = 100 + nth * 7 % count;
+        let party = wants(store.locks.mutex("a").local_handover(false));
+        crowd.push((ticket, store.queue(ticket, secs(3600)).await, party));
+    }
+    until_waiting(&store.locks, count).await;
+    crowd
+}
+
+#[tokio::test]
+async fn those_who_fell_out_of_the_line_go_back_one_by_one_in_their_old_order_with_new_ids() {
+    const COUNT: u64 = 24;
+    let mut store = Director::new();
+    let crowd = crowd(&mut store, COUNT).await;
+    let old: Vec<_> = crowd.iter().map(|(_, claim, _)| claim.id.hash()).collect();
+    store.cut_pushes().await;
+    let mut asked = 0;
+    while asked < COUNT as usize {
+        // Asking with an acquire would join again, at the back.
+        let (leases, answer) = store.renew().await;
+        asked += leases.len();
+        answer.give(gone(leases.len()));
+    }
+    // Who is behind whom is told apart by the note, which a claim keeps; here, by the ticket that it is given.
+    let mut new = Vec::new();
+    for nth in 0..COUNT {
+        let (claim, _, answer) = store.acquire().await;
+        assert!(!old.contains(&claim.id.hash()));
+        assert!(store.call_now().is_none(), "the next goes when this one is back");
+        answer.give(queued(200 + nth));
+        new.push(claim);
+    }
+    // Handed to them in the new order, the lock reaches them in the old one.
+    let mut parties: Vec<_> = crowd.into_iter().map(|(ticket, _, party)| (ticket, party)).collect();
+    parties.sort_by_key(|(ticket, _)| *ticket);
+    for (nth, (_, party)) in parties.into_iter().enumerate() {
+        store.push(Change::Held(new[nth].id.hash(), Ticket(200 + nth as u64)));
+        let guard = entered(party).await;
+        assert_eq!(guard.fence().unwrap(), 200 + nth as u64);
+        drop(guard);
+        store.let_go().await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_goes_back_before_everybody_is_known_to_be_out() {
+    let mut store = Director::new();
+    // More than fit into one call, so that the answers come one after the other.
+    let crowd = crowd(&mut store, 300).await;
+    store.push(Change::Resync);
+    let (first, answer) = store.renew().await;
+    let (second, later) = store.renew().await;
+    assert_eq!(first.len() + second.len(), crowd.len());
+    let canary = Canary::perch(&mut store).await;
+    answer.give(gone(first.len()));
+    let _canary = canary.sings(&store).await;
+    assert!(store.call_now().is_none(), "an older one may be in the other call");
+    later.give(gone(second.len()));
+    assert!(matches!(store.call().await, Call::Acquire { .. }));
+}
