@@ -5,13 +5,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::claim::{Claim, ClaimHash, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
 use crate::store::{Lease, Leaving, Standing, Why};
 
 use super::Client;
-use super::book::UNAVAILABLE_AFTER;
+use super::book::{Book, Outbox, UNAVAILABLE_AFTER, claim_of};
 use super::due::Renewal;
 use super::lease::{self, Validity};
 use super::lost::Lost;
@@ -175,11 +177,23 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping this future still gives the lock back, as dropping the guard does.
-    pub async fn release(mut self) -> Result<()> {
+    pub async fn release(self) -> Result<()> {
+        self.leave(|book, hold, now, out| book.pass_or_leave(hold, now, out)).await
+    }
+
+    /// Gives the lock back for good, in one step with remembering `value`.
+    pub(crate) async fn seal(self, value: Bytes, keep: Duration) -> Result<()> {
+        self.leave(|book, hold, now, out| book.seal_or_leave(hold, (value, keep), now, out)).await
+    }
+
+    async fn leave(
+        mut self,
+        first: impl FnOnce(&mut Book, Key, Moment, &mut Outbox) -> Option<(Leaving, bool)>,
+    ) -> Result<()> {
         let lost = self.check().err();
         self.is_done = true;
         let first = self.client.with_book(|book, now, out| {
-            let first = book.pass_or_leave(self.hold, now, out);
+            let first = first(book, self.hold, now, out);
             book.releasing += usize::from(first.is_some());
             first
         });
@@ -208,7 +222,7 @@ impl Guard {
             if !departing.keeps {
                 return verdict;
             }
-            let claim = super::book::claim_of(&left).expect("a hold leaves with its claim").clone();
+            let claim = claim_of(&left).expect("a hold leaves with its claim").clone();
             let next =
                 self.client.with_book(|book, now, out| book.departed(self.hold, &claim, sent, standing, now, out));
             match next {
@@ -276,7 +290,7 @@ impl Drop for Departing<'_> {
                 return book.depart(leaving, now, out);
             }
             // Whether it still holds is unknown. Those here ask anew; what is left is told to go.
-            let claim = super::book::claim_of(&leaving).expect("a hold leaves with its claim").clone();
+            let claim = claim_of(&leaving).expect("a hold leaves with its claim").clone();
             if let Some(last) = book.departed(hold, &claim, now, None, now, out) {
                 book.depart(last, now, out);
             }

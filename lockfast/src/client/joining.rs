@@ -70,7 +70,7 @@ impl Book {
                     self.schedule_waiting(key, now + recheck_in, out);
                 }
             }
-            Ok(Admission::Sealed(_)) => self.end_with(key, Phase::Sealed, now, out),
+            Ok(Admission::Sealed(value)) => self.end_with(key, Phase::Sealed(value), now, out),
             // This id is out, so it must not be used again: "gone" is said once and stays said.
             Ok(Admission::Gone(_) | Admission::Refused(_)) => {
                 self.forget_claim(key);

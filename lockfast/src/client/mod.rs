@@ -46,7 +46,7 @@ use crate::store::{BusyWith, Guarantees, Store};
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
 pub(crate) use lease::Validity;
-pub(crate) use options::{Options, Renewal};
+pub(crate) use options::{LONGEST_HOLD, Options, Renewal};
 use slot::Phase;
 pub(crate) use slot::Request;
 pub(crate) use telling::Telling;

@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use foldhash::quality::RandomState;
 
 use crate::claim::{Claim, Ticket, Tickets};
@@ -282,6 +283,23 @@ impl Book {
         self.hand_lead_on(hold, now, out);
         self.remove(hold);
         Some((last_word, false))
+    }
+
+    /// Ends a hold for good: what the store is told makes the resource answer with `value` from now on.
+    pub(crate) fn seal_or_leave(
+        &mut self,
+        hold: Key,
+        (value, keep): (Bytes, Duration),
+        now: Moment,
+        out: &mut Outbox,
+    ) -> Option<(Leaving, bool)> {
+        let slot = self.slots.get(hold)?;
+        let claim = Arc::clone(slot.claim.as_ref().expect("who holds has a claim"));
+        let over = slot.is_over(now);
+        self.ended(hold, over, now, out);
+        self.hand_lead_on(hold, now, out);
+        let slot = self.remove(hold)?;
+        Some((if over { slot.leaving(claim) } else { Leaving::Seal { claim, value, keep } }, false))
     }
 
     /// A guard is gone: its watchers with it, and its time is counted.
