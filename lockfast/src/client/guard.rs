@@ -151,6 +151,7 @@ impl Guard {
         if span.is_zero() || span > crate::store::LONGEST_TTL {
             return Err(Error::invalid(format!("cannot extend by {span:?}; use more than nothing and at most 7 days")));
         }
+        self.client.check_usable()?;
         self.check()?;
         let claim = self.claim().ok_or_else(|| self.lost_error())?;
         // What the margin takes away is asked for on top.
@@ -190,8 +191,9 @@ impl Guard {
         mut self,
         first: impl FnOnce(&mut Book, Key, Moment, &mut Outbox) -> Option<(Leaving, bool)>,
     ) -> Result<()> {
-        let lost = self.check().err();
         self.is_done = true;
+        self.client.check_usable()?;
+        let lost = self.check().err();
         let first = self.client.with_book(|book, now, out| {
             let first = first(book, self.hold, now, out);
             book.releasing += usize::from(first.is_some());
@@ -255,7 +257,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.is_done {
+        if !self.is_done && self.client.is_at_home() {
             self.client.with_book(|book, now, out| book.give_up_hold(self.hold, now, out));
         }
     }

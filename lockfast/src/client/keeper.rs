@@ -16,13 +16,14 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 
 use crate::clock::{Moment, Timer};
-use crate::error::{Error, Result};
+use crate::error::{Error, LostWhy, Result};
 use crate::store::{Admission, Busy, Change, Lease, Report, Scope, Standing};
 
 use super::Client;
 use super::book::{Departure, backoff};
 use super::due::{Renewal, Work};
 use super::joining::Asking;
+use super::slot::Callback;
 
 /// How many renewals or releases go into one call.
 pub(crate) const BATCH: usize = 256;
@@ -64,12 +65,9 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
     let mut watch_again_at = Moment::NEVER;
     loop {
         let mut work = client.with_book(|book, now, out| book.due(now, watch_again_at, out));
-        for (callback, why) in work.callbacks.drain(..) {
-            // A panic in somebody's callback must not take everybody's renewals with it.
-            let _ = catch_unwind(AssertUnwindSafe(|| callback(why)));
-        }
+        call_back(std::mem::take(&mut work.callbacks));
         if work.is_over && flights.is_empty() {
-            client.with_book(|book, _, out| book.end(out));
+            call_back(client.with_book(|book, _, out| book.end(out)));
             client.ended.notify_waiters();
             return;
         }
@@ -94,6 +92,13 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
             () = client.bell.notified() => {}
             () = timer.sleep_until(next) => {}
         }
+    }
+}
+
+fn call_back(callbacks: Vec<(Callback, LostWhy)>) {
+    for (callback, why) in callbacks {
+        // A panic in somebody's callback must not take everybody's renewals with it.
+        let _ = catch_unwind(AssertUnwindSafe(|| callback(why)));
     }
 }
 

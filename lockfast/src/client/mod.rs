@@ -47,8 +47,8 @@ pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
 pub(crate) use lease::Validity;
 pub(crate) use options::{LONGEST_HOLD, Options, Renewal};
-use slot::Phase;
 pub(crate) use slot::Request;
+use slot::{Callback, Phase};
 pub(crate) use telling::Telling;
 
 pub(crate) use crate::event::TraceId;
@@ -80,10 +80,12 @@ pub(crate) struct Handle(pub(crate) Arc<Client>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.with_book(|book, _, out| {
-            book.abandoned = true;
-            out.ring = true;
-        });
+        if self.0.is_at_home() {
+            self.0.with_book(|book, _, out| {
+                book.abandoned = true;
+                out.ring = true;
+            });
+        }
     }
 }
 
@@ -141,9 +143,14 @@ impl Client {
         result
     }
 
-    /// The keeper's thread does not follow into a forked process, and two processes with one client would share claims.
+    /// Whether this is the process that made it. The keeper's thread does not follow into a forked one, and two processes
+    /// with one client would share claims: the child must neither ask for locks nor give back its parent's.
+    fn is_at_home(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
     fn check_usable(&self) -> Result<()> {
-        match self.pid == std::process::id() {
+        match self.is_at_home() {
             true => Ok(()),
             false => Err(Error::Closed("it was made before a fork, by another process; connect again in this one")),
         }
@@ -230,10 +237,12 @@ impl Client {
 }
 
 impl Book {
-    /// The keeper leaves. Whoever sleeps looks for itself, and finds the client closed.
-    fn end(&mut self, out: &mut Outbox) {
+    /// The keeper leaves. Whoever sleeps looks for itself, and finds the client closed. Callbacks that came after its last
+    /// look are its to run: from now on nobody adds any.
+    fn end(&mut self, out: &mut Outbox) -> Vec<(Callback, LostWhy)> {
         self.unattended = true;
         out.wakers.extend(std::mem::take(&mut self.alarms).into_values());
+        std::mem::take(&mut self.callbacks)
     }
 
     fn close(&mut self, now: Moment, out: &mut Outbox) {
@@ -312,5 +321,20 @@ mod tests {
         let tried = attempt(&client, request(&client), Moment::NEVER).await;
         assert!(matches!(tried, Err(Error::Closed(why)) if why.contains("fork")));
         assert_eq!(client.with_book(|book, _, _| book.slots.len()), 0);
+    }
+
+    #[tokio::test]
+    async fn a_fork_does_not_give_back_what_its_parent_holds() {
+        let client = forked();
+        let guard = || {
+            let request = request(&client);
+            let hold = client.with_book(|book, now, out| book.enter(Arc::clone(&request), now, out));
+            request.validity.grant(Moment::NEVER, LostWhy::Expired);
+            Guard::new(Arc::clone(&client), hold, crate::claim::Ticket(7), request)
+        };
+        drop(guard());
+        assert!(matches!(guard().extend(Duration::from_secs(1)).await, Err(Error::Closed(_))));
+        assert!(matches!(guard().release().await, Err(Error::Closed(_))));
+        assert_eq!(client.with_book(|book, _, _| (book.slots.len(), book.departures.len())), (3, 0));
     }
 }

@@ -221,6 +221,19 @@ fn what_others_drop_inside_the_client_may_drop_guards() {
 }
 
 #[tokio::test]
+async fn waiting_for_the_loss_again_and_again_leaves_nothing_behind() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let watcher = Arc::new(Owns(Mutex::new(None)));
+    for _ in 0..100 {
+        let waker = Waker::from(Arc::clone(&watcher));
+        assert!(pin!(guard.lost()).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    assert_eq!(Arc::strong_count(&watcher), 1, "whoever stopped waiting is not remembered");
+}
+
+#[tokio::test]
 async fn work_is_stopped_when_the_lock_is_lost() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
