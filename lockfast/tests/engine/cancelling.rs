@@ -17,7 +17,7 @@ use crate::stage::{TTL, soon, until};
 
 /// When a future is dropped.
 #[derive(Clone, Copy, Debug)]
-enum Cut {
+pub(crate) enum Cut {
     /// Right after this many polls.
     AfterPoll(usize),
     /// When it is woken to be polled again after this many.
@@ -25,7 +25,7 @@ enum Cut {
 }
 
 /// What came of the work, unless it was cut off first.
-async fn cut_off<T>(mut work: Pin<&mut impl Future<Output = T>>, cut: Cut) -> Option<T> {
+pub(crate) async fn cut_off<T>(mut work: Pin<&mut impl Future<Output = T>>, cut: Cut) -> Option<T> {
     let mut polls = 0;
     let (most, at_wake) = match cut {
         Cut::AfterPoll(most) => (most, false),

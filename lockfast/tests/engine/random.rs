@@ -1,5 +1,6 @@
 //! Everything at once, at random: whatever tasks do with their locks, and wherever they are stopped, the promises hold.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -7,11 +8,13 @@ use std::time::Duration;
 use fastrand::Rng;
 use lockfast::store::{Names, Query, Store};
 use lockfast::{Clock, Guard, Locks, Memory};
-use tokio::time::timeout;
 
+use crate::cancelling::{Cut, cut_off};
+use crate::slow::Slow;
 use crate::steps::{secs, soon};
 
-const CLIENTS: usize = 3;
+/// One client for each: how slow the way to the store is.
+const POLLS: [usize; 3] = [0, 1, 3];
 const TASKS: usize = 24;
 const STEPS: usize = 60;
 const NAMES: [&str; 2] = ["a", "b"];
@@ -46,6 +49,12 @@ impl Room {
     }
 }
 
+/// Where somebody is stopped, if it gets that far.
+fn cut(rng: &mut Rng) -> Cut {
+    let polls = rng.usize(..10);
+    if rng.bool() { Cut::AfterPoll(polls) } else { Cut::AtWake(polls) }
+}
+
 /// Asks for a lock in some way, and perhaps stops asking.
 async fn enter(locks: &Locks, name: &str, rng: &mut Rng) -> Option<Guard> {
     let mutex = locks.mutex(name);
@@ -57,7 +66,7 @@ async fn enter(locks: &Locks, name: &str, rng: &mut Rng) -> Option<Guard> {
     let patience = Duration::from_micros(rng.u64(..3000));
     match rng.u8(..10) {
         0..=5 => Some(mutex.lock().await.unwrap()),
-        6 | 7 => timeout(patience, mutex.lock()).await.ok().map(Result::unwrap),
+        6 | 7 => cut_off(pin!(mutex.lock()), cut(rng)).await.map(Result::unwrap),
         8 => mutex.lock_within(patience).await.ok(),
         _ => mutex.try_lock().await.unwrap(),
     }
@@ -68,17 +77,20 @@ async fn leave(guard: Guard, rng: &mut Rng) {
     match rng.u8(..3) {
         0 => drop(guard),
         1 => drop(guard.release().await),
-        _ => drop(timeout(Duration::from_micros(rng.u64(..50)), guard.release()).await),
+        _ => drop(cut_off(pin!(guard.release()), cut(rng)).await),
     }
 }
 
 async fn round(seed: u64) {
     let store = Arc::new(Memory::new());
-    let clients = [(); CLIENTS].map(|()| Locks::builder().ttl(secs(5)).build(store.clone()).unwrap());
+    let clients = POLLS.map(|polls| {
+        let slow = Slow { store: Arc::clone(&store), polls };
+        Locks::builder().ttl(secs(5)).build(Arc::new(slow)).unwrap()
+    });
     let rooms: Arc<[Room; NAMES.len()]> = Arc::default();
     let mut rng = Rng::with_seed(seed);
     let task = |nth: usize| {
-        let (locks, rooms, mut rng) = (clients[nth % CLIENTS].clone(), Arc::clone(&rooms), rng.fork());
+        let (locks, rooms, mut rng) = (clients[nth % clients.len()].clone(), Arc::clone(&rooms), rng.fork());
         tokio::spawn(async move {
             for _ in 0..STEPS {
                 let name = rng.usize(..NAMES.len());

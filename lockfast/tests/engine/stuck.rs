@@ -34,7 +34,8 @@ async fn nobody_waits_behind_a_lost_lock_whose_guard_is_kept() {
 #[tokio::test]
 async fn nobody_waits_behind_a_release_that_is_not_polled_again() {
     let mut store = Director::new();
-    let mutex = store.locks.mutex("a");
+    // So long that no renewal, which it might be found at, is due.
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
     let next = wants(mutex);
     until_waiting(&store.locks, 1).await;
@@ -111,7 +112,8 @@ async fn who_fell_out_of_the_line_does_not_wait_long_for_an_answer_about_others(
 
     assert!(settle(&mut store).await.is_empty(), "the other may have stood before it");
     store.hand.advance(millis(250) + GRAIN);
-    let (again, ..) = store.acquire().await;
+    // Sooner than the keeper stops waiting for the other answer: it is not that which lets it go on.
+    let (again, ..) = tokio::time::timeout(secs(3), store.acquire()).await.expect("it goes back");
     assert_eq!(again.demands, first.demands);
 }
 
