@@ -193,11 +193,13 @@ impl Guard {
     ) -> Result<()> {
         self.is_done = true;
         self.client.check_usable()?;
-        let lost = self.check().err();
-        let first = self.client.with_book(|book, now, out| {
+        let (lost, first) = self.client.with_book(|book, now, out| {
+            // Order matters: judged at the same moment as what the store is told. A deadline between the two would have it
+            // told to forget, and the caller that it was remembered.
+            let lost = self.validity().is_over(now).then(|| self.lost_error());
             let first = first(book, self.hold, now, out);
             book.releasing += usize::from(first.is_some());
-            first
+            (lost, first)
         });
         let Some((leaving, keeps)) = first else { return lost.map_or(Ok(()), Err) };
         let mut departing = Departing { guard: &self, leaving: Some(leaving), keeps };

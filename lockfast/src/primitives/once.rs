@@ -155,7 +155,7 @@ impl Once {
         }
     }
 
-    /// The remembered result, if it has been done.
+    /// The remembered result, if it has been done. Takes nothing, so it is in nobody's way.
     ///
     /// ```
     /// # use lockfast::{Error, Locks};
@@ -167,6 +167,12 @@ impl Once {
     /// # Ok(()) }
     /// ```
     pub async fn result(&self) -> Result<Option<Bytes>> {
+        // Order matters: to ask for the lock of something that was not done would, for a moment, keep those away who would
+        // do it, and a `try_run` among them would believe that somebody is at it.
+        match self.ask.look(&self.demands()).await? {
+            Some(resource) if resource.sealed_for.is_some() => {}
+            _ => return Ok(None),
+        }
         match self.ask.attempt(self.demands()).await? {
             Attempt::Entered(Entered::Sealed(value)) => Ok(Some(value)),
             Attempt::Entered(Entered::Held(guard)) => guard.release().await.map(|()| None),
