@@ -14,16 +14,19 @@
 //! # Ok::<(), lockfast::Error>(())
 //! ```
 
+mod faces;
+
 use std::ops::Deref;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::executor::block_on;
 
 use crate::client::Stats;
-use crate::error::{Error, Result};
-use crate::primitives::{self, Outcome};
+use crate::error::Result;
+use crate::primitives;
 use crate::store::Resource;
+
+pub use faces::{Cron, Election, Multi, Mutex, Once, RwLock, Semaphore};
 
 /// See [`crate::Locks`].
 ///
@@ -55,32 +58,37 @@ impl Locks {
 
     /// See [`crate::Locks::mutex`].
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex(self.0.mutex(name))
+        self.0.mutex(name).into()
     }
 
     /// See [`crate::Locks::rwlock`].
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock(self.0.rwlock(name))
+        self.0.rwlock(name).into()
     }
 
     /// See [`crate::Locks::semaphore`].
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
-        Semaphore(self.0.semaphore(name, permits))
+        self.0.semaphore(name, permits).into()
     }
 
     /// See [`crate::Locks::multi`].
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Multi {
-        Multi(self.0.multi(names))
+        self.0.multi(names).into()
     }
 
     /// See [`crate::Locks::election`].
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election(self.0.election(name))
+        self.0.election(name).into()
     }
 
     /// See [`crate::Locks::once`].
     pub fn once(&self, name: impl AsRef<str>) -> Once {
-        Once(self.0.once(name))
+        self.0.once(name).into()
+    }
+
+    /// See [`crate::Locks::cron`].
+    pub fn cron(&self, name: impl Into<String>) -> Cron {
+        self.0.cron(name).into()
     }
 
     /// See [`crate::Locks::inspect`].
@@ -115,6 +123,12 @@ impl Locks {
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct Guard(crate::client::Guard);
 
+impl From<crate::client::Guard> for Guard {
+    fn from(guard: crate::client::Guard) -> Self {
+        Self(guard)
+    }
+}
+
 impl Guard {
     /// See [`crate::Guard::extend`].
     pub fn extend(&self, span: Duration) -> Result<()> {
@@ -132,245 +146,5 @@ impl Deref for Guard {
 
     fn deref(&self) -> &Self::Target {
         &self.0
-    }
-}
-
-/// A face: its options are those of the one it wraps.
-macro_rules! face {
-    ($(#[$doc:meta])* $face:ident { $($methods:item)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug)]
-        pub struct $face(primitives::$face);
-
-        impl $face {
-            /// Sets options, like `.options(|it| it.ttl(span))`.
-            pub fn options(self, set: impl FnOnce(primitives::$face) -> primitives::$face) -> Self {
-                Self(set(self.0))
-            }
-
-            $($methods)*
-        }
-    };
-}
-
-face! {
-    /// See [`crate::Mutex`].
-    ///
-    /// ```
-    /// # use lockfast::blocking::Locks;
-    /// # use std::time::Duration;
-    /// # let locks = Locks::from(lockfast::Locks::in_memory());
-    /// let mutex = locks.mutex("account:123").options(|mutex| mutex.ttl(Duration::from_secs(5)));
-    /// let total = mutex.with(|held| held.check().map(|()| 42))??;
-    /// assert_eq!(total, 42);
-    /// # Ok::<(), lockfast::Error>(())
-    /// ```
-    Mutex {
-        /// See [`crate::Mutex::lock`].
-        pub fn lock(&self) -> Result<Guard> {
-            block_on(self.0.lock()).map(Guard)
-        }
-
-        /// See [`crate::Mutex::lock_within`].
-        pub fn lock_within(&self, patience: Duration) -> Result<Guard> {
-            block_on(self.0.lock_within(patience)).map(Guard)
-        }
-
-        /// See [`crate::Mutex::try_lock`].
-        pub fn try_lock(&self) -> Result<Option<Guard>> {
-            Ok(block_on(self.0.try_lock())?.map(Guard))
-        }
-
-        /// See [`crate::Mutex::with`]. Blocking work cannot be stopped: it asks [`check`](crate::Guard::check) itself; a
-        /// loss is told afterwards.
-        pub fn with<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
-            let guard = self.lock()?;
-            let value = work(&guard);
-            match guard.release() {
-                Err(error @ Error::Lost { .. }) => Err(error),
-                _ => Ok(value),
-            }
-        }
-
-        /// See [`crate::Mutex::is_locked`].
-        pub fn is_locked(&self) -> Result<bool> {
-            block_on(self.0.is_locked())
-        }
-
-        /// See [`crate::Mutex::info`].
-        pub fn info(&self) -> Result<Option<Resource>> {
-            block_on(self.0.info())
-        }
-    }
-}
-
-face! {
-    /// See [`crate::RwLock`].
-    ///
-    /// ```
-    /// # use lockfast::blocking::Locks;
-    /// # let locks = Locks::from(lockfast::Locks::in_memory());
-    /// let (one, two) = (locks.rwlock("catalog").read()?, locks.rwlock("catalog").read()?);
-    /// assert!(locks.rwlock("catalog").try_write()?.is_none());
-    /// # Ok::<(), lockfast::Error>(())
-    /// ```
-    RwLock {
-        /// See [`crate::RwLock::read`].
-        pub fn read(&self) -> Result<Guard> {
-            block_on(self.0.read()).map(Guard)
-        }
-
-        /// See [`crate::RwLock::write`].
-        pub fn write(&self) -> Result<Guard> {
-            block_on(self.0.write()).map(Guard)
-        }
-
-        /// See [`crate::RwLock::read_within`].
-        pub fn read_within(&self, patience: Duration) -> Result<Guard> {
-            block_on(self.0.read_within(patience)).map(Guard)
-        }
-
-        /// See [`crate::RwLock::write_within`].
-        pub fn write_within(&self, patience: Duration) -> Result<Guard> {
-            block_on(self.0.write_within(patience)).map(Guard)
-        }
-
-        /// See [`crate::RwLock::try_read`].
-        pub fn try_read(&self) -> Result<Option<Guard>> {
-            Ok(block_on(self.0.try_read())?.map(Guard))
-        }
-
-        /// See [`crate::RwLock::try_write`].
-        pub fn try_write(&self) -> Result<Option<Guard>> {
-            Ok(block_on(self.0.try_write())?.map(Guard))
-        }
-    }
-}
-
-face! {
-    /// See [`crate::Semaphore`].
-    ///
-    /// ```
-    /// # use lockfast::blocking::Locks;
-    /// # let locks = Locks::from(lockfast::Locks::in_memory());
-    /// let permit = locks.semaphore("external-api", 5).acquire()?;
-    /// # Ok::<(), lockfast::Error>(())
-    /// ```
-    Semaphore {
-        /// See [`crate::Semaphore::acquire_many`].
-        pub fn acquire_many(&self, permits: u32) -> Result<Guard> {
-            block_on(self.0.acquire_many(permits)).map(Guard)
-        }
-
-        /// See [`crate::Semaphore::acquire`].
-        pub fn acquire(&self) -> Result<Guard> {
-            self.acquire_many(1)
-        }
-
-        /// See [`crate::Semaphore::acquire_many_within`].
-        pub fn acquire_many_within(&self, permits: u32, patience: Duration) -> Result<Guard> {
-            block_on(self.0.acquire_many_within(permits, patience)).map(Guard)
-        }
-
-        /// See [`crate::Semaphore::acquire_within`].
-        pub fn acquire_within(&self, patience: Duration) -> Result<Guard> {
-            self.acquire_many_within(1, patience)
-        }
-
-        /// See [`crate::Semaphore::try_acquire_many`].
-        pub fn try_acquire_many(&self, permits: u32) -> Result<Option<Guard>> {
-            Ok(block_on(self.0.try_acquire_many(permits))?.map(Guard))
-        }
-
-        /// See [`crate::Semaphore::try_acquire`].
-        pub fn try_acquire(&self) -> Result<Option<Guard>> {
-            self.try_acquire_many(1)
-        }
-    }
-}
-
-face! {
-    /// See [`crate::Multi`].
-    ///
-    /// ```
-    /// # use lockfast::blocking::Locks;
-    /// # let locks = Locks::from(lockfast::Locks::in_memory());
-    /// let both = locks.multi(["account:1", "account:2"]).lock()?;
-    /// # Ok::<(), lockfast::Error>(())
-    /// ```
-    Multi {
-        /// See [`crate::Multi::lock`].
-        pub fn lock(&self) -> Result<Guard> {
-            block_on(self.0.lock()).map(Guard)
-        }
-
-        /// See [`crate::Multi::lock_within`].
-        pub fn lock_within(&self, patience: Duration) -> Result<Guard> {
-            block_on(self.0.lock_within(patience)).map(Guard)
-        }
-
-        /// See [`crate::Multi::try_lock`].
-        pub fn try_lock(&self) -> Result<Option<Guard>> {
-            Ok(block_on(self.0.try_lock())?.map(Guard))
-        }
-    }
-}
-
-face! {
-    /// See [`crate::Once`].
-    ///
-    /// ```
-    /// # use lockfast::{Error, Outcome, blocking::Locks};
-    /// # let locks = Locks::from(lockfast::Locks::in_memory());
-    /// let done = locks.once("webhook:42").run(|_| Ok::<_, Error>("paid"))?;
-    /// assert_eq!(done, Outcome::Ran("paid".into()));
-    /// # Ok::<(), lockfast::Error>(())
-    /// ```
-    Once {
-        /// See [`crate::Once::run`]. Blocking work cannot be stopped; if the lock was lost meanwhile, nothing is remembered.
-        pub fn run<V, E>(&self, work: impl FnOnce(&crate::client::Guard) -> Result<V, E>) -> Result<Outcome<Bytes>, E>
-        where
-            V: Into<Bytes>,
-            E: From<Error>,
-        {
-            block_on(self.0.run(async |guard: &crate::client::Guard| work(guard)))
-        }
-
-        /// See [`crate::Once::try_run`].
-        pub fn try_run<V, E>(&self, work: impl FnOnce(&crate::client::Guard) -> Result<V, E>) -> Result<Outcome<Bytes>, E>
-        where
-            V: Into<Bytes>,
-            E: From<Error>,
-        {
-            block_on(self.0.try_run(async |guard: &crate::client::Guard| work(guard)))
-        }
-
-        /// See [`crate::Once::result`].
-        pub fn result(&self) -> Result<Option<Bytes>> {
-            block_on(self.0.result())
-        }
-    }
-}
-
-face! {
-    /// See [`crate::Election`].
-    ///
-    /// ```
-    /// # use lockfast::blocking::Locks;
-    /// # let locks = Locks::from(lockfast::Locks::in_memory());
-    /// let leadership = locks.election("scheduler").campaign()?;
-    /// assert!(locks.election("scheduler").leader()?.is_some());
-    /// # Ok::<(), lockfast::Error>(())
-    /// ```
-    Election {
-        /// See [`crate::Election::campaign`].
-        pub fn campaign(&self) -> Result<primitives::Leadership> {
-            block_on(self.0.campaign())
-        }
-
-        /// See [`crate::Election::leader`].
-        pub fn leader(&self) -> Result<Option<primitives::Leader>> {
-            block_on(self.0.leader())
-        }
     }
 }

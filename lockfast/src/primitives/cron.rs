@@ -26,6 +26,7 @@ use super::{Locks, Mutex};
 pub struct Cron {
     locks: Locks,
     name: String,
+    ttl: Option<Duration>,
     at_least: Option<Duration>,
     at_most: Option<Duration>,
     keep: Duration,
@@ -33,7 +34,13 @@ pub struct Cron {
 
 impl Cron {
     pub(super) fn new(locks: Locks, name: String) -> Self {
-        Self { locks, name, at_least: None, at_most: None, keep: super::once::A_DAY }
+        Self { locks, name, ttl: None, at_least: None, at_most: None, keep: super::once::A_DAY }
+    }
+
+    /// See [`Mutex::ttl`]: how long the other servers wait after the one that runs it has died.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
     }
 
     /// The job stays taken this long, counted from its start, even when it is quicker: longer than the servers' clocks are
@@ -73,6 +80,9 @@ impl Cron {
     /// ```
     pub async fn run<T, E: From<Error>>(&self, work: impl AsyncFnOnce(&Guard) -> Result<T, E>) -> Result<Option<T>, E> {
         let mut mutex: Mutex = self.locks.mutex(&self.name);
+        if let Some(ttl) = self.ttl {
+            mutex = mutex.ttl(ttl);
+        }
         if let Some(span) = self.at_least {
             mutex = mutex.hold_at_least(span);
         }
@@ -97,6 +107,9 @@ impl Cron {
         work: impl AsyncFnOnce(&Guard) -> Result<(), E>,
     ) -> Result<Outcome<()>, E> {
         let mut once: Once = self.locks.once(format!("{}@{}", self.name, slot.as_ref())).keep(self.keep);
+        if let Some(ttl) = self.ttl {
+            once = once.ttl(ttl);
+        }
         if let Some(span) = self.at_most {
             once = once.hold_at_most(span);
         }

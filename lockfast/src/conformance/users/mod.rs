@@ -47,7 +47,7 @@ const ASKS: &str = "a waiter whose push was lost has to ask";
 /// With days, each a pair of faults and a seed, every case is run through [`Chaos`](crate::conformance::Chaos) on each of
 /// them, all at once:
 ///
-/// ```ignore
+/// ```text
 /// lockfast::conformance_of_users!(chaos, InMemory::new(), &[(Faults::BAD_DAY, 1), (Faults::BAD_DAY, 2)]);
 /// ```
 #[macro_export]
