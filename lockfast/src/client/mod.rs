@@ -209,6 +209,11 @@ impl Client {
         }
     }
 
+    /// Whether it was shut down.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.with_book(|book, _, _| book.closed.is_some())
+    }
+
     /// Tells the store the counters now, instead of within a second.
     pub(crate) async fn report_now(&self) -> Result<()> {
         let Some(report) = self.with_book(|book, now, _| book.report(now)) else { return Ok(()) };
