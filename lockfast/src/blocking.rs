@@ -15,18 +15,18 @@
 //! ```
 
 mod faces;
+mod wait;
 
 use std::ops::Deref;
 use std::time::Duration;
 
-use futures::executor::block_on;
-
 use crate::client::Stats;
 use crate::error::Result;
 use crate::primitives;
-use crate::store::Resource;
+use crate::store::{Counters, Resource};
 
-pub use faces::{Cron, Election, Multi, Mutex, Once, RwLock, Semaphore};
+pub use faces::{Cron, Election, Leadership, Multi, Mutex, Once, RwLock, Semaphore};
+use wait::block_on;
 
 /// See [`crate::Locks`].
 ///
@@ -99,6 +99,16 @@ impl Locks {
     /// See [`crate::Locks::stats`].
     pub fn stats(&self) -> Stats {
         self.0.stats()
+    }
+
+    /// See [`crate::Locks::fleet_stats`].
+    pub fn fleet_stats(&self) -> Result<Counters> {
+        block_on(self.0.fleet_stats())
+    }
+
+    /// See [`crate::Locks::break_lock`].
+    pub fn break_lock(&self, name: impl AsRef<str>, fence: u64) -> Result<bool> {
+        block_on(self.0.break_lock(name, fence))
     }
 
     /// See [`crate::Locks::shutdown`].

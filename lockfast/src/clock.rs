@@ -158,7 +158,8 @@ impl ManualClock {
     /// Moves the clock on, and wakes whoever slept on it. The sleepers run in their own time: await what they do.
     pub fn advance(&self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        self.0.now.fetch_add(nanos, Ordering::SeqCst);
+        let later = |now: u64| Some(now.saturating_add(nanos));
+        let _ = self.0.now.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
         let sleepers = std::mem::take(&mut *self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
         sleepers.into_iter().for_each(Waker::wake);
     }

@@ -1,15 +1,16 @@
 //! The faces, each around the one of the same name at the crate's root.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::executor::block_on;
 
 use crate::error::{Error, Result};
 use crate::primitives::{self, Outcome};
 use crate::store::Resource;
 
 use super::Guard;
+use super::wait::block_on;
 
 fn hold_while<T>(guard: Guard, work: impl FnOnce(&Guard) -> T) -> Result<T> {
     let value = work(&guard);
@@ -283,17 +284,52 @@ face! {
     /// # let locks = Locks::from(lockfast::Locks::in_memory());
     /// let leadership = locks.election("scheduler").campaign()?;
     /// assert!(locks.election("scheduler").leader()?.is_some());
+    /// leadership.step_down()?;
     /// # Ok::<(), lockfast::Error>(())
     /// ```
     Election {
         /// See [`crate::Election::campaign`].
-        pub fn campaign(&self) -> Result<primitives::Leadership> {
-            block_on(self.0.campaign())
+        pub fn campaign(&self) -> Result<Leadership> {
+            block_on(self.0.campaign()).map(Leadership)
         }
 
         /// See [`crate::Election::leader`].
         pub fn leader(&self) -> Result<Option<primitives::Leader>> {
             block_on(self.0.leader())
         }
+    }
+}
+
+/// See [`crate::Leadership`]; everything that does not wait is as on [`crate::Guard`].
+///
+/// ```
+/// # use lockfast::blocking::Locks;
+/// # let locks = Locks::from(lockfast::Locks::in_memory());
+/// let leadership = locks.election("scheduler").campaign()?;
+/// leadership.check()?;
+/// leadership.step_down()?;
+/// # Ok::<(), lockfast::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "leadership ends as soon as this is dropped"]
+pub struct Leadership(primitives::Leadership);
+
+impl Leadership {
+    /// See [`crate::Guard::extend`].
+    pub fn extend(&self, span: Duration) -> Result<()> {
+        block_on(self.0.extend(span))
+    }
+
+    /// See [`crate::Leadership::step_down`].
+    pub fn step_down(self) -> Result<()> {
+        block_on(self.0.step_down())
+    }
+}
+
+impl Deref for Leadership {
+    type Target = crate::client::Guard;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
     }
 }

@@ -308,7 +308,7 @@ impl Book {
                 let look_at = now + UNAVAILABLE_AFTER + grace(claim.ttl);
                 self.slots.schedule_roughly(key, look_at, UNAVAILABLE_AFTER);
                 self.note_next(out);
-                Step::Ask(Asking { key, claim, sent: now, inline: true })
+                Step::Ask(Asking { key, claim, sent: now, inline: true, unsure: false })
             }
             Err(error) => {
                 self.fail(key, error.clone(), now, out);

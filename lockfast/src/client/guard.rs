@@ -155,7 +155,7 @@ impl Guard {
         self.check()?;
         let claim = self.claim().ok_or_else(|| self.lost_error())?;
         // What the margin takes away is asked for on top.
-        let ttl = span + lease::margin(span) * 2;
+        let ttl = (span + lease::margin(span) * 2).min(crate::store::LONGEST_TTL);
         let sent = self.client.clock.now();
         if self.request.hold_at_most.is_some() && self.cap() < sent + span {
             return Err(Error::invalid(format!("cannot extend by {span:?} beyond what hold_at_most allows")));

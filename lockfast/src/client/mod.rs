@@ -45,6 +45,7 @@ use crate::store::{BusyWith, Guarantees, Store};
 
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
+pub(crate) use keeper::is_keepers_thread;
 pub(crate) use lease::Validity;
 pub(crate) use options::{LONGEST_HOLD, Options, Renewal};
 pub(crate) use slot::Request;
@@ -134,11 +135,12 @@ impl Client {
         if out.ring {
             self.bell.notify_one();
         }
-        for event in out.events {
-            self.telling.tell(event);
-        }
+        // Order matters: a subscriber that panics must not keep anybody asleep.
         for waker in out.wakers {
             waker.wake();
+        }
+        for event in out.events {
+            self.telling.tell(event);
         }
         result
     }
@@ -223,6 +225,11 @@ impl Client {
                 format!("not everything could be given back in {timeout:?}; leases end by themselves"),
             )),
         }
+    }
+
+    /// Whether it was shut down.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.with_book(|book, _, _| book.closed.is_some())
     }
 
     /// Tells the store the counters now, instead of within a second.

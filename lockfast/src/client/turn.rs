@@ -217,8 +217,11 @@ impl Book {
     /// Whoever leads the turn of `key` does not any more: the next in the queue asks the store itself.
     pub(crate) fn hand_lead_on(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         let Some((id, _)) = self.led_turn(key) else { return };
+        let slot = self.slots.get_mut(key).expect("it leads a turn");
+        // It may stay in the book for a long time, and the turn's number may be somebody else's by then.
+        slot.turn = None;
+        let turn_key = slot.request.turn_key();
         let Some(next) = self.next_behind(id) else {
-            let turn_key = self.slots.get(key).expect("it leads a turn").request.turn_key();
             self.turns.end(&turn_key);
             return;
         };
@@ -353,8 +356,9 @@ impl Book {
             Some(Standing::Held(tickets)) => tickets,
             Some(Standing::Gone(_) | Standing::Waiting { .. }) => {
                 self.hand_lead_on(hold, now, out);
-                self.remove(hold);
-                return None;
+                // It has left. If one of its acquires may still run, its id has to be kept out all the same.
+                let unsure = self.remove(hold).is_some_and(|slot| slot.unsure);
+                return unsure.then(|| Leaving::Unknown(Arc::clone(claim)));
             }
             // It may still hold; those here do not wait to find out.
             None => return self.leave_after_all(hold, claim, now, out),

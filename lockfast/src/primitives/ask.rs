@@ -93,7 +93,9 @@ impl Ask {
         // Only for what two tasks cannot have at once: readers, and small numbers of permits, do not wait for each other.
         let cannot_share = matches!(&*demands, [demand] if demand.weight > demand.capacity / 2);
         // And not for leases that nobody renews, since each holder is promised a whole one; nor for what lingers.
-        let plain = options.hold_at_least.is_none() && options.renew_every().is_some();
+        // Nor for who says something about itself, since what the store shows is the first holder's.
+        let unnamed = Arc::ptr_eq(&note, &client.note);
+        let plain = options.hold_at_least.is_none() && options.renew_every().is_some() && unnamed;
         let hands_over = may_hand_over && options.local_handover && cannot_share && plain;
         Ok(Arc::new(Request {
             demands,

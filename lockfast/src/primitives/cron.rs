@@ -106,7 +106,10 @@ impl Cron {
         slot: impl AsRef<str>,
         work: impl AsyncFnOnce(&Guard) -> Result<(), E>,
     ) -> Result<Outcome<()>, E> {
-        let mut once: Once = self.locks.once(format!("{}@{}", self.name, slot.as_ref())).keep(self.keep);
+        let mut once: Once = self
+            .locks
+            .once(format!("{}@{}", self.name.replace('%', "%25").replace('@', "%40"), slot.as_ref()))
+            .keep(self.keep);
         if let Some(ttl) = self.ttl {
             once = once.ttl(ttl);
         }

@@ -110,7 +110,7 @@ impl From<&Seat> for Leader {
 }
 
 impl Election {
-    /// Called with the fence each time that [`lead`](Self::lead) has won.
+    /// Called with the fence each time that [`campaign`](Self::campaign) or [`lead`](Self::lead) has won.
     pub fn on_elected(mut self, callback: impl Fn(u64) + Send + Sync + 'static) -> Self {
         self.on_elected = Some(Arc::new(callback));
         self
@@ -146,7 +146,8 @@ impl Election {
 
     /// Campaigns, does `work` while it leads, and campaigns again when leadership is lost, until the work returns; then it
     /// steps down. The work is stopped (its future dropped) before anybody else can lead; what blocks its thread cannot be
-    /// stopped, so such work asks [`check`](Guard::check), or sends the fence along.
+    /// stopped, so such work asks [`check`](Guard::check), or sends the fence along. A shutdown of the client is the one
+    /// exception: it gives everything back at once.
     ///
     /// # Cancel safety
     ///
@@ -156,8 +157,9 @@ impl Election {
     /// # use lockfast::Locks;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
     /// # let locks = Locks::in_memory();
-    /// let fence = locks.election("scheduler").lead(async |leadership| leadership.fence()).await??;
-    /// assert!(fence > 0);
+    /// let election = locks.election("scheduler");
+    /// let leading = tokio::spawn(async move { election.lead(async move |leadership| leadership.fence()).await });
+    /// assert!(leading.await.unwrap()?? > 0);
     /// # Ok(()) }
     /// ```
     pub async fn lead<T>(&self, mut work: impl AsyncFnMut(&Leadership) -> T) -> Result<T> {
@@ -170,6 +172,7 @@ impl Election {
                 }
                 Err(error) => return Err(error),
             };
+            let began = self.ask.client().clock.now();
             let done = while_held(&leadership, async |_: &Guard| work(&leadership).await).await;
             match done {
                 Ok(value) => {
@@ -178,6 +181,11 @@ impl Election {
                     return Ok(value);
                 }
                 Err(Error::Lost { why: LostWhy::Shutdown, .. }) => return Err(Error::Closed("it was shut down")),
+                // Losing it at once, again and again, must not become a storm of campaigns.
+                Err(_) if self.ask.client().clock.now().since(began) < ASK_AGAIN => {
+                    drop(leadership);
+                    self.pause(ASK_AGAIN).await;
+                }
                 Err(_) => {}
             }
         }
@@ -186,11 +194,13 @@ impl Election {
     /// Who leads now.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let resource = self.ask.look(&self.demands()).await?;
-        Ok(resource.and_then(|resource| resource.holders().next().map(Leader::from)))
+        // A place that lingers keeps others out, for nobody.
+        let leads = |seat: &&Seat| !seat.lingers;
+        Ok(resource.and_then(|resource| resource.holders().find(leads).map(Leader::from)))
     }
 
     /// Who leads, now and whenever that changes; `None` while nobody does. While the store does not answer, the last word
-    /// stands.
+    /// stands. Ends when this client is shut down.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -210,7 +220,7 @@ impl Election {
         let changes = self.ask.client().store.watch(scope.clone());
         let observer = Observer { election: self.clone(), name, scope, changes, last: None };
         let leaders = stream::unfold(observer, |mut observer| async move {
-            let leader = observer.next().await;
+            let leader = observer.next().await?;
             Some((leader, observer))
         });
         Ok(leaders.boxed())
@@ -237,17 +247,23 @@ struct Observer {
 }
 
 impl Observer {
-    async fn next(&mut self) -> Option<Leader> {
-        loop {
-            if let Ok(leader) = self.election.leader().await {
-                let fence = leader.as_ref().map(|leader| leader.fence);
-                if self.last != Some(fence) {
-                    self.last = Some(fence);
-                    return leader;
+    /// The next leader that is not the last one; nothing any more when the client is closed.
+    async fn next(&mut self) -> Option<Option<Leader>> {
+        // A closed client wakes nobody, so whoever waits for it would never come back, or never wait.
+        while !self.election.ask.client().is_closed() {
+            match self.election.leader().await {
+                Ok(leader) => {
+                    let fence = leader.as_ref().map(|leader| leader.fence);
+                    if self.last.replace(fence) != Some(fence) {
+                        return Some(leader);
+                    }
+                    self.something_happens().await;
                 }
+                // What it was told of may be what it could not see.
+                Err(_) => self.election.pause(ASK_AGAIN).await,
             }
-            self.something_happens().await;
         }
+        None
     }
 
     /// Until the line has changed, or may have without our hearing of it.

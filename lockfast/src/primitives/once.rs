@@ -11,6 +11,8 @@ use crate::name::Name;
 
 use super::ask::{Ask, options, while_held};
 
+/// Those who waited have to hear of the result before it is forgotten, or they would run it again.
+const SHORTEST_KEPT: Duration = Duration::from_secs(1);
 /// How long a result is remembered unless somebody says otherwise.
 pub(super) const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -78,7 +80,7 @@ impl<T> Outcome<T> {
 }
 
 impl Once {
-    /// For how long the result is remembered; a day if not said.
+    /// For how long the result is remembered, from a second on; a day if not said.
     pub fn keep(mut self, span: Duration) -> Self {
         self.keep = span;
         self
@@ -198,12 +200,20 @@ impl Once {
         E: From<Error>,
     {
         let unfit = |error: serde_json::Error| Error::invalid(format!("the result does not fit its type: {error}"));
+        let mut ran = None;
         let written = self.run(async |guard: &Guard| {
             let value = work(guard).await?;
-            serde_json::to_vec(&value).map_err(|error| E::from(unfit(error)))
+            let bytes = serde_json::to_vec(&value).map_err(|error| E::from(unfit(error)))?;
+            // What cannot be read back must not be what everybody gets from now on.
+            serde_json::from_slice::<T>(&bytes).map_err(|error| E::from(unfit(error)))?;
+            ran = Some(value);
+            Ok::<_, E>(bytes)
         });
         let outcome = written.await?;
-        outcome.try_map(|bytes| serde_json::from_slice(&bytes).map_err(unfit)).map_err(E::from)
+        match (outcome, ran) {
+            (Outcome::Ran(_), Some(value)) => Ok(Outcome::Ran(value)),
+            (outcome, _) => outcome.try_map(|bytes| serde_json::from_slice(&bytes).map_err(unfit)).map_err(E::from),
+        }
     }
 
     async fn finish<V, E>(
@@ -229,9 +239,9 @@ impl Once {
     }
 
     fn check(&self) -> Result<()> {
-        match self.keep.is_zero() || self.keep > LONGEST_HOLD {
-            false => Ok(()),
-            true => Err(Error::invalid("keep must be more than nothing and at most 366 days; a day if in doubt")),
+        match (SHORTEST_KEPT..=LONGEST_HOLD).contains(&self.keep) {
+            true => Ok(()),
+            false => Err(Error::invalid("a result is kept for 1 s to 366 days; a day if in doubt")),
         }
     }
 }
