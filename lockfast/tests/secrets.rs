@@ -9,6 +9,9 @@ mod script;
 #[allow(dead_code, reason = "shared with the tests of the engine, which use all of it")]
 #[path = "engine/stage.rs"]
 mod stage;
+#[allow(dead_code, reason = "shared with the tests of the engine, which use all of it")]
+#[path = "engine/steps.rs"]
+mod steps;
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -193,9 +196,9 @@ async fn nobody_gets_to_see_a_secret() {
     ] {
         assert!(lines.contains(said), "{said:?} is not in\n{lines}");
     }
-    assert!(lines.contains(&printed.claims[0].id.hash().to_string()), "the hash is for everybody to see");
     printed.text += &lines;
     printed.keeps_secrets();
+    assert!(lines.contains(&printed.claims[0].id.hash().to_string()), "the hash is for everybody to see");
 }
 
 #[tokio::test]
@@ -203,9 +206,11 @@ async fn the_in_process_store_shows_no_secret() {
     let mut director = Director::new();
     let mut printed = Printed::default();
     let store = Memory::new();
+    let mut guards = Vec::new();
     for ticket in 7..10 {
         let mutex = director.locks.mutex("a").local_handover(false);
-        let (_guard, claim) = hold(&mut director, &mutex, ticket).await;
+        let (guard, claim) = hold(&mut director, &mutex, ticket).await;
+        guards.push(guard);
         printed.debug(&store.acquire(&claim, Busy::Wait).await);
         printed.debug(&store.acquire(&claim, Busy::Refuse).await);
         printed.claims.push(claim);

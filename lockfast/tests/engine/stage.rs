@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::script::{Call, Director};
+use crate::steps::{Canary, done};
 
 /// The lease most tests use.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -123,11 +124,12 @@ pub(crate) async fn settle(store: &mut Director) -> Vec<Call> {
 
 /// Pushes something that makes the keeper ask nothing, and waits until it has heard it.
 pub(crate) async fn push(store: &mut Director, change: Change) {
+    let canary = Canary::perch(store).await;
     store.push(change);
-    // What leaves may be seen before the push is; what leaves after that is not.
-    for _ in 0..2 {
-        assert!(settle(store).await.is_empty());
-    }
+    drop(canary.sings(store).await);
+    // Whatever it had asked would have come before this.
+    let left = store.let_go().await;
+    assert!(done(&left).is_some_and(|claim| claim.demands[0].name.as_str() == "lock:canary"), "{left:?}");
 }
 
 /// The keeper, kept busy: it does nothing until this says so.
