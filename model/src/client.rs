@@ -103,8 +103,6 @@ pub struct Client {
     pub behind: u8,
     /// Tasks that will still come.
     pub to_come: u8,
-    /// The largest ticket it has seen.
-    pub floor: u8,
     /// The ticket of a push that came before the answer.
     pub early: u8,
     /// An acquire of this id got no answer, and may still run.
@@ -129,7 +127,6 @@ impl Client {
             block: Block::default(),
             behind: plan.behind,
             to_come: plan.to_come,
-            floor: 0,
             early: 0,
             unsure: false,
             extended: !plan.extends,
@@ -150,10 +147,6 @@ impl Client {
 
     fn has_enough(&self, lease: u8) -> bool {
         self.valid * 2 >= lease
-    }
-
-    fn saw(&mut self, block: Block) {
-        self.floor = self.floor.max(block.last());
     }
 
     pub(crate) fn age(&mut self, most: u8) {
@@ -180,7 +173,8 @@ impl Client {
     }
 
     /// What it may do of its own accord.
-    pub(crate) fn actions(&self, c: usize, plan: &Plan, fails: bool, actions: &mut Vec<Action>) {
+    pub(crate) fn actions(&self, c: usize, setup: &Setup, fails: bool, actions: &mut Vec<Action>) {
+        let plan = &setup.plans[c];
         if self.phase == Phase::Crashed {
             return;
         }
@@ -189,6 +183,8 @@ impl Client {
             return;
         }
         let (is_free, is_idle) = (self.flight == Flight::Nothing, self.phase == Phase::Idle);
+        // Right after an answer another question brings nothing new; a law asks it all the same (`laws::progress`).
+        let may_renew = is_free && self.valid < setup.lease - MARGIN;
         let mut may = |is_so: bool, action| actions.extend(is_so.then_some(action));
         may(is_idle && self.asks > 0, Action::Start(c));
         may(!is_idle && self.to_come > 0, Action::Arrive(c));
@@ -201,15 +197,15 @@ impl Client {
                 may(plan.cancels, Action::Cancel(c));
             }
             Phase::Waiting { settling, alarm } => {
-                may(is_free && (alarm || settling), Action::Renew(c));
+                may(may_renew && (alarm || settling), Action::Renew(c));
                 may(plan.cancels, Action::Cancel(c));
             }
             Phase::Inside { .. } => {
-                may(is_free && self.valid > 0, Action::Renew(c));
+                may(may_renew && self.valid > 0, Action::Renew(c));
                 let renewing = matches!(&self.flight, Flight::Asked(it) if matches!(it.verb, Verb::Renew { .. }));
                 may(!self.extended && self.valid > 0 && (is_free || renewing), Action::Extend(c));
                 may(true, Action::Release(c));
-                may(plan.weight == ALL, Action::Write(c));
+                may(setup.writes, Action::Write(c));
             }
             Phase::Idle | Phase::Leaving | Phase::Crashed => {}
         }
@@ -240,7 +236,7 @@ impl World {
 
     pub(crate) fn ask(&mut self, c: usize) {
         let client = &mut self.clients[c];
-        let verb = Verb::Acquire { block: client.block.count, floor: client.floor };
+        let verb = Verb::Acquire { block: client.block.count, floor: 0 };
         client.flight = Flight::Asked(Request { id: client.id, verb, age: 0 });
     }
 
@@ -296,7 +292,8 @@ impl World {
                 self.notes |= Notes::PASSED_LOCALLY;
                 return;
             }
-            let (block, floor, id) = (client.behind, client.floor, client.id);
+            // Of all tickets it has seen only those of this claim matter here: the model's store never loses its counter.
+            let (block, floor, id) = (client.behind, client.block.last(), client.id);
             self.let_go(c);
             self.clients[c].phase = Phase::Leaving;
             self.clients[c].flight = Flight::Asked(Request { id, verb: Verb::UnlessAlone { block, floor }, age: 0 });
@@ -318,7 +315,7 @@ impl World {
         let client = &mut self.clients[c];
         (client.phase, client.asks, client.behind, client.to_come) = (Phase::Crashed, 0, 0, 0);
         client.pace = Pace::Running;
-        (client.floor, client.withdrawn, client.extended) = (0, 0, true);
+        (client.withdrawn, client.extended) = (0, true);
         self.pushes.retain(|push| usize::from(push.id().client) != c);
     }
 
@@ -363,7 +360,6 @@ impl World {
     /// The store has said that the claim holds; `settled`: nothing is gained by renewing first.
     fn granted(&mut self, c: usize, block: Block, settled: bool, setup: &Setup) {
         let client = &mut self.clients[c];
-        client.saw(block);
         if client.valid == 0 {
             // Too late to be trusted; the store may still count us in, so it is told.
             self.notes |= Notes::TOO_LATE_GIVEN_BACK;
@@ -414,7 +410,6 @@ impl World {
             Reply::Waiting { ticket, alarm } => {
                 client.valid = client.valid.max(valid);
                 client.block.first = ticket;
-                client.saw(client.block);
                 client.phase = Phase::Waiting { settling: false, alarm };
                 if std::mem::take(&mut client.early) == ticket {
                     let block = client.block;
@@ -448,8 +443,14 @@ impl World {
 
     fn turn_ended(&mut self, c: usize, reply: Reply, valid: u8, setup: &Setup) {
         let client = &mut self.clients[c];
-        let Reply::Held(block) = reply else { return self.hand_lead_on(c, setup) };
-        client.saw(block);
+        let Reply::Held(block) = reply else {
+            if client.unsure && setup.rules.keep(Rule::UnsureLeavesAsUnknown) {
+                // A real client leaves without this word at the end of a turn, and its decision on unknown outcomes accepts
+                // the ghost that may come of it (docs/adr/0012-unknown-outcome.md).
+                self.depart(c, true, setup);
+            }
+            return self.hand_lead_on(c, setup);
+        };
         let was_over = client.valid == 0;
         client.valid = client.valid.max(valid);
         if was_over || !client.has_enough(setup.lease) || client.behind == 0 {

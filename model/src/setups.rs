@@ -20,6 +20,9 @@ pub struct Plan {
     pub behind: u8,
     /// Tasks that come later.
     pub to_come: u8,
+    /// Its requests and answers take their time, and may get lost. Otherwise they run and are answered at once, and only
+    /// pushes to it are late or lost.
+    pub slow: bool,
     /// It may crash.
     pub crashes: bool,
     /// It may be stopped for a while.
@@ -39,6 +42,7 @@ impl Plan {
         asks: 1,
         behind: 0,
         to_come: 0,
+        slow: false,
         crashes: false,
         pauses: false,
         cancels: false,
@@ -61,6 +65,8 @@ pub struct Setup {
     pub tells_gone: bool,
     /// The store may take a waiter for unreachable.
     pub skips: bool,
+    /// Holders write at the fenced resource.
+    pub writes: bool,
     /// What must be reached.
     pub milestones: Notes,
     /// Which rules are kept.
@@ -78,6 +84,7 @@ impl Setup {
             faults: 0,
             tells_gone: false,
             skips: false,
+            writes: false,
             milestones: Notes::default(),
             rules: Rules::KEPT,
         }
@@ -108,16 +115,28 @@ impl Setup {
     }
 }
 
-const P: Plan = Plan::PLAIN;
+const PLAIN: Plan = Plan::PLAIN;
+const SLOW: Plan = Plan { slow: true, ..Plan::PLAIN };
 
 /// Small worlds, for every run of the tests. Each rule is needed in one of them.
 pub fn small() -> Vec<Setup> {
-    vec![lost_answers(), hand_over(), turns(), late_turn_end(), deaths(), skipping(), multi(), readers(), extending()]
+    vec![
+        lost_answers(),
+        hand_over(),
+        stale_writes(),
+        turns(),
+        turn_ends(),
+        deaths(),
+        skipping(),
+        multi(),
+        readers(),
+        extending(),
+    ]
 }
 
-/// Answers get lost, callers give up, a process stops for a while.
+/// Answers get lost and callers give up.
 pub fn lost_answers() -> Setup {
-    Setup::new("lost answers", [Plan { asks: 2, cancels: true, ..P }, Plan { pauses: true, ..P }]).faults(1).reaches(&[
+    Setup::new("lost answers", [Plan { asks: 2, cancels: true, ..SLOW }, PLAIN]).faults(1).reaches(&[
         Notes::ENTERED_BY_PUSH,
         Notes::HANDED_AFTER_EXPIRY,
         Notes::LATE_ACQUIRE_REFUSED,
@@ -126,56 +145,65 @@ pub fn lost_answers() -> Setup {
     ])
 }
 
-/// Late pushes, claims that ran out while nobody looked, holders that wake up after their time and write.
+/// Late pushes, and claims that ran out while nobody looked.
 pub fn hand_over() -> Setup {
-    Setup::new("hand-over", [Plan { asks: 2, ..P }, Plan { asks: 2, ..P }]).faults(1).reaches(&[
+    Setup::new("hand-over", [Plan { asks: 2, ..SLOW }, Plan { asks: 2, ..PLAIN }]).faults(1).reaches(&[
         Notes::REJOINED,
         Notes::STALE_PUSH_IGNORED,
-        Notes::STALE_WRITE_REFUSED,
+        Notes::ENTERED_BY_PUSH,
     ])
 }
 
-/// Tasks of one process pass the lock on, beside another process.
+/// A process is stopped, wakes up after its time, and writes.
+pub fn stale_writes() -> Setup {
+    let setup = Setup::new("stale writes", [Plan { pauses: true, asks: 2, ..PLAIN }, Plan { asks: 2, ..PLAIN }]);
+    Setup { writes: true, tells_gone: true, ..setup }.reaches(&[Notes::STALE_WRITE_REFUSED, Notes::REJOINED])
+}
+
+/// Tasks of one process pass the lock on, beside other processes.
 pub fn turns() -> Setup {
-    let leader = Plan { asks: 2, behind: 1, ..P };
-    Setup::new("turns", [P, leader, Plan { to_come: 1, ..P }]).reaches(&[
+    Setup::new("turns", [PLAIN, Plan { asks: 2, behind: 1, ..PLAIN }, Plan { to_come: 1, ..PLAIN }]).reaches(&[
         Notes::PASSED_LOCALLY,
         Notes::WENT_ON_ALONE,
         Notes::LEFT_TO_OTHERS,
     ])
 }
 
-/// The end of a turn arrives twice.
-pub fn late_turn_end() -> Setup {
-    let leader = Plan { to_come: 1, ..P };
-    Setup::new("late end of a turn", [leader, P]).faults(1).reaches(&[Notes::LATE_TURN_END_IGNORED])
+/// The end of a turn is late, or arrives twice.
+pub fn turn_ends() -> Setup {
+    Setup::new("ends of turns", [Plan { to_come: 1, ..SLOW }, PLAIN]).faults(1).reaches(&[
+        Notes::LATE_TURN_END_IGNORED,
+        Notes::WENT_ON_ALONE,
+        Notes::LEFT_TO_OTHERS,
+    ])
 }
 
 /// Holder and first waiter die.
 pub fn deaths() -> Setup {
-    let mortal = Plan { crashes: true, ..P };
-    Setup::new("deaths", [mortal.clone(), mortal, P]).reaches(&[Notes::TAKEN_FROM_TWO_DEAD, Notes::HANDED_AFTER_EXPIRY])
+    let mortal = Plan { crashes: true, ..PLAIN };
+    Setup::new("deaths", [mortal.clone(), mortal, PLAIN])
+        .reaches(&[Notes::TAKEN_FROM_TWO_DEAD, Notes::HANDED_AFTER_EXPIRY])
 }
 
 /// The store takes waiters for unreachable.
 pub fn skipping() -> Setup {
-    let setup = Setup::new("skipping", [P, Plan { asks: 2, ..P }, P]).faults(1);
+    let setup = Setup::new("skipping", [SLOW, Plan { asks: 2, ..SLOW }, PLAIN]).faults(1);
     Setup { skips: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED])
 }
 
 /// Two resources taken together, beside claims on one of them.
 pub fn multi() -> Setup {
-    let both = Plan { names: 3, ..P };
-    Setup::new("multi", [Plan { names: 2, ..P }, both, P]).reaches(&[Notes::MULTI_ENTERED_AFTER_WAIT])
+    let both = Plan { names: 3, ..PLAIN };
+    Setup::new("multi", [Plan { names: 2, ..PLAIN }, both, PLAIN]).reaches(&[Notes::MULTI_ENTERED_AFTER_WAIT])
 }
 
 /// Readers and a writer.
 pub fn readers() -> Setup {
-    let reader = Plan { weight: 1, ..P };
-    Setup::new("readers", [reader.clone(), P, reader]).reaches(&[Notes::SHARED])
+    let reader = Plan { weight: 1, ..PLAIN };
+    Setup::new("readers", [reader.clone(), PLAIN, reader]).reaches(&[Notes::SHARED])
 }
 
 /// A holder asks for more time while a renewal is on its way.
 pub fn extending() -> Setup {
-    Setup::new("extending", [Plan { extends: true, ..P }, P]).faults(1)
+    Setup::new("extending", [Plan { extends: true, ..SLOW }, PLAIN]).faults(1)
 }

@@ -254,6 +254,22 @@ impl World {
             Action::PushTwice(at) => self.push(at, true, setup),
             Action::LosePush(at) => drop(self.pushes.remove(at)),
         }
+        self.call_promptly(setup);
+    }
+
+    /// What a client with a good connection asks is run and answered in the same step.
+    fn call_promptly(&mut self, setup: &Setup) {
+        let is_prompt = |request: &Request| !setup.plans[usize::from(request.id.client)].slow;
+        loop {
+            if let Some(at) = self.strays.iter().position(is_prompt) {
+                self.run_stray(at, false, false, setup);
+                continue;
+            }
+            let asks = |client: &Client| matches!(&client.flight, Flight::Asked(request) if is_prompt(request));
+            let Some(c) = self.clients.iter().position(asks) else { return };
+            self.run_flight(c, false, setup);
+            self.answered(c, setup);
+        }
     }
 
     fn store_actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
@@ -301,7 +317,7 @@ impl Model for Setup {
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         for (c, client) in world.clients.iter().enumerate() {
-            client.actions(c, &self.plans[c], world.faults > 0, actions);
+            client.actions(c, self, world.faults > 0, actions);
         }
         world.store_actions(self, actions);
         if world.may_tick(self) {
