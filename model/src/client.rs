@@ -205,6 +205,7 @@ impl Client {
                 let renewing = matches!(&self.flight, Flight::Asked(it) if matches!(it.verb, Verb::Renew { .. }));
                 may(!self.extended && self.valid > 0 && (is_free || renewing), Action::Extend(c));
                 may(true, Action::Release(c));
+                may(fails && setup.skips && !plan.slow, Action::ReleaseSkipping(c));
                 may(setup.writes, Action::Write(c));
             }
             Phase::Idle | Phase::Leaving | Phase::Crashed => {}
@@ -218,18 +219,25 @@ fn valid_for(ttl: u8, age: u8, setup: &Setup) -> u8 {
 }
 
 impl World {
-    /// Asks with a new id, if it may.
-    pub(crate) fn begin(&mut self, c: usize, setup: &Setup) {
+    /// Asks for somebody who has not asked yet, if it may.
+    pub(crate) fn begin(&mut self, c: usize) {
+        self.be_idle(c);
         let client = &mut self.clients[c];
-        (client.phase, client.flight, client.valid) = (Phase::Idle, Flight::Nothing, 0);
-        (client.block, client.early, client.unsure) = (Block::default(), 0, false);
         if client.asks > 0 {
             client.asks -= 1;
+            client.id.serial += 1;
             client.phase = Phase::Asking;
             client.block.count = 1 + client.behind;
-            if client.id.serial == 0 || setup.rules.keep(Rule::NewIdAfterGone) {
-                client.id.serial += 1;
-            }
+            self.ask(c);
+        }
+    }
+
+    /// Asks again for a party whose claim is gone, or was given back.
+    fn begin_anew(&mut self, c: usize, setup: &Setup) {
+        self.begin(c);
+        let client = &mut self.clients[c];
+        if client.phase == Phase::Asking && !setup.rules.keep(Rule::NewIdAfterGone) {
+            client.id.serial -= 1;
             self.ask(c);
         }
     }
@@ -274,11 +282,11 @@ impl World {
     }
 
     /// The party is out; the next task of the process, if any, asks for itself.
-    fn hand_lead_on(&mut self, c: usize, setup: &Setup) {
+    fn hand_lead_on(&mut self, c: usize) {
         self.be_idle(c);
         if self.clients[c].behind > 0 {
             self.clients[c].behind -= 1;
-            self.begin(c, setup);
+            self.begin(c);
         }
     }
 
@@ -300,13 +308,13 @@ impl World {
             return;
         }
         self.depart(c, false, setup);
-        self.hand_lead_on(c, setup);
+        self.hand_lead_on(c);
     }
 
     pub(crate) fn cancel(&mut self, c: usize, setup: &Setup) {
         let is_asking = self.clients[c].phase == Phase::Asking;
         self.depart(c, is_asking, setup);
-        self.hand_lead_on(c, setup);
+        self.hand_lead_on(c);
     }
 
     pub(crate) fn crash(&mut self, c: usize) {
@@ -326,7 +334,7 @@ impl World {
             Phase::Leaving => {
                 // It may still hold; those here do not wait to find out.
                 self.depart(c, false, setup);
-                self.hand_lead_on(c, setup);
+                self.hand_lead_on(c);
             }
             _ => {}
         }
@@ -364,7 +372,7 @@ impl World {
             // Too late to be trusted; the store may still count us in, so it is told.
             self.notes |= Notes::TOO_LATE_GIVEN_BACK;
             self.depart(c, false, setup);
-            self.begin(c, setup);
+            self.begin_anew(c, setup);
         } else if !client.has_enough(setup.lease) && !settled {
             client.block = block;
             client.phase = Phase::Waiting { settling: true, alarm: true };
@@ -383,7 +391,7 @@ impl World {
     }
 
     fn rejoin(&mut self, c: usize, setup: &Setup) {
-        self.begin(c, setup);
+        self.begin_anew(c, setup);
         if self.clients[c].phase == Phase::Asking {
             self.notes |= Notes::REJOINED;
         }
@@ -449,13 +457,13 @@ impl World {
                 // the ghost that may come of it (docs/adr/0012-unknown-outcome.md).
                 self.depart(c, true, setup);
             }
-            return self.hand_lead_on(c, setup);
+            return self.hand_lead_on(c);
         };
         let was_over = client.valid == 0;
         client.valid = client.valid.max(valid);
         if was_over || !client.has_enough(setup.lease) || client.behind == 0 {
             self.depart(c, false, setup);
-            return self.hand_lead_on(c, setup);
+            return self.hand_lead_on(c);
         }
         client.block = block;
         client.behind -= 1;

@@ -103,6 +103,12 @@ impl Setup {
         Self { milestones, ..self }
     }
 
+    /// The same, where this must be reached too.
+    #[must_use]
+    pub fn and_reaches(self, milestone: Notes) -> Self {
+        Self { milestones: self.milestones.and(milestone), ..self }
+    }
+
     /// What a client's claims want.
     pub fn wish(&self, client: usize) -> Wish {
         let plan = &self.plans[client];
@@ -115,28 +121,48 @@ impl Setup {
     }
 }
 
-const PLAIN: Plan = Plan::PLAIN;
-const SLOW: Plan = Plan { slow: true, ..Plan::PLAIN };
+/// Asks once, on a good connection.
+pub const PLAIN: Plan = Plan::PLAIN;
+/// The same on a bad one.
+pub const SLOW: Plan = Plan { slow: true, ..Plan::PLAIN };
 
-/// Small worlds, for every run of the tests. Each rule is needed in one of them.
+/// For every run of the tests: each is searched in a moment.
 pub fn small() -> Vec<Setup> {
     vec![
-        lost_answers(),
-        hand_over(),
+        lost_answers(1),
+        hand_over(1),
         stale_writes(),
         turns(),
-        turn_ends(),
-        deaths(),
+        turn_ends(PLAIN),
+        deaths(PLAIN),
         skipping(),
+        skipping_after_loss(),
         multi(),
         readers(),
-        extending(),
+        extending(PLAIN),
+    ]
+}
+
+/// For a longer look: the same stories with more clients on bad connections.
+pub fn large() -> Vec<Setup> {
+    vec![
+        lost_answers(2),
+        hand_over(2),
+        stale_writes(),
+        turns(),
+        turn_ends(SLOW),
+        deaths(SLOW),
+        skipping(),
+        skipping_after_loss(),
+        multi(),
+        readers(),
+        extending(SLOW),
     ]
 }
 
 /// Answers get lost and callers give up.
-pub fn lost_answers() -> Setup {
-    Setup::new("lost answers", [Plan { asks: 2, cancels: true, ..SLOW }, PLAIN]).faults(1).reaches(&[
+pub fn lost_answers(asks: u8) -> Setup {
+    Setup::new("lost answers", [Plan { asks, cancels: true, ..SLOW }, PLAIN]).faults(1).reaches(&[
         Notes::ENTERED_BY_PUSH,
         Notes::HANDED_AFTER_EXPIRY,
         Notes::LATE_ACQUIRE_REFUSED,
@@ -146,12 +172,10 @@ pub fn lost_answers() -> Setup {
 }
 
 /// Late pushes, and claims that ran out while nobody looked.
-pub fn hand_over() -> Setup {
-    Setup::new("hand-over", [Plan { asks: 2, ..SLOW }, Plan { asks: 2, ..PLAIN }]).faults(1).reaches(&[
-        Notes::REJOINED,
-        Notes::STALE_PUSH_IGNORED,
-        Notes::ENTERED_BY_PUSH,
-    ])
+pub fn hand_over(asks: u8) -> Setup {
+    let setup = Setup::new("hand-over", [Plan { asks, ..SLOW }, Plan { asks: 2, ..PLAIN }]).faults(1);
+    let setup = setup.reaches(&[Notes::STALE_PUSH_IGNORED, Notes::ENTERED_BY_PUSH]);
+    if asks > 1 { setup.and_reaches(Notes::REJOINED) } else { setup }
 }
 
 /// A process is stopped, wakes up after its time, and writes.
@@ -170,8 +194,8 @@ pub fn turns() -> Setup {
 }
 
 /// The end of a turn is late, or arrives twice.
-pub fn turn_ends() -> Setup {
-    Setup::new("ends of turns", [Plan { to_come: 1, ..SLOW }, PLAIN]).faults(1).reaches(&[
+pub fn turn_ends(other: Plan) -> Setup {
+    Setup::new("ends of turns", [Plan { to_come: 1, ..SLOW }, other]).faults(1).reaches(&[
         Notes::LATE_TURN_END_IGNORED,
         Notes::WENT_ON_ALONE,
         Notes::LEFT_TO_OTHERS,
@@ -179,22 +203,30 @@ pub fn turn_ends() -> Setup {
 }
 
 /// Holder and first waiter die.
-pub fn deaths() -> Setup {
+pub fn deaths(third: Plan) -> Setup {
     let mortal = Plan { crashes: true, ..PLAIN };
-    Setup::new("deaths", [mortal.clone(), mortal, PLAIN])
+    Setup::new("deaths", [mortal.clone(), mortal, third])
         .reaches(&[Notes::TAKEN_FROM_TWO_DEAD, Notes::HANDED_AFTER_EXPIRY])
 }
 
-/// The store takes waiters for unreachable.
+/// The store takes a waiter for unreachable.
 pub fn skipping() -> Setup {
-    let setup = Setup::new("skipping", [SLOW, Plan { asks: 2, ..SLOW }, PLAIN]).faults(1);
-    Setup { skips: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED])
+    let setup = Setup::new("skipping", [PLAIN, Plan { asks: 2, ..PLAIN }, PLAIN]).faults(1);
+    Setup { skips: true, tells_gone: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED])
 }
 
-/// Two resources taken together, beside claims on one of them.
+/// The same, after it has lost an answer to it.
+pub fn skipping_after_loss() -> Setup {
+    let setup = Setup::new("skipping after a loss", [PLAIN, Plan { asks: 2, ..SLOW }]).faults(2);
+    Setup { skips: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED, Notes::LATE_ACQUIRE_REFUSED])
+}
+
+/// Two claims on two resources together, beside claims on one of them. In which order a caller names them makes no
+/// difference: a claim is one set of names, and joins all its lines in one verb.
 pub fn multi() -> Setup {
     let both = Plan { names: 3, ..PLAIN };
-    Setup::new("multi", [Plan { names: 2, ..PLAIN }, both, PLAIN]).reaches(&[Notes::MULTI_ENTERED_AFTER_WAIT])
+    Setup::new("multi", [Plan { names: 2, ..PLAIN }, both.clone(), PLAIN, both])
+        .reaches(&[Notes::MULTI_ENTERED_AFTER_WAIT])
 }
 
 /// Readers and a writer.
@@ -204,6 +236,6 @@ pub fn readers() -> Setup {
 }
 
 /// A holder asks for more time while a renewal is on its way.
-pub fn extending() -> Setup {
-    Setup::new("extending", [Plan { extends: true, ..SLOW }, PLAIN]).faults(1)
+pub fn extending(other: Plan) -> Setup {
+    Setup::new("extending", [Plan { extends: true, ..SLOW }, other]).faults(1)
 }

@@ -65,6 +65,8 @@ pub enum Action {
     Extend(usize),
     /// A holder is done.
     Release(usize),
+    /// The same, and the first to be handed the lock is taken for unreachable.
+    ReleaseSkipping(usize),
     /// Whoever asks or waits does not want to any more.
     Cancel(usize),
     /// Whoever is inside, or was, writes with its fence.
@@ -216,6 +218,7 @@ impl World {
             Action::Timeout(_)
                 | Action::RunTwice(_)
                 | Action::RunSkipping(_)
+                | Action::ReleaseSkipping(_)
                 | Action::LateTwice(_)
                 | Action::LateSkipping(_)
                 | Action::PushTwice(_)
@@ -223,7 +226,7 @@ impl World {
         self.faults -= u8::from(costs);
         match action {
             Action::Tick => self.tick(setup),
-            Action::Start(c) => self.begin(c, setup),
+            Action::Start(c) => self.begin(c),
             Action::Arrive(c) => self.clients[c].arrive(),
             Action::AskAgain(c) => self.ask(c),
             Action::Renew(c) => self.renew(c, setup.lease),
@@ -231,7 +234,7 @@ impl World {
                 self.clients[c].extended = true;
                 self.renew(c, setup.longer());
             }
-            Action::Release(c) => self.release(c, setup),
+            Action::Release(c) | Action::ReleaseSkipping(c) => self.release(c, setup),
             Action::Cancel(c) => self.cancel(c, setup),
             Action::Write(c) => self.write(c, setup),
             Action::Crash(c) => self.crash(c),
@@ -254,15 +257,15 @@ impl World {
             Action::PushTwice(at) => self.push(at, true, setup),
             Action::LosePush(at) => drop(self.pushes.remove(at)),
         }
-        self.call_promptly(setup);
+        self.call_promptly(matches!(action, Action::ReleaseSkipping(_)), setup);
     }
 
     /// What a client with a good connection asks is run and answered in the same step.
-    fn call_promptly(&mut self, setup: &Setup) {
+    fn call_promptly(&mut self, skips: bool, setup: &Setup) {
         let is_prompt = |request: &Request| !setup.plans[usize::from(request.id.client)].slow;
         loop {
             if let Some(at) = self.strays.iter().position(is_prompt) {
-                self.run_stray(at, false, false, setup);
+                self.run_stray(at, false, skips, setup);
                 continue;
             }
             let asks = |client: &Client| matches!(&client.flight, Flight::Asked(request) if is_prompt(request));
