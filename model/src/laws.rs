@@ -20,7 +20,7 @@ pub fn properties(setup: &Setup) -> Vec<Property<Setup>> {
         Property::always("fenced: fences rise between claims that cannot share", |_, world: &World| {
             !world.notes.has(Notes::FENCE_FELL)
         }),
-        Property::always("fenced: a fence is one of its claim's block, and blocks never meet", blocks),
+        Property::always("fenced: a fence is one of its claim's block, and blocks never overtake", blocks),
         Property::always("safe: the store grants no more than there is", safe),
         Property::always("no ghost: every claim in line has somebody behind it or a release on its way", no_ghost),
         Property::always("progress: who asks when all leases ahead have ended gets the lock", progress),

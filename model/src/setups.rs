@@ -136,7 +136,6 @@ pub fn small() -> Vec<Setup> {
         turn_ends(PLAIN),
         deaths(PLAIN),
         skipping(),
-        skipping_after_loss(),
         multi(),
         readers(),
         extending(PLAIN),
@@ -157,6 +156,7 @@ pub fn large() -> Vec<Setup> {
         multi(),
         readers(),
         extending(SLOW),
+        bad_days(),
     ]
 }
 
@@ -238,4 +238,15 @@ pub fn readers() -> Setup {
 /// A holder asks for more time while a renewal is on its way.
 pub fn extending(other: Plan) -> Setup {
     Setup::new("extending", [Plan { extends: true, ..SLOW }, other]).faults(1)
+}
+
+/// Two processes on bad connections: one is stopped for a while, the other dies.
+pub fn bad_days() -> Setup {
+    let setup = Setup::new("bad days", [Plan { pauses: true, ..SLOW }, Plan { crashes: true, ..SLOW }]);
+    Setup { tells_gone: true, ..setup.faults(1) }.reaches(&[
+        Notes::ENTERED_BY_PUSH,
+        Notes::HANDED_AFTER_EXPIRY,
+        Notes::LATE_ACQUIRE_REFUSED,
+        Notes::TOO_LATE_GIVEN_BACK,
+    ])
 }
