@@ -5,6 +5,9 @@
 //! is in [`laws`]; which worlds are searched is in [`setups`]. Each rule that keeps the laws can be switched off
 //! ([`rules`]), and the tests show that the search then finds what goes wrong.
 //!
+//! Left out: sealing, lingering, breaking, a store that loses its data, more than one party of a process in line at once.
+//! Assumed: a request runs within one lease of being sent or never, and a release is heard within one lease.
+//!
 //! The model speaks of no clock, no task and no real store. That its table is not a fantasy is tested against
 //! `lockfast::table::Table`; its clients follow `lockfast/src/client/` by hand.
 
