@@ -13,6 +13,13 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point on a [`Clock`], in nanoseconds since that clock began. Points of different clocks have nothing in common.
+///
+/// ```
+/// # use lockfast::Moment;
+/// # use std::time::Duration;
+/// let later = Moment::START + Duration::from_secs(1);
+/// assert_eq!(later.since(Moment::START), Duration::from_secs(1));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(u64);
 
@@ -106,6 +113,19 @@ impl Clock {
 /// A clock that stands still until it is told to move: for tests of code that holds locks.
 ///
 /// Give [`clock`](Self::clock) to the client and to the in-process store, and leases run out when the test says so.
+///
+/// ```
+/// # use lockfast::{Locks, ManualClock, Memory};
+/// # use std::{sync::Arc, time::Duration};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// let hand = ManualClock::new();
+/// let store = Arc::new(Memory::with_clock(hand.clock()));
+/// let locks = Locks::builder().clock(hand.clock()).build(store)?;
+/// let guard = locks.mutex("a").no_renewal().lock().await?;
+/// hand.advance(Duration::from_secs(31));
+/// assert!(guard.check().is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<Manual>);
 
@@ -138,7 +158,8 @@ impl ManualClock {
     /// Moves the clock on, and wakes whoever slept on it. The sleepers run in their own time: await what they do.
     pub fn advance(&self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        self.0.now.fetch_add(nanos, Ordering::SeqCst);
+        let later = |now: u64| Some(now.saturating_add(nanos));
+        let _ = self.0.now.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
         let sleepers = std::mem::take(&mut *self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
         sleepers.into_iter().for_each(Waker::wake);
     }

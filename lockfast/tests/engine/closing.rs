@@ -1,14 +1,16 @@
 //! Ending a client: everybody hears of it, everything is given back, and nobody is left hanging.
 
 use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use futures::poll;
+use futures::{FutureExt, poll};
 use lockfast::store::{Leaving, Standing, Why};
-use lockfast::{Error, LostWhy, Retry};
+use lockfast::{Error, Locks, LostWhy, Retry};
 
 use crate::script::{Call, Director};
-use crate::stage::{TTL, hold, soon, until, wait};
+use crate::stage::{NEVER, TTL, hold, soon, until, wait};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -61,9 +63,9 @@ async fn shutting_down_releases_everything_and_tells_everybody() {
     let stats = store.locks.stats();
     assert_eq!((stats.held, stats.waiting, stats.lost), (0, 0, 1));
 
-    assert!(is_closed(&store.locks.mutex("a").lock().await));
-    assert!(is_closed(&store.locks.mutex("a").try_lock().await));
-    assert!(is_closed(&store.locks.semaphore("s", 2).acquire().await));
+    assert!(is_closed(&soon(store.locks.mutex("a").lock()).await));
+    assert!(is_closed(&soon(store.locks.mutex("a").try_lock()).await));
+    assert!(is_closed(&soon(store.locks.semaphore("s", 2).acquire()).await));
 }
 
 #[tokio::test]
@@ -83,12 +85,11 @@ async fn who_waits_by_attempts_hears_of_the_end() {
     let mut store = Director::new();
     let patient = Retry { base: 60 * SECOND, max: 60 * SECOND, ..Retry::default() };
     let mutex = store.locks.mutex("a").ttl(TTL).retry(patient);
-    let mut retrying = pin!(mutex.lock());
-    assert!(poll!(retrying.as_mut()).is_pending());
+    let retrying = tokio::spawn(async move { mutex.lock().await });
     store.acquire().await.2.give(lockfast::store::Admission::Refused(Default::default()));
-    assert!(poll!(retrying.as_mut()).is_pending());
+    until(|| store.locks.stats().contended == 1).await;
     end(&mut store).await;
-    assert!(is_closed(&soon(retrying).await));
+    assert!(is_closed(&soon(retrying).await.unwrap()));
 }
 
 #[tokio::test]
@@ -113,4 +114,84 @@ async fn shutting_down_without_an_answer_ends_in_time_and_says_so() {
     assert!(matches!(soon(ending).await.unwrap(), Err(Error::Unavailable { .. })));
     assert!(guard.check().is_err());
     drop(never);
+}
+
+#[tokio::test]
+async fn shutting_down_keeps_what_is_to_be_held_at_least_so_long() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL).hold_at_least(60 * SECOND);
+    let (guard, held) = hold(&mut store, &mutex, 7).await;
+    store.hand.advance(5 * SECOND);
+    let left = end(&mut store).await;
+    let [Leaving::Linger(claim, rest)] = &left[..] else { panic!("it lingers: {left:?}") };
+    assert_eq!((claim.id.hash(), *rest), (held.id.hash(), 55 * SECOND));
+    assert!(guard.check().is_err());
+}
+
+#[tokio::test]
+async fn who_asks_to_be_told_of_the_loss_after_the_end_is_told() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    end(&mut store).await;
+    let (told, tells) = tokio::sync::oneshot::channel();
+    guard.on_lost(move |why| told.send(why).unwrap());
+    assert_eq!(soon(tells).await.unwrap(), LostWhy::Shutdown);
+}
+
+#[tokio::test]
+async fn who_asks_to_be_told_of_the_loss_while_the_keeper_leaves_is_told() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let guard = Arc::new(guard);
+    let (gate, opened) = std::sync::mpsc::channel::<()>();
+    let (stopped, is_stopped) = tokio::sync::oneshot::channel();
+    let locks = store.locks.clone();
+    let ending = tokio::spawn(async move { locks.shutdown(5 * SECOND).await });
+    let (leaving, answer) = store.release().await;
+    guard.on_lost(move |_| {
+        stopped.send(()).unwrap();
+        let _ = opened.recv();
+    });
+    soon(is_stopped).await.unwrap();
+    // The keeper will find its last answer and this callback at once, and has nothing left to do after them.
+    let (told, tells) = tokio::sync::oneshot::channel();
+    let asks_again = Arc::clone(&guard);
+    guard.on_lost(move |_| asks_again.on_lost(move |why| told.send(why).unwrap()));
+    answer.give(vec![Standing::Gone(Why::Left); leaving.len()]);
+    drop(gate);
+    soon(ending).await.unwrap().unwrap();
+    assert_eq!(soon(tells).await.unwrap(), LostWhy::Shutdown);
+}
+
+/// A waker that shuts a client down when it is forgotten.
+struct Ends(Locks);
+
+impl Wake for Ends {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        assert!(self.0.shutdown(SECOND).now_or_never().is_none(), "somebody has to be told first");
+    }
+}
+
+#[tokio::test]
+async fn whose_patience_ends_together_with_the_client_hears_of_the_end() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let mut waits = pin!(mutex.lock_within(SECOND));
+    assert!(poll!(waits.as_mut()).is_pending());
+    store.queue(7, NEVER).await;
+    let ends = Arc::new(Ends(store.locks.clone()));
+    let forgotten = Arc::downgrade(&ends);
+    assert!(waits.as_mut().poll(&mut Context::from_waker(&Waker::from(ends))).is_pending());
+    store.hand.advance(SECOND);
+    until(|| forgotten.strong_count() == 1).await;
+    // It still waits when it looks, and forgets its old waker. When it looks again, its patience has ended, and so has
+    // the client.
+    let waited = waits.now_or_never().expect("its patience has ended");
+    assert!(is_closed(&waited), "{waited:?}");
 }

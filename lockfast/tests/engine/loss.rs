@@ -11,7 +11,7 @@ use lockfast::{Error, Events, Guard, Happening, LostWhy, Ticket, Tickets};
 use tokio::sync::oneshot;
 
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, TTL, VALID, elsewhere, hold, push, renewed, settle, soon, until};
+use crate::stage::{GRAIN, TTL, VALID, hold, must_not_block, push, renewed, settle, soon, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -186,40 +186,51 @@ impl Wake for Owns {
     fn wake(self: Arc<Self>) {}
 }
 
-#[tokio::test]
-async fn what_others_drop_inside_the_client_may_drop_guards() {
-    let mut store = Director::new();
-    let mut guards = Vec::new();
-    for number in 0..6 {
-        let mutex = store.locks.mutex(number.to_string()).ttl(TTL);
-        guards.push(hold(&mut store, &mutex, 7 + number).await.0);
-    }
-    let mut take = || guards.pop().unwrap();
-    let (released, in_callback) = (take(), take());
-    released.on_lost(move |_| drop(in_callback));
-    let (watched, in_waker) = (take(), take());
-    let waiting = store.locks.mutex("0").ttl(TTL);
-    let in_waiting = take();
-    elsewhere(move || {
+#[test]
+fn what_others_drop_inside_the_client_may_drop_guards() {
+    must_not_block(async {
+        let mut store = Director::new();
+        let mut guards = Vec::new();
+        for number in 0..6 {
+            let mutex = store.locks.mutex(number.to_string()).ttl(TTL);
+            guards.push(hold(&mut store, &mutex, 7 + number).await.0);
+        }
+        let mut take = || guards.pop().unwrap();
+        let owning = |guard| Waker::from(Arc::new(Owns(Mutex::new(Some(guard)))));
         // A callback that is dropped unused, with its guard.
+        let (released, in_callback) = (take(), take());
+        released.on_lost(move |_| drop(in_callback));
         drop(released);
         // A waker of somebody who watched.
-        let waker = Waker::from(Arc::new(Owns(Mutex::new(Some(in_waker)))));
+        let (watched, waker) = (take(), owning(take()));
         assert!(pin!(watched.lost()).poll(&mut Context::from_waker(&waker)).is_pending());
         drop(waker);
         drop(watched);
-        // A waker of somebody who waited, replaced by another, and one of somebody who gave up.
-        let waker = Waker::from(Arc::new(Owns(Mutex::new(Some(in_waiting)))));
-        let mut waits = pin!(waiting.lock());
+        // A waker of somebody who waits, replaced by another.
+        let waker = owning(take());
+        let mutex = store.locks.mutex("0").ttl(TTL);
+        let mut waits = pin!(mutex.lock());
         assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         drop(waker);
         assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    })
-    .await;
-    let mut left = 0;
-    while left < 5 {
-        left += store.let_go().await.len();
+        let mut left = 0;
+        while left < 5 {
+            left += store.let_go().await.len();
+        }
+    });
+}
+
+#[tokio::test]
+async fn waiting_for_the_loss_again_and_again_leaves_nothing_behind() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let watcher = Arc::new(Owns(Mutex::new(None)));
+    for _ in 0..100 {
+        let waker = Waker::from(Arc::clone(&watcher));
+        assert!(pin!(guard.lost()).poll(&mut Context::from_waker(&waker)).is_pending());
     }
+    assert_eq!(Arc::strong_count(&watcher), 1, "whoever stopped waiting is not remembered");
 }
 
 #[tokio::test]

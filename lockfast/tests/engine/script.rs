@@ -19,17 +19,29 @@ pub(crate) enum Call {
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer<T>(oneshot::Sender<Result<T>>);
+pub(crate) struct Answer<T>(oneshot::Sender<Reply<T>>);
+
+/// `None` is a panic.
+type Reply<T> = Option<Result<T>>;
 
 impl<T> Answer<T> {
     pub(crate) fn give(self, value: T) {
         // A caller that was cancelled does not hear it; that is often the point of a test.
-        let _ = self.0.send(Ok(value));
+        let _ = self.0.send(Some(Ok(value)));
     }
 
     /// The reply got lost, or never came: the outcome is unknown.
     pub(crate) fn lose(self) {
-        let _ = self.0.send(Err(Error::unavailable("testing", "the reply was lost")));
+        self.fail(Error::unavailable("testing", "the reply was lost"));
+    }
+
+    pub(crate) fn fail(self, error: Error) {
+        let _ = self.0.send(Some(Err(error)));
+    }
+
+    /// The store's own code panics, in the middle of the call.
+    pub(crate) fn panic(self) {
+        let _ = self.0.send(None);
     }
 }
 
@@ -46,7 +58,7 @@ impl Script {
         let _ = self.calls.send(call(Answer(answer)));
         // A test that drops the call never answers it.
         match answered.await {
-            Ok(value) => value,
+            Ok(reply) => reply.expect("the test wants a panic here"),
             Err(_) => std::future::pending().await,
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use lockfast::store::{Admission, Change, Standing};
+use lockfast::store::{Admission, Change, Leaving, Standing};
 use lockfast::{Claim, Guard, Mutex, Ticket, Tickets};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -25,14 +25,16 @@ pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(10), work).await.expect("it happens soon")
 }
 
-/// Does what must not block, on a thread of its own, so that a test in which it does block fails instead of hanging.
-pub(crate) async fn elsewhere(work: impl FnOnce() + Send + 'static) {
-    let (done, is_done) = oneshot::channel();
+/// Runs a test in which something must not block, or deadlock, on a thread of its own: if it does, the test fails instead of
+/// hanging with it.
+pub(crate) fn must_not_block(test: impl Future<Output = ()> + Send + 'static) {
+    let (done, is_done) = mpsc::channel();
     std::thread::spawn(move || {
-        work();
-        let _ = done.send(());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(test);
+        done.send(()).unwrap();
     });
-    soon(is_done).await.expect("it does not panic");
+    is_done.recv_timeout(Duration::from_secs(10)).expect("it neither blocks nor fails");
 }
 
 /// Locks, granted at once.
@@ -68,6 +70,27 @@ pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
 pub(crate) async fn renewed(store: &mut Director, ticket: u64) {
     let (leases, answer) = store.renew().await;
     answer.give(vec![Standing::Held(Tickets::new(Ticket(ticket), 1)); leases.len()]);
+}
+
+/// The release of one claim and the acquire of the next, in either order; the latter is granted.
+pub(crate) async fn released_and_asked_anew(store: &mut Director, first: &Claim, ticket: u64) -> Arc<Claim> {
+    let (mut left, mut second) = (false, None);
+    while !left || second.is_none() {
+        match store.call().await {
+            Call::Acquire { claim, answer, .. } => {
+                answer.give(Admission::Held(Tickets::new(Ticket(ticket), claim.block)));
+                second = Some(claim);
+            }
+            Call::Release { leaving, .. } => {
+                left |= matches!(
+                    &leaving[..],
+                    [Leaving::Done(gone) | Leaving::Unknown(gone)] if gone.id.hash() == first.id.hash()
+                );
+            }
+            other => panic!("expected a release and an acquire, got {other:?}"),
+        }
+    }
+    second.unwrap()
 }
 
 /// Waits until the keeper has done all that is due now, and says what it asked the store meanwhile. A departure is the last

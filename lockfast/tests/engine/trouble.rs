@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockfast::store::Change;
-use lockfast::{Error, Locks, ManualClock, Memory, Retry};
+use lockfast::store::{Change, Lease, Standing, Why};
+use lockfast::{Error, Locks, ManualClock, Memory, Retry, Ticket, Tickets};
 
 use crate::script::Director;
-use crate::steps::{Party, entered, is_same, millis, secs, soon, unknown, until_waiting, wants};
+use crate::stage::{VALID, settle};
+use crate::steps::{Party, done, entered, is_same, millis, secs, soon, unknown, until_waiting, wants};
 use crate::stub::{Fault, Stub};
 
 /// Moves the clock on in small steps, and lets everybody do what is due after each.
@@ -113,7 +114,16 @@ async fn those_behind_another_task_do_not_wait_ten_seconds_each() {
 
 #[tokio::test]
 async fn who_is_in_line_keeps_asking_a_failing_store_until_patience_ends() {
-    let (stub, locks, hand) = Stub::new(Fault::FailsOnceInLine);
+    keeps_asking_until_patience_ends(Fault::FailsOnceInLine).await;
+}
+
+#[tokio::test]
+async fn who_was_in_line_and_fell_out_keeps_asking_a_failing_store_until_patience_ends() {
+    keeps_asking_until_patience_ends(Fault::ForgetsThenFails).await;
+}
+
+async fn keeps_asking_until_patience_ends(fault: Fault) {
+    let (stub, locks, hand) = Stub::new(fault);
     let mutex = locks.mutex("a").ttl(secs(3));
     let party = tokio::spawn(async move { mutex.lock_within(secs(60)).await });
     stub.settled().await;
@@ -171,6 +181,51 @@ async fn trying_a_failing_store_says_so_at_once() {
     let error = soon(locks.mutex("a").try_lock()).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert_eq!(stub.times().values().next().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_store_that_panics_once_is_asked_again_and_nothing_is_lost() {
+    let mut store = Director::new();
+    let holder = wants(store.locks.mutex("a"));
+    let held = store.grant(7).await;
+    let guard = entered(holder).await;
+    let waiter = wants(store.locks.mutex("b"));
+    let first = store.queue(8, secs(3600)).await;
+    until_waiting(&store.locks, 1).await;
+
+    // In a renewal of both.
+    store.hand.advance(secs(10));
+    let (leases, answer) = store.renew().await;
+    assert_eq!(leases.len(), 2);
+    answer.panic();
+    assert!(settle(&mut store).await.is_empty());
+    store.hand.advance(secs(1));
+    let (leases, answer) = store.renew().await;
+    let standing = |lease: &Lease| match is_same(&lease.claim, &held) {
+        true => Standing::Held(Tickets::new(Ticket(7), 1)),
+        false => Standing::Gone(Why::Unknown),
+    };
+    answer.give(leases.iter().map(standing).collect());
+
+    // As one of them goes back into the line.
+    let (second, _, answer) = store.acquire().await;
+    assert!(!is_same(&first, &second));
+    assert_eq!(guard.remaining(), VALID);
+    answer.panic();
+    assert!(settle(&mut store).await.is_empty());
+    store.hand.advance(secs(1));
+    assert!(is_same(&store.grant(9).await, &second));
+    assert_eq!(entered(waiter).await.fence().unwrap(), 9);
+
+    // And as they leave.
+    let (_, answer) = store.release().await;
+    answer.panic();
+    assert!(settle(&mut store).await.is_empty());
+    guard.check().unwrap();
+    drop(guard);
+    assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &held)));
+    store.hand.advance(secs(1));
+    assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &second)));
 }
 
 const STEADY: Retry = Retry { count: Some(4), base: millis(100), max: millis(300), jitter: false };

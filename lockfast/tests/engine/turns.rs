@@ -1,7 +1,7 @@
 //! A turn of local hand-over always ends, and what comes after it.
 
 use lockfast::store::{Admission, Leaving, Standing, Why};
-use lockfast::{Guard, Ticket, Tickets};
+use lockfast::{Error, Guard, LostWhy, Ticket, Tickets};
 
 use crate::script::Director;
 use crate::steps::{Party, entered, is_same, millis, secs, soon, until_waiting, wants};
@@ -129,4 +129,21 @@ async fn fresh_tickets_that_come_too_late_for_half_a_lease_are_not_passed_on() {
     soon(releasing).await.unwrap().unwrap();
     store.grant(30).await;
     assert_eq!(entered(next).await.fence().unwrap(), 30);
+}
+
+#[tokio::test]
+async fn who_ends_a_turn_with_a_lock_that_the_store_had_taken_away_hears_of_it() {
+    for (why, heard) in [(Why::Unknown, LostWhy::Evicted), (Why::Broken, LostWhy::Broken)] {
+        let mut store = Director::new();
+        let (guard, mut parties) = holder_and(&mut store, 1).await;
+        let (released, ()) = tokio::join!(guard.release(), async {
+            let (leaving, answer) = store.release().await;
+            assert!(matches!(leaving[..], [Leaving::UnlessAlone { .. }]), "{leaving:?}");
+            answer.give(vec![Standing::Gone(why)]);
+        });
+        assert!(matches!(released, Err(Error::Lost { why, .. }) if why == heard), "{released:?}");
+        // Whoever is behind it asks all the same.
+        store.grant(20).await;
+        assert_eq!(entered(parties.next().unwrap()).await.fence().unwrap(), 20);
+    }
 }

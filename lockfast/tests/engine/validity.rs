@@ -4,12 +4,14 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::poll;
-use lockfast::store::{Admission, Change, Leaving, Standing};
+use futures::{FutureExt, poll};
+use lockfast::store::{Admission, Change, Standing};
 use lockfast::{Error, LostWhy, Ticket, Tickets};
 
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, NEVER, TTL, VALID, hold, push, renewed, settle, soon, stop_keeper, wait};
+use crate::stage::{
+    GRAIN, NEVER, TTL, VALID, hold, push, released_and_asked_anew, renewed, settle, soon, stop_keeper, wait,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -50,27 +52,9 @@ async fn a_grant_that_arrives_after_its_validity_is_released_and_asked_for_anew(
     let (first, _, answer) = store.acquire().await;
     store.hand.advance(5 * SECOND);
     answer.give(held(7));
-    let second = released_and_asked_anew(&mut store, &first).await;
+    let second = released_and_asked_anew(&mut store, &first, 8).await;
     assert_ne!(second.id.hash(), first.id.hash());
     assert_eq!(asking.await.unwrap().unwrap().remaining(), Duration::from_millis(4_948));
-}
-
-/// The release of one claim and the acquire of the next, in either order; the latter is granted.
-async fn released_and_asked_anew(store: &mut Director, first: &lockfast::Claim) -> std::sync::Arc<lockfast::Claim> {
-    let (mut left, mut second) = (false, None);
-    while !left || second.is_none() {
-        match store.call().await {
-            Call::Acquire { claim, answer, .. } => {
-                answer.give(held(8));
-                second = Some(claim);
-            }
-            Call::Release { leaving, .. } => {
-                left |= matches!(&leaving[..], [Leaving::Done(gone)] if gone.id.hash() == first.id.hash());
-            }
-            other => panic!("expected a release and an acquire, got {other:?}"),
-        }
-    }
-    second.unwrap()
 }
 
 #[tokio::test]
@@ -145,7 +129,7 @@ async fn a_handed_over_lock_with_nothing_left_is_released_and_asked_for_anew() {
     assert!(poll!(&mut waiter).is_pending());
     store.hand.advance(5 * SECOND);
     answer.give(still_held(7));
-    let second = released_and_asked_anew(&mut store, &claim).await;
+    let second = released_and_asked_anew(&mut store, &claim, 8).await;
     assert_ne!(second.id.hash(), claim.id.hash());
     soon(waiter).await.unwrap().unwrap().check().unwrap();
 }
@@ -247,6 +231,22 @@ async fn hold_at_most_ends_it_on_time_and_is_not_renewed_beyond() {
     store.hand.advance(3600 * SECOND);
     assert!(settle(&mut store).await.is_empty());
     assert!(matches!(guard.check(), Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
+}
+
+#[tokio::test]
+async fn an_extension_beyond_hold_at_most_is_refused_and_one_within_it_is_not() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(60 * SECOND);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    store.hand.advance(5 * SECOND);
+    let refused = guard.extend(56 * SECOND).now_or_never();
+    assert!(matches!(refused, Some(Err(Error::Invalid(_)))), "{refused:?}");
+    assert!(settle(&mut store).await.is_empty(), "the store is not asked for what cannot be");
+    assert_eq!(guard.remaining(), VALID - 5 * SECOND);
+
+    let (extended, ()) = tokio::join!(guard.extend(54 * SECOND), renewed(&mut store, 7));
+    extended.unwrap();
+    assert!(guard.remaining() >= 54 * SECOND, "{guard:?}");
 }
 
 #[tokio::test]

@@ -1,0 +1,132 @@
+//! Nothing is left in line that nobody here wants, and nobody goes on with what the store counts on no more.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::{FutureExt, poll};
+use lockfast::store::{Admission, Busy, Change, Leaving, Standing, Store, Why};
+use lockfast::{Claim, Error, LostWhy, Memory, Ticket, Tickets};
+
+use crate::script::{Answer, Director};
+use crate::stage::{NEVER, hold, push, settle, soon, wait};
+use crate::steps::{Party, entered, is_same, secs, unknown, until_waiting, waits, wants};
+
+/// A claim whose first acquire got no answer: the store may run it at any time, also after everything that follows. The
+/// keeper has asked again.
+async fn asked_again(store: &mut Director) -> (Party, Arc<Claim>, Answer<Admission>) {
+    let party = wants(store.locks.mutex("a"));
+    let (claim, _, late) = store.acquire().await;
+    late.lose();
+    assert!(settle(store).await.is_empty());
+    store.hand.advance(secs(1));
+    let (again, _, answer) = store.acquire().await;
+    assert!(is_same(&claim, &again));
+    (party, claim, answer)
+}
+
+/// A store that has heard all but the first acquire does not let that one in any more.
+async fn leaves_no_ghost(claim: &Arc<Claim>, left: &[Leaving]) {
+    let store = Memory::new();
+    store.acquire(claim, Busy::Wait).await.unwrap();
+    store.release(left).await.unwrap();
+    let late = store.acquire(claim, Busy::Wait).await.unwrap();
+    assert!(matches!(late, Admission::Gone(_)), "after {left:?} the late acquire is {late:?}");
+}
+
+#[tokio::test]
+async fn an_acquire_that_may_still_run_finds_its_claim_out_when_the_lock_was_given_back() {
+    for waits_for_the_answer in [true, false] {
+        let mut store = Director::new();
+        let (party, claim, answer) = asked_again(&mut store).await;
+        answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
+        let guard = entered(party).await;
+        let left = if waits_for_the_answer {
+            let (released, left) = tokio::join!(guard.release(), store.let_go());
+            released.unwrap();
+            left
+        } else {
+            drop(guard);
+            store.let_go().await
+        };
+        leaves_no_ghost(&claim, &left).await;
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_that_may_still_run_finds_its_claim_out_when_its_party_stopped_waiting() {
+    let mut store = Director::new();
+    let (party, claim, answer) = asked_again(&mut store).await;
+    answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER });
+    until_waiting(&store.locks, 1).await;
+    party.abort();
+    leaves_no_ghost(&claim, &store.let_go().await).await;
+}
+
+#[tokio::test]
+async fn a_claim_that_was_refused_for_good_has_nothing_to_withdraw() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    for tries in [true, false] {
+        let asked = async { if tries { mutex.try_lock().await.map(drop) } else { mutex.lock().await.map(drop) } };
+        let refused = async { store.acquire().await.2.fail(Error::invalid("another capacity")) };
+        let (asked, ()) = tokio::join!(asked, refused);
+        assert!(matches!(asked, Err(Error::Invalid(_))), "{asked:?}");
+        assert!(settle(&mut store).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_the_store_finds_waiting_has_lost_the_lock() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    store.hand.advance(secs(10));
+    store.renew().await.1.give(vec![waits(7, secs(20))]);
+    assert_eq!(soon(guard.lost()).await, LostWhy::Evicted);
+    assert!(guard.check().is_err());
+}
+
+#[tokio::test]
+async fn an_answer_from_before_the_hand_off_takes_nothing_from_who_has_entered() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let (waiter, claim) = wait(&mut store, mutex, 7).await;
+    store.hand.advance(secs(10));
+    let (_, answer) = store.renew().await;
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
+    let guard = entered(waiter).await;
+    answer.give(vec![waits(7, NEVER)]);
+    settle(&mut store).await;
+    guard.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_hint_that_comes_before_the_lock_is_picked_up_is_followed_by_a_question() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let mut waiter = pin!(mutex.lock());
+    assert!(poll!(waiter.as_mut()).is_pending());
+    let claim = store.queue(7, NEVER).await;
+    assert!(poll!(waiter.as_mut()).is_pending());
+    push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
+    push(&mut store, Change::Gone(claim.id.hash())).await;
+    let guard = waiter.now_or_never().expect("it was handed the lock").unwrap();
+    let (leases, answer) = store.renew().await;
+    assert!(is_same(&leases[0].claim, &claim));
+    answer.give(vec![Standing::Gone(Why::Broken)]);
+    assert_eq!(soon(guard.lost()).await, LostWhy::Broken);
+}
+
+#[tokio::test]
+async fn an_attempt_whose_answer_was_lost_is_withdrawn_as_unknown() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let failing = async {
+        let (claim, _, answer) = store.acquire().await;
+        answer.lose();
+        claim
+    };
+    let (tried, claim) = tokio::join!(mutex.try_lock(), failing);
+    assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
+    assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
+}
