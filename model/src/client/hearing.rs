@@ -127,8 +127,7 @@ impl World {
         let client = &mut self.clients[c];
         let Reply::Held(block) = reply else {
             if client.unsure && setup.rules.keep(Rule::UnsureLeavesAsUnknown) {
-                // A real client leaves without this word at the end of a turn, and its decision on unknown outcomes accepts
-                // the ghost that may come of it (docs/adr/0012-unknown-outcome.md).
+                // It has left. If one of its acquires may still run, its id has to be kept out all the same.
                 self.depart(c, true, setup);
             }
             return self.hand_lead_on(c);
