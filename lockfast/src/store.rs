@@ -26,6 +26,8 @@
 //!   [`Error::Invalid`](crate::Error::Invalid); an empty line takes on the new capacity;
 //! - leaves nothing behind: every key or row has an end. What it keeps carries a version of the format, and a newer one is
 //!   refused with a clear error;
+//! - never repeats an acquire by itself: a copy that runs after the client has heard an answer, and left, is a ghost. A
+//!   driver that retries has to be told not to, or its answer is `Unavailable`;
 //! - answers with [`Error::Unavailable`](crate::Error::Unavailable) when the outcome is unknown, and comes back within
 //!   a time of its own even if the network does not. A dropped future has an unknown outcome too;
 //! - keeps hashes, never ids ([`ClaimId`](crate::ClaimId)), and puts neither ids nor passwords into errors or `Debug`.

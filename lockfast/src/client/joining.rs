@@ -106,7 +106,12 @@ impl Book {
     }
 
     /// A party that was in line is not any more, through no fault of its own.
-    pub(crate) fn rejoin(&mut self, key: Key, was: Ticket, now: Moment) {
+    pub(crate) fn rejoin(&mut self, key: Key, was: Ticket, now: Moment, out: &mut Outbox) {
+        let unsure = self.slots.get(key).filter(|slot| slot.unsure).and_then(|slot| slot.claim.clone());
+        if let Some(claim) = unsure {
+            // One of its acquires may still run, and would stand in line for nobody.
+            self.depart(Leaving::Unknown(claim), now, out);
+        }
         self.forget_claim(key);
         if let Some(slot) = self.slots.get_mut(key) {
             slot.phase = Phase::Outside { give_up_at: Moment::NEVER };

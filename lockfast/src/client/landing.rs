@@ -117,7 +117,7 @@ impl Book {
             (Phase::Granted { .. }, Standing::Held(_) | Standing::Waiting { .. }) => slot.leased(sent, ttl),
             (Phase::Granted { tickets, .. }, Standing::Gone(_)) => {
                 let was = tickets.first;
-                self.rejoin(key, was, now);
+                self.rejoin(key, was, now, out);
             }
             (Phase::Waiting { settling, .. }, Standing::Held(tickets)) => {
                 let settling = *settling;
@@ -137,7 +137,7 @@ impl Book {
             }
             (Phase::Waiting { ticket, .. }, Standing::Gone(_)) => {
                 let was = *ticket;
-                self.rejoin(key, was, now);
+                self.rejoin(key, was, now, out);
             }
             _ => {}
         }
