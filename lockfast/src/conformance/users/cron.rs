@@ -36,6 +36,8 @@ async fn start(user: &User, cron: &Cron, job: &Job) -> Option<()> {
     loop {
         match soon(cron.run(async |_| job.run())).await {
             Err(Error::Unavailable { .. }) if !user.is_exact() => {}
+            // The job ran; its departure was sent twice, and the answer to the second time is that there is nobody.
+            Err(Error::Lost { .. }) if !user.is_exact() => return Some(()),
             answer => return promised(answer),
         }
     }

@@ -36,6 +36,7 @@ pub const NOT_THROUGH_CHAOS: &[(&str, &str)] = &[
     ("handover::a_cancelled_waiter_hands_on_without_a_question", ASKS),
     ("handover::a_release_hands_on_within_the_bound", "the bound is that of a healthy store"),
     ("once::a_waiter_hears_of_the_result_without_polling", ASKS),
+    ("election::observers_are_told", "an observer whose look got lost looks again after a second"),
     (
         "terms::try_lock_says_no_at_once",
         "an attempt whose answer is lost fails, and its claim is in the way until withdrawn",
