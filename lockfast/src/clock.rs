@@ -277,7 +277,8 @@ mod machine {
     pub(super) struct Alarm;
 
     impl Alarm {
-        /// Short sleeps: a suspended machine is noticed within milliseconds of resuming.
+        /// Short sleeps, so that a late timer of the runtime's costs milliseconds. Where `Instant` stands still while the
+        /// machine sleeps, leases are judged here as if no time had passed; the documents say so.
         pub(super) async fn wait(&mut self, until: u64) {
             let left = Duration::from_nanos(until.saturating_sub(now()));
             tokio::time::sleep(left.min(Duration::from_millis(5))).await;
