@@ -321,4 +321,15 @@ mod tests {
         hand.advance(Duration::from_secs(30));
         sleeper.await.unwrap();
     }
+
+    #[test]
+    fn a_manual_clock_stops_at_the_end_of_time_and_never_goes_back() {
+        let hand = ManualClock::new();
+        let mut before = hand.clock().now();
+        for span in [Duration::MAX, Duration::from_nanos(u64::MAX), Duration::from_nanos(1)] {
+            hand.advance(span);
+            assert!(hand.clock().now() >= before, "after {span:?}");
+            before = hand.clock().now();
+        }
+    }
 }

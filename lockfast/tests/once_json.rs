@@ -72,6 +72,16 @@ async fn what_cannot_be_written_is_an_error_and_not_remembered() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_read_back_is_an_error_and_not_remembered() {
+    let (one, two) = two();
+    // JSON has no such number: it is written as `null`.
+    let unfit = one.once("a").run_json(async |_| Ok::<_, Error>(f64::NAN)).await;
+    assert!(matches!(&unfit, Err(Error::Invalid(why)) if why.contains("does not fit")), "{unfit:?}");
+    assert_eq!(two.once("a").result().await.unwrap(), None);
+    assert_eq!(two.once("a").run_json(async |_| Ok::<_, Error>(0.5)).await.unwrap(), Outcome::Ran(0.5));
+}
+
+#[tokio::test]
 async fn a_result_of_another_type_is_an_error() {
     let (one, two) = two();
     one.once("a").run(async |_| Ok::<_, Error>("no number")).await.unwrap();

@@ -123,3 +123,21 @@ impl Cron {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_job_takes_another_ones_slot_whatever_they_are_called() {
+        let locks = Locks::in_memory();
+        for (name, slot) in
+            [("a", "b@c"), ("a@b", "c"), ("a%40b", "c"), ("a%2540b", "c"), ("a", "b%40c"), ("a@", "b@c")]
+        {
+            let outcome = locks.cron(name).run_for(slot, async |_| Ok::<_, Error>(())).await.unwrap();
+            assert_eq!(outcome, Outcome::Ran(()), "{name} for {slot}");
+            let again = locks.cron(name).run_for(slot, async |_| Ok::<_, Error>(())).await.unwrap();
+            assert_eq!(again, Outcome::AlreadyDone(()), "{name} for {slot}");
+        }
+    }
+}

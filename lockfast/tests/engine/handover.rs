@@ -200,3 +200,22 @@ async fn a_task_that_leaves_the_queue_is_passed_over() {
     }
     assert!(locks.inspect("").await.unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn who_says_something_about_itself_is_who_is_shown() {
+    let locks = Locks::in_memory();
+    let noted = |text: &str| locks.mutex("noted").note(text);
+    let labelled = |text: &str| locks.mutex("labelled").label("who", text);
+    for (first, second) in [(noted("first"), noted("second")), (labelled("first"), labelled("second"))] {
+        let guard = first.lock().await.unwrap();
+        let next = wants(second);
+        until_waiting(&locks, 1).await;
+        guard.release().await.unwrap();
+        let next = entered(next).await;
+        let shown = first.info().await.unwrap().unwrap();
+        let holder = shown.holders().next().unwrap();
+        assert_eq!(holder.tickets.first.0, next.fence().unwrap());
+        let said = holder.note.labels.first().map(|(_, text)| text).or(holder.note.text.as_ref());
+        assert_eq!(said.unwrap(), "second");
+    }
+}

@@ -277,3 +277,27 @@ async fn a_release_is_sent_again_though_its_client_was_dropped() {
         other => panic!("expected the release again, got {other:?}"),
     }
 }
+
+#[tokio::test]
+async fn a_release_is_tried_as_long_as_an_extended_lease_lasts() {
+    let hour = 3600 * SECOND;
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let (extended, ()) = tokio::join!(guard.extend(hour), renewed(&mut store, 7));
+    extended.unwrap();
+    drop(guard);
+    // Some minutes before the end, and some after it.
+    for later in [TTL, TTL, hour - 5 * TTL, 10 * TTL] {
+        let (left, answer) = store.release().await;
+        assert!(matches!(&left[..], [Leaving::Done(left)] if left.id.hash() == claim.id.hash()), "{left:?}");
+        answer.lose();
+        assert!(settle(&mut store).await.is_empty(), "it is tried again, but not at once");
+        store.hand.advance(later);
+    }
+    // The last try was due when the lease had ended: it is made, and none after it.
+    store.release().await.1.lose();
+    assert!(settle(&mut store).await.is_empty());
+    store.hand.advance(hour);
+    assert!(settle(&mut store).await.is_empty());
+}

@@ -304,3 +304,49 @@ async fn renewals_go_on_while_the_runtime_is_blocked() {
     go_on.send(()).unwrap();
     user.join().unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn a_question_that_failed_is_asked_again_about_a_lease_that_is_not_renewed() {
+    let mut store = Director::new();
+    let mutex = |name| store.locks.mutex(name).ttl(TTL);
+    for mutex in [mutex("a").no_renewal(), mutex("b").hold_at_most(20 * SECOND)] {
+        let (guard, claim) = hold(&mut store, &mutex, 7).await;
+        store.push(Change::Gone(claim.id.hash()));
+        for _ in 0..3 {
+            let (leases, answer) = store.renew().await;
+            assert_eq!((leases[0].claim.id.hash(), leases[0].ttl), (claim.id.hash(), Duration::ZERO));
+            answer.lose();
+            assert!(settle(&mut store).await.is_empty(), "it is asked again, but not at once");
+            store.hand.advance(SECOND);
+        }
+        guard.check().unwrap();
+        store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]);
+        assert_eq!(soon(guard.lost()).await, LostWhy::Broken);
+        drop(guard);
+        store.let_go().await;
+    }
+}
+
+#[tokio::test]
+async fn a_callback_that_would_wait_for_a_lock_is_refused_and_renewals_go_on() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(SECOND);
+    let (short, _) = hold(&mut store, &mutex, 7).await;
+    let mutex = store.locks.mutex("b").ttl(TTL);
+    let (long, claim) = hold(&mut store, &mutex, 8).await;
+    let blocking = lockfast::blocking::Locks::from(store.locks.clone());
+    let (tell, told) = oneshot::channel();
+    short.on_lost(move |_| {
+        let mutex = blocking.mutex("c");
+        let tried = mutex.try_lock().map(drop);
+        tell.send([mutex.lock().map(drop), mutex.lock_within(SECOND).map(drop), tried]).unwrap();
+    });
+    store.hand.advance(2 * SECOND);
+    for refused in soon(told).await.unwrap() {
+        assert!(matches!(&refused, Err(Error::Invalid(why)) if why.contains("on_lost")), "{refused:?}");
+    }
+    store.hand.advance(8 * SECOND);
+    let (leases, _) = store.renew().await;
+    assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
+    long.check().unwrap();
+}

@@ -153,6 +153,7 @@ async fn a_lost_guard_that_is_dropped_late_does_not_end_the_turn_of_those_who_ca
     let (other, _) = hold(&mut store, &other, 1).await;
     store.hand.advance(secs(1) + GRAIN);
     assert_eq!(soon(kept.lost()).await, LostWhy::HeldAtMost);
+    assert!(settle(&mut store).await.is_empty(), "the keeper has seen the loss too");
     // The turn of `b` ends last, so that those who come get its place in the book, not that of the old turn of `a`.
     let (released, _) = tokio::join!(other.release(), store.let_go());
     released.unwrap();
