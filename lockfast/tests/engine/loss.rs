@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt, poll};
 use lockfast::store::{Change, Leaving, Standing, Why};
@@ -121,45 +121,6 @@ async fn a_hint_that_comes_while_a_renewal_is_on_its_way_is_followed_by_another(
     answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]);
     assert_eq!(soon(guard.lost()).await, LostWhy::Broken);
-}
-
-#[test]
-#[expect(clippy::disallowed_methods, reason = "the promise is about real time")]
-fn a_blocked_runtime_hears_of_the_loss_within_ten_milliseconds_on_the_keepers_thread() {
-    let mut store = Director::in_real_time();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let (tell, told) = mpsc::channel();
-        let mut guards = Vec::new();
-        for number in 0..5 {
-            let ttl = Duration::from_millis(500 + 37 * number);
-            let mutex = store.locks.mutex(number.to_string()).ttl(ttl).no_renewal();
-            let (guard, _) = hold(&mut store, &mutex, 7 + number).await;
-            let deadline = Instant::now() + guard.remaining();
-            let tell = tell.clone();
-            guard.on_lost(move |_| {
-                let name = std::thread::current().name().map(str::to_owned);
-                tell.send((name, deadline, Instant::now())).unwrap();
-            });
-            assert!(poll!(pin!(guard.lost())).is_pending());
-            guards.push(guard);
-        }
-        std::thread::sleep(Duration::from_millis(800));
-        let mut lateness: Vec<_> = told
-            .try_iter()
-            .map(|(name, deadline, at)| {
-                assert_eq!(name.as_deref(), Some("lockfast-keeper"));
-                at.duration_since(deadline)
-            })
-            .collect();
-        lateness.sort();
-        assert_eq!(lateness.len(), 5);
-        // The one in the middle: a busy machine may keep a thread from running once, not three times out of five.
-        assert!(lateness[2] < Duration::from_millis(10), "{lateness:?}");
-        for guard in guards {
-            assert!(poll!(pin!(guard.lost())).is_ready());
-        }
-    });
 }
 
 #[tokio::test]
