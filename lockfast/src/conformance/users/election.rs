@@ -333,7 +333,8 @@ pub async fn work_ends_before_the_successor_begins(place: &Place) {
 /// Leader after leader is cut off from the store. Nobody leads before the time of the one before is over, by its own clock;
 /// and somebody does soon after its lease has ended, by the store's.
 pub async fn dead_leaders_are_followed_and_never_met(place: &Place) {
-    let ttl = place.guarantees().min_ttl.max(Duration::from_millis(500));
+    let brief = if place.is_exact() { Duration::from_millis(500) } else { place.ttl() };
+    let ttl = place.guarantees().min_ttl.max(brief);
     let deaths = match place.time() {
         Time::Set => 100,
         Time::Real if place.is_exact() => 7,

@@ -10,6 +10,7 @@ use tokio::sync::{Barrier, oneshot};
 use crate::error::{Error, LostWhy, Result};
 use crate::primitives::{Once, Outcome};
 
+use super::super::Time;
 use super::super::place::{LONG, Place, promised};
 use super::user::{Asking, User, soon, together};
 
@@ -81,13 +82,21 @@ async fn ended(user: &User, asking: Asking<Outcome<Bytes>>) {
     }
 }
 
+/// Hardly any patience: time enough for one answer. Where time stands still that takes none.
+fn hardly_any(place: &Place) -> Duration {
+    match place.time() {
+        Time::Set => Duration::ZERO,
+        Time::Real => place.brief().mul_f64(0.3),
+    }
+}
+
 fn already(value: &'static str) -> Outcome<Bytes> {
     Outcome::AlreadyDone(value.into())
 }
 
 /// The first one runs it; all later ones get the result, whichever way they ask.
 pub async fn the_first_runs_it_and_the_others_get_the_result(place: &Place) {
-    let [one, two, three] = place.three().await;
+    let ([one, two, three], patience) = (place.three().await, hardly_any(place));
     let work = Work::default();
     let first = outcome(&one, &once(&one, "a"), &work, "paid").await;
     assert!(first == Outcome::Ran("paid".into()) || !place.is_exact(), "{first:?}");
@@ -97,7 +106,7 @@ pub async fn the_first_runs_it_and_the_others_get_the_result(place: &Place) {
     let later = once(&three, "a");
     let tried = three.surely(async || later.try_run(async |_| work.done("again")).await).await;
     assert_eq!(tried, already("paid"));
-    let within = three.surely(async || later.run_within(Duration::ZERO, async |_| work.done("again")).await).await;
+    let within = three.surely(async || later.run_within(patience, async |_| work.done("again")).await).await;
     assert_eq!(within, already("paid"));
     assert_eq!(work.times(), 1);
     assert_eq!(outcome(&two, &once(&two, "b"), &work, "another").await.into_value(), Some("another".into()));
@@ -105,14 +114,14 @@ pub async fn the_first_runs_it_and_the_others_get_the_result(place: &Place) {
 
 /// Who does not want to wait hears that somebody is at it.
 pub async fn who_does_not_wait_hears_that_it_is_in_progress(place: &Place) {
-    let [one, two, three] = place.three().await;
+    let ([one, two, three], patience) = (place.three().await, hardly_any(place));
     let work = Work::default();
     let (go_on, first) = at_it(&one, once(&one, "a"), &work).await;
     let other = once(&two, "a");
     let tried = two.surely(async || other.try_run(async |_| work.done("again")).await).await;
     assert_eq!(tried, Outcome::InProgress);
     let other = once(&three, "a");
-    let within = three.surely(async || other.run_within(Duration::ZERO, async |_| work.done("again")).await).await;
+    let within = three.surely(async || other.run_within(patience, async |_| work.done("again")).await).await;
     assert_eq!(within, Outcome::InProgress);
     go_on.send("paid".into()).expect("the work waits for it");
     ended(&one, first).await;
@@ -347,7 +356,7 @@ pub async fn a_lock_on_what_was_done_once_is_refused(place: &Place) {
     refused(candidate.ended().await.err());
     refused(two.at_last(async || two.mutex("a").lock().await).await.err());
     refused(two.at_last(async || two.mutex("a").try_lock().await).await.err());
-    refused(two.at_last(async || two.mutex("a").lock_within(Duration::ZERO).await).await.err());
+    refused(two.at_last(async || two.mutex("a").lock_within(hardly_any(place)).await).await.err());
     refused(two.at_last(async || two.rwlock("a").read().await).await.err());
     refused(two.at_last(async || two.semaphore("a", 3).acquire().await).await.err());
     refused(two.at_last(async || two.multi(["a", "b"]).lock().await).await.err());
