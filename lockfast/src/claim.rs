@@ -1,16 +1,18 @@
 //! A claim: one party's place in the line of each resource it names. Plain data; what it means is in `table.rs`.
 
+mod demand;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sha1::{Digest, Sha1};
 
 use crate::error::{Error, Result};
-use crate::name::Name;
+
+pub use demand::{Demand, Demands, Mode};
 
 /// The number a claim gets when it joins: its place in line, and the fencing token of what it holds. Only goes up.
 ///
@@ -134,6 +136,13 @@ fn no_randomness(error: getrandom::Error) -> Error {
 
 /// The public face of a [`ClaimId`]: the first 128 bits of the SHA-1 of its secret. (SHA-1 because Redis can compute it
 /// inside a script; what is needed is that nobody finds the secret from the hash.)
+///
+/// ```
+/// # use lockfast::ClaimId;
+/// let id = ClaimId::from_secret([7; 16]);
+/// assert_eq!(id.hash().to_string().len(), 32);
+/// assert_eq!(id.hash(), ClaimId::from_secret([7; 16]).hash());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimHash(pub [u8; 16]);
 
@@ -169,6 +178,11 @@ impl Hasher for FirstBytes {
 }
 
 /// Which client a claim belongs to; pushes are addressed to it. Not a secret.
+///
+/// ```
+/// # use lockfast::ClientId;
+/// assert_eq!(ClientId(255).to_string(), "00000000000000ff");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId(pub u64);
 
@@ -178,147 +192,15 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// How much of one resource a claim wants.
-///
-/// ```
-/// # use lockfast::{Demand, Mode, Name};
-/// let name = Name::new("catalog")?;
-/// assert_eq!(Demand::exclusive(name.clone()).mode(), Mode::Exclusive);
-/// assert_eq!(Demand::shared(name.clone()).mode(), Mode::Shared);
-/// assert_eq!(Demand::permits(name, 2, 5)?.mode(), Mode::Permits);
-/// # Ok::<(), lockfast::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Demand {
-    /// Of what.
-    pub name: Name,
-    /// How much there is, in this party's opinion; the store refuses those that disagree with who is in line.
-    pub capacity: u32,
-    /// How much is wanted.
-    pub weight: u32,
-}
-
-impl Demand {
-    /// Capacity of a reader-writer resource, and the weight of a writer. Part of the stored format: two processes that
-    /// disagree about it are refused.
-    pub const ALL: u32 = 1 << 20;
-
-    /// All of a reader-writer resource: a writer, or a mutex.
-    pub fn exclusive(name: Name) -> Self {
-        Self { name, capacity: Self::ALL, weight: Self::ALL }
-    }
-
-    /// A reader's part of a reader-writer resource.
-    pub fn shared(name: Name) -> Self {
-        Self { name, capacity: Self::ALL, weight: 1 }
-    }
-
-    /// `weight` of `capacity` permits.
-    pub fn permits(name: Name, weight: u32, capacity: u32) -> Result<Self> {
-        if capacity == 0 || capacity >= Self::ALL {
-            return Err(Error::invalid(format!(
-                "a semaphore with {capacity} permits makes no sense; use 1 to {}",
-                Self::ALL - 1
-            )));
-        }
-        if weight == 0 || weight > capacity {
-            return Err(Error::invalid(format!(
-                "cannot take {weight} of the {capacity} permits; take 1 to {capacity}"
-            )));
-        }
-        Ok(Self { name, capacity, weight })
-    }
-
-    /// What this demand is called.
-    pub fn mode(&self) -> Mode {
-        match (self.capacity, self.weight) {
-            (Self::ALL, Self::ALL) => Mode::Exclusive,
-            (Self::ALL, _) => Mode::Shared,
-            _ => Mode::Permits,
-        }
-    }
-}
-
-/// How something is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Mode {
-    /// Alone: a mutex, a writer.
-    Exclusive,
-    /// Together with other readers.
-    Shared,
-    /// Some permits of a semaphore.
-    Permits,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Exclusive => "exclusive",
-            Self::Shared => "shared",
-            Self::Permits => "permits",
-        })
-    }
-}
-
-/// What one claim wants, in name order, each name once. Reads as a slice.
-///
-/// ```
-/// # use lockfast::{Demand, Demands, Name};
-/// let (a, b) = (Name::new("a")?, Name::new("b")?);
-/// let both = Demands::of(vec![Demand::exclusive(b), Demand::exclusive(a.clone())])?;
-/// assert_eq!(both[0].name, a);
-/// # Ok::<(), lockfast::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Demands(Inner);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Inner {
-    One(Demand),
-    Many(Arc<[Demand]>),
-}
-
-impl Demands {
-    /// How many names one claim may take.
-    pub const MOST: usize = 256;
-
-    /// Several demands as one claim: sorted, and refused when empty, too many or with a name twice.
-    pub fn of(mut demands: Vec<Demand>) -> Result<Self> {
-        demands.sort_by(|a, b| a.name.cmp(&b.name));
-        if let Some(twice) = demands.windows(2).find(|pair| pair[0].name == pair[1].name) {
-            return Err(Error::invalid(format!("{:?} is asked for twice in one claim; name it once", twice[0].name)));
-        }
-        match demands.len() {
-            0 => Err(Error::invalid("no names to lock together; give at least one")),
-            1 => Ok(demands.remove(0).into()),
-            2..=Self::MOST => Ok(Self(Inner::Many(demands.into()))),
-            many => Err(Error::invalid(format!(
-                "{many} names in one claim; take at most {}, or one name that stands for them all",
-                Self::MOST
-            ))),
-        }
-    }
-}
-
-impl From<Demand> for Demands {
-    fn from(demand: Demand) -> Self {
-        Self(Inner::One(demand))
-    }
-}
-
-impl Deref for Demands {
-    type Target = [Demand];
-
-    fn deref(&self) -> &[Demand] {
-        match &self.0 {
-            Inner::One(demand) => std::slice::from_ref(demand),
-            Inner::Many(demands) => demands,
-        }
-    }
-}
-
 /// One party's place in the line of each resource it names; leased from the moment it joins, waiting or holding.
+///
+/// ```
+/// # use lockfast::{Claim, Demand, Name};
+/// # use std::time::Duration;
+/// let claim = Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?;
+/// assert_eq!(claim.block, 1);
+/// # Ok::<(), lockfast::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// The right to it. After a store answered that the claim is gone, its party uses a new one.
@@ -337,6 +219,14 @@ pub struct Claim {
     pub detached: bool,
     /// Who it is, for people.
     pub note: Arc<Note>,
+}
+
+impl Claim {
+    /// A claim with a new id and nothing special about it.
+    pub fn new(demands: Demands, ttl: Duration) -> Result<Self> {
+        let (id, client) = (ClaimId::random()?, ClientId(0));
+        Ok(Self { id, client, demands, ttl, block: 1, floor: Ticket(0), detached: false, note: Arc::default() })
+    }
 }
 
 /// Who stands behind a claim, for people to read. Never more than the program's name: arguments carry secrets.
@@ -370,6 +260,18 @@ impl fmt::Display for Note {
 }
 
 /// Who holds something.
+///
+/// ```
+/// # use lockfast::{Error, Locks};
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let guard = locks.mutex("a").lock().await?;
+/// let busy = locks.mutex("a").lock_within(Duration::from_millis(10)).await.unwrap_err();
+/// let Error::Busy { holder: Some(holder), .. } = busy else { panic!("{busy}") };
+/// assert_eq!(holder.owner, guard.owner());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The public face of its claim.

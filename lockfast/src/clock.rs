@@ -13,6 +13,13 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A point on a [`Clock`], in nanoseconds since that clock began. Points of different clocks have nothing in common.
+///
+/// ```
+/// # use lockfast::Moment;
+/// # use std::time::Duration;
+/// let later = Moment::START + Duration::from_secs(1);
+/// assert_eq!(later.since(Moment::START), Duration::from_secs(1));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(u64);
 
@@ -106,6 +113,19 @@ impl Clock {
 /// A clock that stands still until it is told to move: for tests of code that holds locks.
 ///
 /// Give [`clock`](Self::clock) to the client and to the in-process store, and leases run out when the test says so.
+///
+/// ```
+/// # use lockfast::{Locks, ManualClock, Memory};
+/// # use std::{sync::Arc, time::Duration};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// let hand = ManualClock::new();
+/// let store = Arc::new(Memory::with_clock(hand.clock()));
+/// let locks = Locks::builder().clock(hand.clock()).build(store)?;
+/// let guard = locks.mutex("a").no_renewal().lock().await?;
+/// hand.advance(Duration::from_secs(31));
+/// assert!(guard.check().is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<Manual>);
 
@@ -138,7 +158,8 @@ impl ManualClock {
     /// Moves the clock on, and wakes whoever slept on it. The sleepers run in their own time: await what they do.
     pub fn advance(&self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        self.0.now.fetch_add(nanos, Ordering::SeqCst);
+        let later = |now: u64| Some(now.saturating_add(nanos));
+        let _ = self.0.now.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
         let sleepers = std::mem::take(&mut *self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
         sleepers.into_iter().for_each(Waker::wake);
     }
@@ -256,7 +277,8 @@ mod machine {
     pub(super) struct Alarm;
 
     impl Alarm {
-        /// Short sleeps: a suspended machine is noticed within milliseconds of resuming.
+        /// Short sleeps, so that a late timer of the runtime's costs milliseconds. Where `Instant` stands still while the
+        /// machine sleeps, leases are judged here as if no time had passed; the documents say so.
         pub(super) async fn wait(&mut self, until: u64) {
             let left = Duration::from_nanos(until.saturating_sub(now()));
             tokio::time::sleep(left.min(Duration::from_millis(5))).await;
@@ -298,5 +320,16 @@ mod tests {
         let sleeper = tokio::spawn(async move { timer.sleep_until(until).await });
         hand.advance(Duration::from_secs(30));
         sleeper.await.unwrap();
+    }
+
+    #[test]
+    fn a_manual_clock_stops_at_the_end_of_time_and_never_goes_back() {
+        let hand = ManualClock::new();
+        let mut before = hand.clock().now();
+        for span in [Duration::MAX, Duration::from_nanos(u64::MAX), Duration::from_nanos(1)] {
+            hand.advance(span);
+            assert!(hand.clock().now() >= before, "after {span:?}");
+            before = hand.clock().now();
+        }
     }
 }

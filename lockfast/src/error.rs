@@ -9,6 +9,20 @@ use crate::claim::Holder;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, sorted by what the caller does next. Names are those the caller wrote, without the prefix.
+///
+/// ```
+/// # use lockfast::{Error, Locks};
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// match locks.mutex("account:123").lock_within(Duration::from_secs(5)).await {
+///     Ok(guard) => guard.release().await?,
+///     Err(Error::Busy { holder: Some(holder), .. }) => println!("{holder} is at it, come back later"),
+///     Err(Error::Unavailable { .. }) => println!("the store is down, try again"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -92,6 +106,11 @@ impl Error {
 }
 
 /// How a lock was lost.
+///
+/// ```
+/// # use lockfast::LostWhy;
+/// assert_eq!(LostWhy::Broken.to_string(), "an operator broke it");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LostWhy {

@@ -47,6 +47,19 @@ impl FromStr for TraceId {
 }
 
 /// Something that happened to one acquisition.
+///
+/// ```
+/// # use lockfast::{Happening, Locks, TraceId};
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let mut events = locks.events();
+/// let guard = locks.mutex("a").trace_id(TraceId(42)).lock().await?;
+/// let event = events.next().await.unwrap();
+/// assert_eq!(event.trace, TraceId(42));
+/// assert_eq!(event.fence.map(|fence| fence.0), Some(guard.fence()?));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Event {
@@ -72,6 +85,17 @@ impl Event {
 }
 
 /// What can happen to an acquisition.
+///
+/// ```
+/// # use lockfast::{Happening, Locks, TraceId};
+/// # use futures::StreamExt;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let mut events = locks.events();
+/// let guard = locks.mutex("a").trace_id(TraceId(42)).lock().await?;
+/// assert!(matches!(events.next().await.unwrap().what, Happening::Acquired { .. }));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Happening {

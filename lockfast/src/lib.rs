@@ -1,5 +1,6 @@
 #![doc = include_str!("lib.md")]
 
+pub mod blocking;
 mod claim;
 mod client;
 mod clock;
@@ -20,6 +21,8 @@ pub use clock::{Clock, ManualClock, Moment};
 pub use error::{Error, LostWhy, Result};
 pub use event::{Event, Happening, TraceId};
 pub use name::Name;
-pub use primitives::{Builder, Locks, Multi, Mutex, RwLock, Semaphore};
+pub use primitives::{
+    Builder, Cron, Election, Leader, Leadership, Locks, Multi, Mutex, Once, Outcome, RwLock, Semaphore,
+};
 pub use store::{Counters, Guarantees, Resource, Seat, Store};
 pub use stores::Memory;

@@ -8,6 +8,7 @@
 mod bench;
 mod features;
 mod invocation;
+mod model;
 mod setup;
 mod test;
 mod tidy;
@@ -25,6 +26,7 @@ Everything that CI does, runnable by hand.
     cargo xtask tidy           check only what the compiler cannot see; takes about a second
     cargo xtask setup          install what the checks need; does nothing when it is all there
     cargo xtask bench [NAME]   measure, in release mode; without a name, say what can be measured
+    cargo xtask model [WORLD]  search the model of the protocol in full, or one world of it; takes two minutes
     cargo xtask help           this text
 
 `test` runs setup, then fmt, clippy, doc, tidy, the tests, and the library with each of its features alone. It stops at
@@ -36,6 +38,9 @@ the first step that fails and prints the command that repeats just that step.
     documents     paths, links and tests that the documents name exist
     dependencies  no second TLS stack: rustls with ring, or none
     leftovers     no unfinished code, no skipped tests, no paths out of the repository
+
+`model` prints what it found in each world, and fails when a law was broken or a milestone was not reached. `test`
+searches smaller worlds, and shows that each rule of the protocol is needed.
 
 Words after the name of a benchmark go to the benchmark: cargo xtask bench core --help
 ";
@@ -60,6 +65,7 @@ fn dispatch(args: &[String], root: &Path) -> Result<()> {
         ["test"] => test::run(root)?,
         ["tidy"] => tidy::run(root)?,
         ["bench", rest @ ..] => bench::run(root, rest)?,
+        ["model", rest @ ..] => model::run(root, rest)?,
         [known @ ("setup" | "test" | "tidy" | "help"), extra, ..] => {
             bail!("`{known}` takes no arguments, but was given {extra:?}; see `cargo xtask help`")
         }
@@ -95,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_help_names_every_task() {
-        for task in ["setup", "test", "tidy", "bench", "help"] {
+        for task in ["setup", "test", "tidy", "bench", "model", "help"] {
             assert!(HELP.contains(&format!("cargo xtask {task}")), "{task}");
         }
     }

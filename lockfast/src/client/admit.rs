@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::claim::Ticket;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
@@ -34,7 +36,7 @@ const SHUT_DOWN: &str = "it was shut down";
 #[derive(Debug)]
 pub(crate) enum Entered {
     Held(Guard),
-    Sealed,
+    Sealed(Bytes),
 }
 
 /// What one attempt came to.
@@ -49,7 +51,7 @@ pub(crate) enum Step {
     Ask(Asking),
     Wait,
     Enter { hold: Key, fence: Ticket, request: Arc<Request> },
-    Sealed,
+    Sealed(Bytes),
     Fail(Error),
 }
 
@@ -87,7 +89,7 @@ impl<'a> Place<'a> {
                 self.withdraws = false;
                 Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, fence, request)))
             }
-            Step::Sealed => Ok(Entered::Sealed),
+            Step::Sealed(value) => Ok(Entered::Sealed(value)),
             other => Err((self, other)),
         }
     }
@@ -96,7 +98,7 @@ impl<'a> Place<'a> {
         let limit = patience.min(*sent + UNAVAILABLE_AFTER);
         let answer = self.client.within(limit, self.client.store.acquire(claim, busy)).await;
         let too_late = || Err(Error::unavailable(self.client.doing("asking for", &claim.demands), "no answer in time"));
-        answer.unwrap_or_else(too_late)
+        answer.unwrap_or_else(too_late).map_err(|error| self.client.in_users_words(error, &claim.demands))
     }
 
     fn answered(&self, asked: &Asking, answer: Result<Admission>) -> Step {
@@ -290,7 +292,7 @@ impl Book {
                 held.since = slot.since;
                 self.enter_hold(hold, ticket, now, out)
             }
-            Phase::Sealed => Step::Sealed,
+            Phase::Sealed(value) => Step::Sealed(value.clone()),
             Phase::Failed(error) => Step::Fail(Error::clone(error)),
             _ => Step::Wait,
         }
@@ -306,7 +308,7 @@ impl Book {
                 let look_at = now + UNAVAILABLE_AFTER + grace(claim.ttl);
                 self.slots.schedule_roughly(key, look_at, UNAVAILABLE_AFTER);
                 self.note_next(out);
-                Step::Ask(Asking { key, claim, sent: now, inline: true })
+                Step::Ask(Asking { key, claim, sent: now, inline: true, unsure: false })
             }
             Err(error) => {
                 self.fail(key, error.clone(), now, out);
@@ -340,7 +342,7 @@ impl Book {
 
     /// A party's future is gone before it holds.
     pub(crate) fn withdraw(&mut self, key: Key, now: Moment, out: &mut Outbox) {
-        let waits = |slot: &Slot| !matches!(slot.phase, Phase::Failed(_) | Phase::Sealed);
+        let waits = |slot: &Slot| !matches!(slot.phase, Phase::Failed(_) | Phase::Sealed(_));
         if self.slots.get(key).is_some_and(waits) {
             self.happened(key, Happening::Cancelled, out);
         }

@@ -66,6 +66,8 @@ pub(crate) struct Book {
     pub(crate) heard_at: Moment,
     /// Foreign things whose destructors may do anything, so not while the mutex is held.
     pub(crate) trash: (Vec<Waker>, Vec<Watchers>),
+    /// No claim of this client has a lease that ends later, unless it is an ordinary one.
+    pub(crate) extended_until: Moment,
     /// The largest ticket seen.
     pub(crate) floor: Ticket,
     pub(crate) client: ClientId,
@@ -119,6 +121,7 @@ impl Book {
             reported: Counters::default(),
             heard_at: Moment::START,
             trash: Default::default(),
+            extended_until: Moment::START,
             floor: Ticket(0),
             client,
             ids: ClaimIds::default(),
@@ -193,12 +196,13 @@ impl Book {
 
     pub(crate) fn depart_for(&mut self, leaving: Leaving, hold: Option<Key>, now: Moment, out: &mut Outbox) {
         let ttl = claim_of(&leaving).map_or(UNAVAILABLE_AFTER, |claim| claim.ttl);
+        let until = self.extended_until.max(now + ttl);
         if let Leaving::Unknown(claim) = &leaving {
             self.withdrawn.insert(claim.id.hash(), (now + ttl, claim.clone()));
             self.report_soon(now, out);
         }
         let serial = self.serial();
-        self.departures.insert((now, serial), Departure { leaving, hold, until: now + ttl, tries: 0, alone: false });
+        self.departures.insert((now, serial), Departure { leaving, hold, until, tries: 0, alone: false });
         out.ring = true;
     }
 

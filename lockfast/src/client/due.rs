@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Demands, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
 use crate::store::{Leaving, Report};
 
 use super::book::{Book, Departure, Outbox, grace};
+use super::joining::Asking;
 use super::slot::{Asked, Callback, Phase, Slot};
 use super::slots::Key;
 
@@ -20,7 +21,7 @@ const ALL_FELL: Duration = Duration::from_millis(250);
 pub(super) struct Work {
     pub(super) renewals: Vec<Renewal>,
     /// Whose turn it is to join, with what, and whether others wait for that to be over.
-    pub(super) joins: Vec<(Key, Arc<Claim>, bool)>,
+    pub(super) joins: Vec<(Asking, bool)>,
     pub(super) departures: Vec<Departure>,
     pub(super) callbacks: Vec<(Callback, LostWhy)>,
     pub(super) report: Option<Report>,
@@ -159,7 +160,8 @@ impl Book {
                 Asked::note(slot, now);
                 slot.in_flight = true;
                 slot.attempts += 1;
-                work.joins.push((key, claim, in_order));
+                let asked = Asking { key, claim, sent: now, inline: false, unsure: slot.unsure };
+                work.joins.push((asked, in_order));
             }
             Err(error) => self.fail(key, error, now, out),
         }
@@ -168,28 +170,31 @@ impl Book {
     /// Those who fell out of the line together go back one after the other, in the order in which they stood: once all who
     /// fell out are known, or the first of them has waited long enough.
     fn next_to_rejoin(&mut self, now: Moment, work: &mut Work, out: &mut Outbox) {
+        let mut later: Vec<((Ticket, Key), Moment)> = Vec::new();
+        let mut held_up: Vec<Demands> = Vec::new();
         while !self.rejoin_in_flight && self.rejoin_from() <= now {
-            let Some(((ticket, key), fell)) = self.rejoining.pop_first() else { break };
+            let Some((place, fell)) = self.rejoining.pop_first() else { break };
+            let key = place.1;
             let Some(slot) = self.slots.get(key).filter(|slot| matches!(slot.phase, Phase::Outside { .. })) else {
                 continue;
             };
-            let from = Asked::allowed_from(slot);
-            if from > now {
-                self.rejoining.insert((ticket, key), fell.max(from));
-                break;
+            let from = Asked::allowed_from(slot).max(fell);
+            if from > now || held_up.contains(&slot.request.demands) {
+                // It may not ask yet. Those behind it for the same names wait for it, the others do not.
+                held_up.push(slot.request.demands.clone());
+                later.push((place, from.max(now)));
+                continue;
             }
             let joins = work.joins.len();
             self.join_for(key, true, now, work, out);
             self.rejoin_in_flight = work.joins.len() > joins;
         }
+        self.rejoining.extend(later);
     }
 
     fn rejoin_from(&self) -> Moment {
-        match self.rejoining.first_key_value() {
-            None => Moment::NEVER,
-            Some((_, fell)) if self.asking == 0 => *fell,
-            Some((_, fell)) => *fell + ALL_FELL,
-        }
+        let first = self.rejoining.values().min().copied().unwrap_or(Moment::NEVER);
+        if self.asking == 0 { first } else { first + ALL_FELL }
     }
 
     fn give_up(&mut self, key: Key, now: Moment, out: &mut Outbox) {

@@ -5,13 +5,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::claim::{Claim, ClaimHash, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
 use crate::store::{Lease, Leaving, Standing, Why};
 
 use super::Client;
-use super::book::UNAVAILABLE_AFTER;
+use super::book::{Book, Outbox, UNAVAILABLE_AFTER, claim_of};
 use super::due::Renewal;
 use super::lease::{self, Validity};
 use super::lost::Lost;
@@ -149,10 +151,11 @@ impl Guard {
         if span.is_zero() || span > crate::store::LONGEST_TTL {
             return Err(Error::invalid(format!("cannot extend by {span:?}; use more than nothing and at most 7 days")));
         }
+        self.client.check_usable()?;
         self.check()?;
         let claim = self.claim().ok_or_else(|| self.lost_error())?;
         // What the margin takes away is asked for on top.
-        let ttl = span + lease::margin(span) * 2;
+        let ttl = (span + lease::margin(span) * 2).min(crate::store::LONGEST_TTL);
         let sent = self.client.clock.now();
         if self.request.hold_at_most.is_some() && self.cap() < sent + span {
             return Err(Error::invalid(format!("cannot extend by {span:?} beyond what hold_at_most allows")));
@@ -175,13 +178,28 @@ impl Guard {
     /// # Cancel safety
     ///
     /// Dropping this future still gives the lock back, as dropping the guard does.
-    pub async fn release(mut self) -> Result<()> {
-        let lost = self.check().err();
+    pub async fn release(self) -> Result<()> {
+        self.leave(|book, hold, now, out| book.pass_or_leave(hold, now, out)).await
+    }
+
+    /// Gives the lock back for good, in one step with remembering `value`.
+    pub(crate) async fn seal(self, value: Bytes, keep: Duration) -> Result<()> {
+        self.leave(|book, hold, now, out| book.seal_or_leave(hold, (value, keep), now, out)).await
+    }
+
+    async fn leave(
+        mut self,
+        first: impl FnOnce(&mut Book, Key, Moment, &mut Outbox) -> Option<(Leaving, bool)>,
+    ) -> Result<()> {
         self.is_done = true;
-        let first = self.client.with_book(|book, now, out| {
-            let first = book.pass_or_leave(self.hold, now, out);
+        self.client.check_usable()?;
+        let (lost, first) = self.client.with_book(|book, now, out| {
+            // Order matters: judged at the same moment as what the store is told. A deadline between the two would have it
+            // told to forget, and the caller that it was remembered.
+            let lost = self.validity().is_over(now).then(|| self.lost_error());
+            let first = first(book, self.hold, now, out);
             book.releasing += usize::from(first.is_some());
-            first
+            (lost, first)
         });
         let Some((leaving, keeps)) = first else { return lost.map_or(Ok(()), Err) };
         let mut departing = Departing { guard: &self, leaving: Some(leaving), keeps };
@@ -208,12 +226,15 @@ impl Guard {
             if !departing.keeps {
                 return verdict;
             }
-            let claim = super::book::claim_of(&left).expect("a hold leaves with its claim").clone();
+            let claim = claim_of(&left).expect("a hold leaves with its claim").clone();
+            let has_left = matches!(standing, Some(Standing::Gone(_)));
             let next =
                 self.client.with_book(|book, now, out| book.departed(self.hold, &claim, sent, standing, now, out));
-            match next {
-                Some(next) => (departing.leaving, departing.keeps) = (Some(next), false),
-                None => return verdict,
+            let Some(next) = next else { return verdict };
+            (departing.leaving, departing.keeps) = (Some(next), false);
+            if has_left {
+                // What is left to say is the keeper's. The store's answer to it, that it knows no such claim, is no loss.
+                return verdict;
             }
         }
     }
@@ -241,7 +262,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.is_done {
+        if !self.is_done && self.client.is_at_home() {
             self.client.with_book(|book, now, out| book.give_up_hold(self.hold, now, out));
         }
     }
@@ -276,7 +297,7 @@ impl Drop for Departing<'_> {
                 return book.depart(leaving, now, out);
             }
             // Whether it still holds is unknown. Those here ask anew; what is left is told to go.
-            let claim = super::book::claim_of(&leaving).expect("a hold leaves with its claim").clone();
+            let claim = claim_of(&leaving).expect("a hold leaves with its claim").clone();
             if let Some(last) = book.departed(hold, &claim, now, None, now, out) {
                 book.depart(last, now, out);
             }

@@ -20,12 +20,14 @@ pub(crate) struct Asking {
     pub(crate) sent: Moment,
     /// By the party's own future; otherwise by the keeper for it.
     pub(crate) inline: bool,
+    /// The same question got no answer before, and may still be on its way.
+    pub(crate) unsure: bool,
 }
 
 impl Book {
     /// What came of asking to join.
     pub(crate) fn admitted(&mut self, asked: &Asking, answer: Result<Admission>, now: Moment, out: &mut Outbox) {
-        let Asking { key, ref claim, sent, inline } = *asked;
+        let Asking { key, ref claim, sent, inline, unsure } = *asked;
         if let Ok(Admission::Held(Tickets { first, .. }) | Admission::Queued { ticket: first, .. }) = &answer {
             self.saw(Tickets::new(*first, claim.block).last());
         }
@@ -36,11 +38,13 @@ impl Book {
         let Some(slot) = current else {
             // The party gave up, or began anew, while this was with the store. By 1, somebody has to withdraw it.
             match answer {
-                Ok(Admission::Held(_) | Admission::Queued { .. }) => {
-                    self.depart(Leaving::Done(claim.clone()), now, out)
+                Ok(Admission::Held(_) | Admission::Queued { .. }) if !unsure => {
+                    self.depart(Leaving::Done(claim.clone()), now, out);
+                }
+                Ok(Admission::Held(_) | Admission::Queued { .. }) | Err(_) => {
+                    self.depart(Leaving::Unknown(claim.clone()), now, out);
                 }
                 Ok(_) => {}
-                Err(_) => self.depart(Leaving::Unknown(claim.clone()), now, out),
             }
             return;
         };
@@ -70,7 +74,7 @@ impl Book {
                     self.schedule_waiting(key, now + recheck_in, out);
                 }
             }
-            Ok(Admission::Sealed(_)) => self.end_with(key, Phase::Sealed, now, out),
+            Ok(Admission::Sealed(value)) => self.end_with(key, Phase::Sealed(value), now, out),
             // This id is out, so it must not be used again: "gone" is said once and stays said.
             Ok(Admission::Gone(_) | Admission::Refused(_)) => {
                 self.forget_claim(key);
@@ -102,7 +106,12 @@ impl Book {
     }
 
     /// A party that was in line is not any more, through no fault of its own.
-    pub(crate) fn rejoin(&mut self, key: Key, was: Ticket, now: Moment) {
+    pub(crate) fn rejoin(&mut self, key: Key, was: Ticket, now: Moment, out: &mut Outbox) {
+        let unsure = self.slots.get(key).filter(|slot| slot.unsure).and_then(|slot| slot.claim.clone());
+        if let Some(claim) = unsure {
+            // One of its acquires may still run, and would stand in line for nobody.
+            self.depart(Leaving::Unknown(claim), now, out);
+        }
         self.forget_claim(key);
         if let Some(slot) = self.slots.get_mut(key) {
             slot.phase = Phase::Outside { give_up_at: Moment::NEVER };

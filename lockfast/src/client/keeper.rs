@@ -7,6 +7,7 @@
 //!    wheel while its flight is in the air.
 //! 3. Renewals go in batches of [`BATCH`]; waiting parties ask at most five times a second, whatever goes wrong.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,6 +40,32 @@ pub(super) enum Landing {
     Reported { report: Report, answer: Result<()> },
 }
 
+thread_local! {
+    static KEEPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this is a keeper's own thread, which must not wait for locks: it is the one that hands them over.
+pub(crate) fn is_keepers_thread() -> bool {
+    KEEPS.get()
+}
+
+/// Ends the client when its keeper ends, also by a panic: nobody may wait for a keeper that is gone.
+struct Ending(Arc<Client>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let callbacks = self.0.with_book(|book, now, out| {
+            if book.closed.is_none() && !book.abandoned {
+                book.closed = Some("its keeper's thread has panicked; connect again");
+                book.close(now, out);
+            }
+            book.end(out)
+        });
+        call_back(callbacks);
+        self.0.ended.notify_waiters();
+    }
+}
+
 /// Starts the thread, and comes back when pushes are on their way: before anybody can ask for a lock.
 pub(crate) fn start(client: &Arc<Client>) -> Result<()> {
     let failed = |error: std::io::Error| Error::unavailable("starting the keeper's thread", error);
@@ -46,6 +73,8 @@ pub(crate) fn start(client: &Arc<Client>) -> Result<()> {
     let client = Arc::clone(client);
     let keep = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(async {
+            KEEPS.set(true);
+            let _ending = Ending(Arc::clone(&client));
             let pushes = client.store.watch(Scope::Client(client.id));
             let _ = tell.send(Ok(()));
             run(client, pushes).await;
@@ -67,14 +96,13 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
         let mut work = client.with_book(|book, now, out| book.due(now, watch_again_at, out));
         call_back(std::mem::take(&mut work.callbacks));
         if work.is_over && flights.is_empty() {
-            call_back(client.with_book(|book, _, out| book.end(out)));
-            client.ended.notify_waiters();
             return;
         }
         let next = work.next;
         launch(&client, work, &flights);
         if client.clock.now() >= watch_again_at {
-            pushes = client.store.watch(Scope::Client(client.id));
+            let watch = || client.store.watch(Scope::Client(client.id));
+            pushes = catch_unwind(AssertUnwindSafe(watch)).unwrap_or_else(|_| futures::stream::empty().boxed());
             watch_again_at = Moment::NEVER;
             client.with_book(|book, _, out| book.resync(out));
             continue;
@@ -82,7 +110,8 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
         tokio::select! {
             biased;
             Some(landing) = flights.next() => client.with_book(|book, now, out| book.landed(landing, now, out)),
-            change = pushes.next() => match change {
+            // A panic in somebody's store ends its pushes, not everybody's renewals.
+            change = AssertUnwindSafe(pushes.next()).catch_unwind() => match change.unwrap_or_default() {
                 Some(change) => client.with_book(|book, now, out| book.push(&change, now, out)),
                 None => {
                     pushes = futures::stream::pending().boxed();
@@ -115,9 +144,8 @@ fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture
             Landing::Renewed { renewals, sent, answer }
         }));
     }
-    for (key, claim, in_order) in work.joins {
+    for (asked, in_order) in work.joins {
         let client = Arc::clone(client);
-        let asked = Asking { key, claim, sent, inline: false };
         flights.push(Box::pin(async move {
             let answer = in_time(FLIGHT, client.store.acquire(&asked.claim, Busy::Wait)).await;
             Landing::Joined { asked, in_order, answer }

@@ -84,6 +84,9 @@ impl Book {
             self.saw(tickets.last());
         }
         let Some(slot) = self.slots.get_mut(key).filter(|slot| is_claim_of(slot.claim.as_ref(), claim)) else { return };
+        if ttl > claim.ttl {
+            self.extended_until = self.extended_until.max(now + ttl);
+        }
         match (&slot.phase, standing) {
             // A renewal sent while holding that finds the claim waiting: the store has forgotten the hand-over, and counts on
             // somebody else.
@@ -114,7 +117,7 @@ impl Book {
             (Phase::Granted { .. }, Standing::Held(_) | Standing::Waiting { .. }) => slot.leased(sent, ttl),
             (Phase::Granted { tickets, .. }, Standing::Gone(_)) => {
                 let was = tickets.first;
-                self.rejoin(key, was, now);
+                self.rejoin(key, was, now, out);
             }
             (Phase::Waiting { settling, .. }, Standing::Held(tickets)) => {
                 let settling = *settling;
@@ -134,7 +137,7 @@ impl Book {
             }
             (Phase::Waiting { ticket, .. }, Standing::Gone(_)) => {
                 let was = *ticket;
-                self.rejoin(key, was, now);
+                self.rejoin(key, was, now, out);
             }
             _ => {}
         }
@@ -144,6 +147,8 @@ impl Book {
     fn not_renewed(&mut self, key: Key, claim: &Arc<Claim>, error: &Error, now: Moment, out: &mut Outbox) {
         let Some(slot) = self.slots.get_mut(key).filter(|slot| is_claim_of(slot.claim.as_ref(), claim)) else { return };
         slot.failures += 1;
+        // A lease that nobody renews was only asked about; the question stands.
+        slot.doubted |= !slot.wants_renewal();
         slot.last_error = Some(Box::new(error.clone()));
         let again_at = now + backoff(slot.failures).min(slot.request.ttl / 10);
         match slot.phase {

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::claim::{ClientId, Demands, Note};
+use crate::claim::{ClientId, Demand, Demands, Note};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
@@ -45,8 +45,9 @@ use crate::store::{BusyWith, Guarantees, Store};
 
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use book::{Book, Outbox};
+pub(crate) use keeper::is_keepers_thread;
 pub(crate) use lease::Validity;
-pub(crate) use options::{Options, Renewal};
+pub(crate) use options::{LONGEST_HOLD, Options, Renewal};
 pub(crate) use slot::Request;
 use slot::{Callback, Phase};
 pub(crate) use telling::Telling;
@@ -80,10 +81,12 @@ pub(crate) struct Handle(pub(crate) Arc<Client>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.with_book(|book, _, out| {
-            book.abandoned = true;
-            out.ring = true;
-        });
+        if self.0.is_at_home() {
+            self.0.with_book(|book, _, out| {
+                book.abandoned = true;
+                out.ring = true;
+            });
+        }
     }
 }
 
@@ -132,18 +135,24 @@ impl Client {
         if out.ring {
             self.bell.notify_one();
         }
-        for event in out.events {
-            self.telling.tell(event);
-        }
+        // Order matters: a subscriber that panics must not keep anybody asleep.
         for waker in out.wakers {
             waker.wake();
+        }
+        for event in out.events {
+            self.telling.tell(event);
         }
         result
     }
 
-    /// The keeper's thread does not follow into a forked process, and two processes with one client would share claims.
+    /// Whether this is the process that made it. The keeper's thread does not follow into a forked one, and two processes
+    /// with one client would share claims: the child must neither ask for locks nor give back its parent's.
+    fn is_at_home(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
     fn check_usable(&self) -> Result<()> {
-        match self.pid == std::process::id() {
+        match self.is_at_home() {
             true => Ok(()),
             false => Err(Error::Closed("it was made before a fork, by another process; connect again in this one")),
         }
@@ -162,6 +171,15 @@ impl Client {
         let mut names = demands.iter().map(|demand| self.shown(&demand.name));
         let first = names.next().unwrap_or_default().to_owned();
         names.fold(first, |title, name| title + ", " + name)
+    }
+
+    /// What is wrong with a request, under the names that the user wrote.
+    pub(crate) fn in_users_words(&self, error: Error, demands: &[Demand]) -> Error {
+        let Error::Invalid(mut text) = error else { return error };
+        for demand in demands {
+            text = text.replace(&format!("{:?}", demand.name), &format!("{:?}", self.shown(&demand.name)));
+        }
+        Error::Invalid(text)
     }
 
     fn doing(&self, what: &str, demands: &Demands) -> String {
@@ -207,6 +225,11 @@ impl Client {
                 format!("not everything could be given back in {timeout:?}; leases end by themselves"),
             )),
         }
+    }
+
+    /// Whether it was shut down.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.with_book(|book, _, _| book.closed.is_some())
     }
 
     /// Tells the store the counters now, instead of within a second.
@@ -305,5 +328,20 @@ mod tests {
         let tried = attempt(&client, request(&client), Moment::NEVER).await;
         assert!(matches!(tried, Err(Error::Closed(why)) if why.contains("fork")));
         assert_eq!(client.with_book(|book, _, _| book.slots.len()), 0);
+    }
+
+    #[tokio::test]
+    async fn a_fork_does_not_give_back_what_its_parent_holds() {
+        let client = forked();
+        let guard = || {
+            let request = request(&client);
+            let hold = client.with_book(|book, now, out| book.enter(Arc::clone(&request), now, out));
+            request.validity.grant(Moment::NEVER, LostWhy::Expired);
+            Guard::new(Arc::clone(&client), hold, crate::claim::Ticket(7), request)
+        };
+        drop(guard());
+        assert!(matches!(guard().extend(Duration::from_secs(1)).await, Err(Error::Closed(_))));
+        assert!(matches!(guard().release().await, Err(Error::Closed(_))));
+        assert_eq!(client.with_book(|book, _, _| (book.slots.len(), book.departures.len())), (3, 0));
     }
 }

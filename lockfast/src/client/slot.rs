@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::claim::{Claim, Demand, Demands, Note, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
@@ -76,8 +78,8 @@ pub(crate) enum Phase {
     Between,
     /// Its release is with the store.
     Leaving,
-    /// The resource is sealed.
-    Sealed,
+    /// The resource is sealed, with this value.
+    Sealed(Bytes),
     /// It will never hold.
     Failed(Box<Error>),
 }

@@ -1,7 +1,7 @@
 //! The parties of one client, each under a key that is never confused with a later one; and the wheel that says when each
 //! wants to be looked at.
 //!
-//! 1. A party is on the wheel at most once, and `Slot::turn_at` says where.
+//! 1. A party is on the wheel at most once, and `Slot::spoke` says where.
 //! 2. Keys carry a generation: the key of a party that left finds nothing.
 
 use std::collections::BTreeMap;

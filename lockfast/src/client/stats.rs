@@ -41,6 +41,16 @@ pub struct Stats {
 }
 
 /// A distribution of durations, to about one part in a hundred.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// locks.mutex("a").lock().await?.release().await?;
+/// let wait = locks.stats().wait;
+/// assert!(wait.p50 <= wait.p99 && wait.p99 <= wait.max);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct Percentiles {

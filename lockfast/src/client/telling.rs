@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use tokio::sync::broadcast::{self, error::RecvError};
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
 
 use crate::clock::Clock;
 use crate::event::{Event, Happening};
@@ -85,7 +87,8 @@ impl Telling {
 
     /// Whether making an event is worth the while.
     pub(crate) fn is_heard(&self, what: &Happening) -> bool {
-        self.events.receiver_count() > 0 || level_enabled(what)
+        // Only the level: asking a subscriber would run its code under the book's mutex.
+        self.events.receiver_count() > 0 || LevelFilter::current() >= level(what)
     }
 
     pub(crate) fn event(&self, slot: &Slot, what: Happening) -> Event {
@@ -107,13 +110,13 @@ impl Telling {
     }
 }
 
-fn level_enabled(what: &Happening) -> bool {
+fn level(what: &Happening) -> Level {
     match what {
-        Happening::Renewed { .. } => tracing::enabled!(tracing::Level::TRACE),
-        Happening::TimedOut { .. } => tracing::enabled!(tracing::Level::INFO),
-        Happening::AtRisk { .. } => tracing::enabled!(tracing::Level::WARN),
-        Happening::Lost { .. } => tracing::enabled!(tracing::Level::ERROR),
-        _ => tracing::enabled!(tracing::Level::DEBUG),
+        Happening::Renewed { .. } => Level::TRACE,
+        Happening::TimedOut { .. } => Level::INFO,
+        Happening::AtRisk { .. } => Level::WARN,
+        Happening::Lost { .. } => Level::ERROR,
+        _ => Level::DEBUG,
     }
 }
 

@@ -12,6 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use foldhash::quality::RandomState;
 
 use crate::claim::{Claim, Ticket, Tickets};
@@ -216,8 +217,11 @@ impl Book {
     /// Whoever leads the turn of `key` does not any more: the next in the queue asks the store itself.
     pub(crate) fn hand_lead_on(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         let Some((id, _)) = self.led_turn(key) else { return };
+        let slot = self.slots.get_mut(key).expect("it leads a turn");
+        // It may stay in the book for a long time, and the turn's number may be somebody else's by then.
+        slot.turn = None;
+        let turn_key = slot.request.turn_key();
         let Some(next) = self.next_behind(id) else {
-            let turn_key = self.slots.get(key).expect("it leads a turn").request.turn_key();
             self.turns.end(&turn_key);
             return;
         };
@@ -284,6 +288,23 @@ impl Book {
         Some((last_word, false))
     }
 
+    /// Ends a hold for good: what the store is told makes the resource answer with `value` from now on.
+    pub(crate) fn seal_or_leave(
+        &mut self,
+        hold: Key,
+        (value, keep): (Bytes, Duration),
+        now: Moment,
+        out: &mut Outbox,
+    ) -> Option<(Leaving, bool)> {
+        let slot = self.slots.get(hold)?;
+        let claim = Arc::clone(slot.claim.as_ref().expect("who holds has a claim"));
+        let over = slot.is_over(now);
+        self.ended(hold, over, now, out);
+        self.hand_lead_on(hold, now, out);
+        let slot = self.remove(hold)?;
+        Some((if over { slot.leaving(claim) } else { Leaving::Seal { claim, value, keep } }, false))
+    }
+
     /// A guard is gone: its watchers with it, and its time is counted.
     pub(crate) fn ended(&mut self, hold: Key, over: bool, now: Moment, out: &mut Outbox) {
         if over && let Some(slot) = self.slots.get(hold) {
@@ -335,8 +356,9 @@ impl Book {
             Some(Standing::Held(tickets)) => tickets,
             Some(Standing::Gone(_) | Standing::Waiting { .. }) => {
                 self.hand_lead_on(hold, now, out);
-                self.remove(hold);
-                return None;
+                // It has left. If one of its acquires may still run, its id has to be kept out all the same.
+                let unsure = self.remove(hold).is_some_and(|slot| slot.unsure);
+                return unsure.then(|| Leaving::Unknown(Arc::clone(claim)));
             }
             // It may still hold; those here do not wait to find out.
             None => return self.leave_after_all(hold, claim, now, out),

@@ -27,20 +27,33 @@ impl Ask {
 
     /// Waits in line, or by attempts if the options say so, for as long as `patience` lasts.
     pub(crate) async fn wait(&self, demands: Result<Demands>, patience: Option<Duration>) -> Result<Guard> {
+        self.unsealed(self.enter(demands, patience, true).await?)
+    }
+
+    /// The same, for those who know what to do with a seal.
+    pub(crate) async fn enter(
+        &self,
+        demands: Result<Demands>,
+        patience: Option<Duration>,
+        may_hand_over: bool,
+    ) -> Result<Entered> {
         let until = patience.map_or(Moment::NEVER, |patience| self.client().clock.now() + patience);
-        let entered = match &self.options.retry {
-            Some(retry) => self.by_attempts(self.request(demands?, false)?, retry, until).await?,
-            None => admit(self.client(), self.request(demands?, true)?, until).await?,
-        };
-        self.unsealed(entered)
+        match &self.options.retry {
+            Some(retry) => self.by_attempts(self.request(demands?, false)?, retry, until).await,
+            None => admit(self.client(), self.request(demands?, may_hand_over)?, until).await,
+        }
     }
 
     /// Asks once.
     pub(crate) async fn try_now(&self, demands: Result<Demands>) -> Result<Option<Guard>> {
-        match attempt(self.client(), self.request(demands?, false)?, Moment::NEVER).await? {
+        match self.attempt(demands).await? {
             Attempt::Entered(entered) => self.unsealed(entered).map(Some),
             Attempt::Refused(_) => Ok(None),
         }
+    }
+
+    pub(crate) async fn attempt(&self, demands: Result<Demands>) -> Result<Attempt> {
+        attempt(self.client(), self.request(demands?, false)?, Moment::NEVER).await
     }
 
     async fn by_attempts(&self, request: Arc<Request>, retry: &Retry, until: Moment) -> Result<Entered> {
@@ -80,7 +93,9 @@ impl Ask {
         // Only for what two tasks cannot have at once: readers, and small numbers of permits, do not wait for each other.
         let cannot_share = matches!(&*demands, [demand] if demand.weight > demand.capacity / 2);
         // And not for leases that nobody renews, since each holder is promised a whole one; nor for what lingers.
-        let plain = options.hold_at_least.is_none() && options.renew_every().is_some();
+        // Nor for who says something about itself, since what the store shows is the first holder's.
+        let unnamed = Arc::ptr_eq(&note, &client.note);
+        let plain = options.hold_at_least.is_none() && options.renew_every().is_some() && unnamed;
         let hands_over = may_hand_over && options.local_handover && cannot_share && plain;
         Ok(Arc::new(Request {
             demands,
@@ -98,7 +113,7 @@ impl Ask {
     fn unsealed(&self, entered: Entered) -> Result<Guard> {
         match entered {
             Entered::Held(guard) => Ok(guard),
-            Entered::Sealed => Err(Error::invalid(
+            Entered::Sealed(_) => Err(Error::invalid(
                 "this name was used for something that runs once, and it has run; use another name for a lock",
             )),
         }
@@ -122,16 +137,18 @@ pub(crate) fn shown(client: &Client, mut resource: Resource) -> Resource {
 }
 
 /// Does `work` under the lock, and stops it when the lock is lost.
+pub(crate) async fn while_held<T>(guard: &Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+    let lost = pin!(guard.lost());
+    let work = pin!(work(guard));
+    match select(lost, work).await {
+        Either::Left(_) => Err(guard.lost_error()),
+        Either::Right((value, _)) => Ok(value),
+    }
+}
+
+/// The same, and gives the lock back.
 pub(crate) async fn hold_while<T>(guard: Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
-    let done = {
-        let lost = pin!(guard.lost());
-        let work = pin!(work(&guard));
-        match select(lost, work).await {
-            Either::Left(_) => None,
-            Either::Right((value, _)) => Some(value),
-        }
-    };
-    let Some(value) = done else { return Err(guard.lost_error()) };
+    let value = while_held(&guard, work).await?;
     match guard.release().await {
         Err(error @ Error::Lost { .. }) => Err(error),
         // The work was done under the lock. That the store did not answer now is the keeper's business.

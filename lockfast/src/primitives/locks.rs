@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::store::{Counters, Guarantees, Leaving, Names, Query, Resource, Standing, Store, Why};
 
 use super::ask::{Ask, shown};
-use super::{Builder, Multi, Mutex, RwLock, Semaphore};
+use super::once::A_DAY;
+use super::{Builder, Cron, Election, Multi, Mutex, Once, RwLock, Semaphore};
 
 /// How many resources are asked for at a time.
 const PAGE: usize = 1000;
@@ -104,7 +105,49 @@ impl Locks {
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Multi {
         let demand = |name: N| self.client().name(name.as_ref()).map(Demand::exclusive);
         let demands: Result<Vec<_>> = names.into_iter().map(demand).collect();
-        Multi { ask: self.ask(), demands: demands.and_then(Demands::of) }
+        let together = |demands: Vec<Demand>| {
+            Demands::of(demands.clone()).map_err(|error| self.client().in_users_words(error, &demands))
+        };
+        Multi { ask: self.ask(), demands: demands.and_then(together) }
+    }
+
+    /// Something that is done once and remembered for a day, or for as long as [`keep`](Once::keep) says.
+    ///
+    /// ```
+    /// # use lockfast::{Error, Locks};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let outcome = locks.once("webhook:42").run(async |_| Ok::<_, Error>("paid")).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn once(&self, name: impl AsRef<str>) -> Once {
+        Once { ask: self.ask(), name: self.client().name(name.as_ref()), keep: A_DAY }
+    }
+
+    /// A job that every server starts and one of them runs.
+    ///
+    /// ```
+    /// # use lockfast::{Error, Locks};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// locks.cron("daily-report").run_for("2026-11-15", async |_| Ok::<_, Error>(())).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn cron(&self, name: impl Into<String>) -> Cron {
+        Cron::new(self.clone(), name.into())
+    }
+
+    /// One leader among all who campaign under this name.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let leadership = locks.election("scheduler").campaign().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election { ask: self.ask(), name: self.client().name(name.as_ref()), on_elected: None, on_lost: None }
     }
 
     /// Everything in line under names that begin with `beginning`, in name order.

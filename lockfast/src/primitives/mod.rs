@@ -2,15 +2,21 @@
 
 mod ask;
 mod builder;
+mod cron;
+mod election;
 mod locks;
 mod multi;
 mod mutex;
+mod once;
 mod rwlock;
 mod semaphore;
 
 pub use builder::Builder;
+pub use cron::Cron;
+pub use election::{Election, Leader, Leadership};
 pub use locks::Locks;
 pub use multi::Multi;
 pub use mutex::Mutex;
+pub use once::{Once, Outcome};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;

@@ -8,6 +8,12 @@ pub const SHORTEST_TTL: Duration = Duration::from_millis(500);
 pub const LONGEST_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What a store promises. Nothing here is a switch: it is what the documents say, readable by programs.
+///
+/// ```
+/// # use lockfast::{Locks, store::*};
+/// let promises = Locks::in_memory().guarantees().clone();
+/// assert!(promises.fair && promises.push);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Guarantees {
@@ -46,6 +52,12 @@ impl Guarantees {
 }
 
 /// When fences only go up.
+///
+/// ```
+/// # use lockfast::{Locks, store::*};
+/// let promises = Locks::in_memory().guarantees().clone();
+/// assert_eq!(promises.fenced, Fenced::WhileClockSane);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fenced {
@@ -56,6 +68,12 @@ pub enum Fenced {
 }
 
 /// Who can meet in a store.
+///
+/// ```
+/// # use lockfast::{Locks, store::*};
+/// let promises = Locks::in_memory().guarantees().clone();
+/// assert_eq!(promises.shared, Shared::Process);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shared {
@@ -68,6 +86,12 @@ pub enum Shared {
 }
 
 /// What a held lock survives.
+///
+/// ```
+/// # use lockfast::{Locks, store::*};
+/// let promises = Locks::in_memory().guarantees().clone();
+/// assert_eq!(promises.survives, Survives::Nothing);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Survives {
@@ -80,6 +104,12 @@ pub enum Survives {
 }
 
 /// How far a claim on several names is one step.
+///
+/// ```
+/// # use lockfast::{Locks, store::*};
+/// let promises = Locks::in_memory().guarantees().clone();
+/// assert_eq!(promises.atomic, Atomic::Always);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atomic {
@@ -90,6 +120,12 @@ pub enum Atomic {
 }
 
 /// The clock that judges leases.
+///
+/// ```
+/// # use lockfast::{Locks, store::*};
+/// let promises = Locks::in_memory().guarantees().clone();
+/// assert_eq!(promises.clock, StoreClock::SinceBoot);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreClock {

@@ -11,6 +11,9 @@ use futures::task::AtomicWaker;
 
 use crate::store::Change;
 
+/// How many letters wait for a reader; one that has fallen further behind gets a [`Change::Resync`] instead.
+const MOST_LETTERS: usize = 65_536;
+
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     letters: Mutex<Letters>,
@@ -31,7 +34,13 @@ impl Mailbox {
     }
 
     pub(super) fn put(&self, change: Change) {
-        self.letters().queue.push_back(change);
+        let queue = &mut self.letters().queue;
+        if queue.len() >= MOST_LETTERS {
+            // A reader that does not read is told to look for itself.
+            *queue = VecDeque::from([Change::Resync]);
+        } else {
+            queue.push_back(change);
+        }
     }
 
     pub(super) fn wake(&self) {

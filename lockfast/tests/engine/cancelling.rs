@@ -64,16 +64,10 @@ impl Scene {
         self.mine.mutex("a").ttl(TTL)
     }
 
-    async fn line(&self) -> usize {
-        let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10 };
-        let page = self.memory.inspect(&query).await.unwrap();
-        page.resources.iter().map(|resource| resource.line.len()).sum()
-    }
-
     /// Nobody is left in line, nobody is counted, and others get in.
     async fn is_clean(&self) {
         soon(async {
-            while self.line().await > 0 {
+            while line(&self.memory).await > 0 {
                 tokio::task::yield_now().await;
             }
         })
@@ -83,6 +77,13 @@ impl Scene {
         let other = self.theirs.mutex("a").ttl(TTL).try_lock().await.unwrap();
         other.expect("it is free").release().await.unwrap();
     }
+}
+
+/// How many are in line, for anything.
+async fn line(memory: &Memory) -> usize {
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10 };
+    let page = memory.inspect(&query).await.unwrap();
+    page.resources.iter().map(|resource| resource.line.len()).sum()
 }
 
 /// Cuts `act` off at every point until it is not cut off any more, each time in a new scene. It says whether it ended.
@@ -156,17 +157,17 @@ async fn handed_over(scene: &Scene, cut: Cut, patience: Option<Duration>) -> boo
             None => mutex.lock().await,
         }
     };
-    let in_line = async {
-        while scene.line().await < 2 {
+    // On a task of its own, so that it does not wake the one that is cut off.
+    let memory = Arc::clone(&scene.memory);
+    let leaves = tokio::spawn(async move {
+        while line(&memory).await < 2 {
             tokio::task::yield_now().await;
         }
         theirs.release().await.unwrap();
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        locked = async { cut_off(pin!(mine), cut).await } => locked.is_some_and(|guard| guard.is_ok()),
-        () = in_line => unreachable!("it is pending"),
-    }
+    });
+    let locked = cut_off(pin!(mine), cut).await;
+    leaves.abort();
+    locked.is_some_and(|guard| guard.is_ok())
 }
 
 #[tokio::test]

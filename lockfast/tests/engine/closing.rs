@@ -63,9 +63,9 @@ async fn shutting_down_releases_everything_and_tells_everybody() {
     let stats = store.locks.stats();
     assert_eq!((stats.held, stats.waiting, stats.lost), (0, 0, 1));
 
-    assert!(is_closed(&store.locks.mutex("a").lock().await));
-    assert!(is_closed(&store.locks.mutex("a").try_lock().await));
-    assert!(is_closed(&store.locks.semaphore("s", 2).acquire().await));
+    assert!(is_closed(&soon(store.locks.mutex("a").lock()).await));
+    assert!(is_closed(&soon(store.locks.mutex("a").try_lock()).await));
+    assert!(is_closed(&soon(store.locks.semaphore("s", 2).acquire()).await));
 }
 
 #[tokio::test]

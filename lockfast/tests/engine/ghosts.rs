@@ -7,7 +7,7 @@ use futures::{FutureExt, poll};
 use lockfast::store::{Admission, Busy, Change, Leaving, Standing, Store, Why};
 use lockfast::{Claim, Error, LostWhy, Memory, Ticket, Tickets};
 
-use crate::script::{Answer, Director};
+use crate::script::{Answer, Call, Director};
 use crate::stage::{NEVER, hold, push, settle, soon, wait};
 use crate::steps::{Party, entered, is_same, secs, unknown, until_waiting, waits, wants};
 
@@ -129,4 +129,53 @@ async fn an_attempt_whose_answer_was_lost_is_withdrawn_as_unknown() {
     let (tried, claim) = tokio::join!(mutex.try_lock(), failing);
     assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
+}
+
+#[tokio::test]
+async fn an_acquire_that_may_still_run_finds_its_claim_out_when_a_turn_ended_with_it() {
+    for waits_for_the_answer in [true, false] {
+        let mut store = Director::new();
+        let (party, claim, answer) = asked_again(&mut store).await;
+        answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
+        let guard = entered(party).await;
+        let _next = wants(store.locks.mutex("a"));
+        until_waiting(&store.locks, 1).await;
+        let releasing = tokio::spawn(async move {
+            if waits_for_the_answer {
+                guard.release().await.unwrap();
+            }
+        });
+        let mut left = store.let_go().await;
+        assert!(matches!(left[..], [Leaving::UnlessAlone { .. }]), "{left:?}");
+        // It has left, and yet the store is told once more, before or after the next one asks.
+        left.extend(loop {
+            match store.call().await {
+                Call::Acquire { .. } => {}
+                Call::Release { leaving, answer } => {
+                    answer.give(vec![Standing::Gone(Why::Unknown)]);
+                    break leaving;
+                }
+                other => panic!("expected a release, got {other:?}"),
+            }
+        });
+        soon(releasing).await.unwrap();
+        leaves_no_ghost(&claim, &left).await;
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_that_may_still_run_finds_its_claim_out_when_its_party_left_before_the_second_answer() {
+    for is_held in [true, false] {
+        let mut store = Director::new();
+        let (party, claim, answer) = asked_again(&mut store).await;
+        party.abort();
+        assert!(soon(party).await.unwrap_err().is_cancelled());
+        answer.give(match is_held {
+            true => Admission::Held(Tickets::new(Ticket(7), 1)),
+            false => Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER },
+        });
+        let left = store.let_go().await;
+        assert!(unknown(&left).is_some_and(|left| is_same(left, &claim)), "{left:?}");
+        leaves_no_ghost(&claim, &left).await;
+    }
 }

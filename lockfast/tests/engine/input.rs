@@ -77,7 +77,7 @@ async fn permits_that_cannot_be_had_are_refused() {
 #[tokio::test]
 async fn names_taken_together_are_some_different_and_not_too_many() {
     let locks = Locks::in_memory();
-    refused(&locks, locks.multi(["a", "b", "a"]).lock(), &["a\" is asked for twice", "name it once"]).await;
+    refused(&locks, locks.multi(["a", "b", "a"]).lock(), &["\"a\" is asked for twice", "name it once"]).await;
     refused(&locks, locks.multi([""; 0]).lock(), &["no names", "at least one"]).await;
     let many = || (0..257).map(|nth| format!("name {nth}"));
     refused(&locks, locks.multi(many()).lock(), &["257", "at most 256"]).await;
@@ -141,7 +141,13 @@ async fn a_capacity_that_others_in_line_do_not_share_is_refused() {
     for error in [six, mutex, tried] {
         let text = error.to_string();
         assert!(matches!(error, Error::Invalid(_)), "{error:?}");
-        assert!(text.contains("semaphore of 5") && text.contains("the same everywhere"), "{text}");
+        assert!(
+            text.starts_with("\"")
+                && !text.contains("lock:")
+                && text.contains("semaphore of 5")
+                && text.contains("the same everywhere"),
+            "{text}"
+        );
     }
     let line = &locks.inspect("api").await.unwrap()[0].line;
     assert_eq!(line.len(), 1, "who was refused is not in line");

@@ -1,20 +1,20 @@
 //! Giving back: from anywhere, without blocking, and also what nobody picks up.
 
-use std::fmt::Debug;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use futures::poll;
 use lockfast::store::{Change, Leaving, Standing};
-use lockfast::{Claim, Error, Guard, Locks, Memory, Ticket, Tickets};
+use lockfast::{Claim, Error, Guard, Locks, Memory, Mutex, Ticket, Tickets};
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinHandle;
 
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, NEVER, TTL, elsewhere, hold, push, renewed, settle, soon, stop_keeper, until};
+use crate::stage::{GRAIN, NEVER, TTL, hold, must_not_block, push, renewed, settle, soon, stop_keeper, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// How long what is handed over waits to be picked up.
@@ -73,22 +73,23 @@ fn a_guard_dropped_after_its_runtime_is_given_back() {
     runtime().block_on(has_left(&mut store, &claim));
 }
 
-#[tokio::test]
-async fn dropping_waits_neither_for_the_store_nor_for_the_keeper() {
-    let mut store = Director::new();
-    let mut guards = Vec::new();
-    for number in 0..3 {
-        let mutex = store.locks.mutex(number.to_string()).ttl(TTL);
-        guards.push(hold(&mut store, &mutex, 7 + number).await.0);
-    }
-    let drop_elsewhere = |guard: Option<Guard>| elsewhere(move || drop(guard));
-    drop_elsewhere(guards.pop()).await;
-    let unanswered = store.release().await;
-    drop_elsewhere(guards.pop()).await;
-    let unanswered = (unanswered, store.release().await);
-    let stopped = stop_keeper(&mut store).await;
-    drop_elsewhere(guards.pop()).await;
-    drop((unanswered, stopped.go_on()));
+#[test]
+fn dropping_waits_neither_for_the_store_nor_for_the_keeper() {
+    must_not_block(async {
+        let mut store = Director::new();
+        let mut guards = Vec::new();
+        for number in 0..3 {
+            let mutex = store.locks.mutex(number.to_string()).ttl(TTL);
+            guards.push(hold(&mut store, &mutex, 7 + number).await.0);
+        }
+        drop(guards.pop());
+        let first = store.release().await;
+        drop(guards.pop());
+        let second = store.release().await;
+        let stopped = stop_keeper(&mut store).await;
+        drop(guards.pop());
+        drop((first, second, stopped.go_on()));
+    });
 }
 
 #[tokio::test]
@@ -104,34 +105,30 @@ async fn a_release_whose_answer_is_lost_is_sent_again() {
     has_left(&mut store, &claim).await;
 }
 
-/// Polls once, waits to be woken, and does not poll again.
-async fn woken_but_not_polled(mut work: Pin<&mut impl Future<Output: Debug>>) {
-    let mut wakes = 0;
-    soon(poll_fn(|cx| {
-        wakes += 1;
-        match wakes {
-            1 => work.as_mut().poll(cx).map(|done| panic!("it had to wait: {done:?}")),
-            _ => Poll::Ready(()),
-        }
-    }))
-    .await;
+/// Asks, and is dropped when it is woken for the last time, instead of being polled.
+fn cut_off_when_woken(mutex: Mutex, polls: usize) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut waits = pin!(mutex.lock());
+        let mut left = polls;
+        poll_fn(|cx| match left {
+            0 => Poll::Ready(()),
+            _ => {
+                left -= 1;
+                waits.as_mut().poll(cx).map(|done| panic!("it had to wait: {done:?}"))
+            }
+        })
+        .await;
+    })
 }
 
 #[tokio::test]
 async fn a_waiter_cancelled_as_it_is_handed_the_lock_gives_it_back() {
     let mut store = Director::new();
-    let mutex = store.locks.mutex("a").ttl(TTL);
-    let claim = {
-        let mut waits = pin!(mutex.lock());
-        assert!(poll!(waits.as_mut()).is_pending());
-        let claim = store.queue(7, NEVER).await;
-        let handed = async {
-            until(|| store.locks.stats().waiting == 1).await;
-            store.push(Change::Held(claim.id.hash(), Ticket(7)));
-        };
-        tokio::join!(woken_but_not_polled(waits), handed);
-        claim
-    };
+    let waiter = cut_off_when_woken(store.locks.mutex("a").ttl(TTL), 2);
+    let claim = store.queue(7, NEVER).await;
+    until(|| store.locks.stats().waiting == 1).await;
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
+    soon(waiter).await.unwrap();
     has_left(&mut store, &claim).await;
     assert_eq!(store.locks.stats().waiting, 0);
 }
@@ -142,18 +139,12 @@ async fn a_waiter_cancelled_as_it_is_handed_the_lock_passes_it_on() {
     let clients = [(); 3].map(|()| Locks::new(Arc::clone(&memory) as Arc<_>).unwrap());
     let [first, second, third] = clients.each_ref().map(|locks| locks.mutex("a").ttl(TTL));
     let guard = first.lock().await.unwrap();
-    let mut next = None;
-    {
-        let mut waits = pin!(second.lock());
-        let handed = async {
-            until(|| clients[1].stats().waiting == 1).await;
-            next = Some(tokio::spawn(async move { third.lock().await }));
-            until(|| clients[2].stats().waiting == 1).await;
-            guard.release().await.unwrap();
-        };
-        tokio::join!(woken_but_not_polled(waits.as_mut()), handed);
-    }
-    let next = next.unwrap();
+    let waiter = cut_off_when_woken(second, 1);
+    until(|| clients[1].stats().waiting == 1).await;
+    let next = tokio::spawn(async move { third.lock().await });
+    until(|| clients[2].stats().waiting == 1).await;
+    guard.release().await.unwrap();
+    soon(waiter).await.unwrap();
     soon(next).await.unwrap().unwrap().check().unwrap();
     assert_eq!(clients[1].stats().waiting, 0);
 }
@@ -223,6 +214,16 @@ async fn a_lock_passed_to_a_local_future_that_nobody_polls_does_not_stay_with_it
 }
 
 #[tokio::test]
+async fn nobody_is_kept_for_a_local_waiter_that_gave_up() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    assert!(poll!(pin!(mutex.lock())).is_pending());
+    drop(guard);
+    has_left(&mut store, &claim).await;
+}
+
+#[tokio::test]
 async fn nobody_waits_behind_a_local_future_that_nobody_polls() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
@@ -275,4 +276,28 @@ async fn a_release_is_sent_again_though_its_client_was_dropped() {
         }
         other => panic!("expected the release again, got {other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_release_is_tried_as_long_as_an_extended_lease_lasts() {
+    let hour = 3600 * SECOND;
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let (extended, ()) = tokio::join!(guard.extend(hour), renewed(&mut store, 7));
+    extended.unwrap();
+    drop(guard);
+    // Some minutes before the end, and some after it.
+    for later in [TTL, TTL, hour - 5 * TTL, 10 * TTL] {
+        let (left, answer) = store.release().await;
+        assert!(matches!(&left[..], [Leaving::Done(left)] if left.id.hash() == claim.id.hash()), "{left:?}");
+        answer.lose();
+        assert!(settle(&mut store).await.is_empty(), "it is tried again, but not at once");
+        store.hand.advance(later);
+    }
+    // The last try was due when the lease had ended: it is made, and none after it.
+    store.release().await.1.lose();
+    assert!(settle(&mut store).await.is_empty());
+    store.hand.advance(hour);
+    assert!(settle(&mut store).await.is_empty());
 }

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::{StreamExt, poll};
 use lockfast::store::{Change, Leaving, Standing, Why};
@@ -11,7 +11,7 @@ use lockfast::{Error, Events, Guard, Happening, LostWhy, Ticket, Tickets};
 use tokio::sync::oneshot;
 
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, TTL, VALID, elsewhere, hold, push, renewed, settle, soon, until};
+use crate::stage::{GRAIN, TTL, VALID, hold, must_not_block, push, renewed, settle, soon, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -123,45 +123,6 @@ async fn a_hint_that_comes_while_a_renewal_is_on_its_way_is_followed_by_another(
     assert_eq!(soon(guard.lost()).await, LostWhy::Broken);
 }
 
-#[test]
-#[expect(clippy::disallowed_methods, reason = "the promise is about real time")]
-fn a_blocked_runtime_hears_of_the_loss_within_ten_milliseconds_on_the_keepers_thread() {
-    let mut store = Director::in_real_time();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let (tell, told) = mpsc::channel();
-        let mut guards = Vec::new();
-        for number in 0..5 {
-            let ttl = Duration::from_millis(500 + 37 * number);
-            let mutex = store.locks.mutex(number.to_string()).ttl(ttl).no_renewal();
-            let (guard, _) = hold(&mut store, &mutex, 7 + number).await;
-            let deadline = Instant::now() + guard.remaining();
-            let tell = tell.clone();
-            guard.on_lost(move |_| {
-                let name = std::thread::current().name().map(str::to_owned);
-                tell.send((name, deadline, Instant::now())).unwrap();
-            });
-            assert!(poll!(pin!(guard.lost())).is_pending());
-            guards.push(guard);
-        }
-        std::thread::sleep(Duration::from_millis(800));
-        let mut lateness: Vec<_> = told
-            .try_iter()
-            .map(|(name, deadline, at)| {
-                assert_eq!(name.as_deref(), Some("lockfast-keeper"));
-                at.duration_since(deadline)
-            })
-            .collect();
-        lateness.sort();
-        assert_eq!(lateness.len(), 5);
-        // The one in the middle: a busy machine may keep a thread from running once, not three times out of five.
-        assert!(lateness[2] < Duration::from_millis(10), "{lateness:?}");
-        for guard in guards {
-            assert!(poll!(pin!(guard.lost())).is_ready());
-        }
-    });
-}
-
 #[tokio::test]
 async fn a_panic_in_a_callback_stops_nobody_elses_renewals() {
     let mut store = Director::new();
@@ -186,40 +147,38 @@ impl Wake for Owns {
     fn wake(self: Arc<Self>) {}
 }
 
-#[tokio::test]
-async fn what_others_drop_inside_the_client_may_drop_guards() {
-    let mut store = Director::new();
-    let mut guards = Vec::new();
-    for number in 0..6 {
-        let mutex = store.locks.mutex(number.to_string()).ttl(TTL);
-        guards.push(hold(&mut store, &mutex, 7 + number).await.0);
-    }
-    let mut take = || guards.pop().unwrap();
-    let (released, in_callback) = (take(), take());
-    released.on_lost(move |_| drop(in_callback));
-    let (watched, in_waker) = (take(), take());
-    let waiting = store.locks.mutex("0").ttl(TTL);
-    let in_waiting = take();
-    elsewhere(move || {
+#[test]
+fn what_others_drop_inside_the_client_may_drop_guards() {
+    must_not_block(async {
+        let mut store = Director::new();
+        let mut guards = Vec::new();
+        for number in 0..6 {
+            let mutex = store.locks.mutex(number.to_string()).ttl(TTL);
+            guards.push(hold(&mut store, &mutex, 7 + number).await.0);
+        }
+        let mut take = || guards.pop().unwrap();
+        let owning = |guard| Waker::from(Arc::new(Owns(Mutex::new(Some(guard)))));
         // A callback that is dropped unused, with its guard.
+        let (released, in_callback) = (take(), take());
+        released.on_lost(move |_| drop(in_callback));
         drop(released);
         // A waker of somebody who watched.
-        let waker = Waker::from(Arc::new(Owns(Mutex::new(Some(in_waker)))));
+        let (watched, waker) = (take(), owning(take()));
         assert!(pin!(watched.lost()).poll(&mut Context::from_waker(&waker)).is_pending());
         drop(waker);
         drop(watched);
-        // A waker of somebody who waited, replaced by another, and one of somebody who gave up.
-        let waker = Waker::from(Arc::new(Owns(Mutex::new(Some(in_waiting)))));
-        let mut waits = pin!(waiting.lock());
+        // A waker of somebody who waits, replaced by another.
+        let waker = owning(take());
+        let mutex = store.locks.mutex("0").ttl(TTL);
+        let mut waits = pin!(mutex.lock());
         assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         drop(waker);
         assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    })
-    .await;
-    let mut left = 0;
-    while left < 5 {
-        left += store.let_go().await.len();
-    }
+        let mut left = 0;
+        while left < 5 {
+            left += store.let_go().await.len();
+        }
+    });
 }
 
 #[tokio::test]
@@ -305,4 +264,50 @@ async fn renewals_go_on_while_the_runtime_is_blocked() {
     }
     go_on.send(()).unwrap();
     user.join().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_question_that_failed_is_asked_again_about_a_lease_that_is_not_renewed() {
+    let mut store = Director::new();
+    let mutex = |name| store.locks.mutex(name).ttl(TTL);
+    for mutex in [mutex("a").no_renewal(), mutex("b").hold_at_most(20 * SECOND)] {
+        let (guard, claim) = hold(&mut store, &mutex, 7).await;
+        store.push(Change::Gone(claim.id.hash()));
+        for _ in 0..3 {
+            let (leases, answer) = store.renew().await;
+            assert_eq!((leases[0].claim.id.hash(), leases[0].ttl), (claim.id.hash(), Duration::ZERO));
+            answer.lose();
+            assert!(settle(&mut store).await.is_empty(), "it is asked again, but not at once");
+            store.hand.advance(SECOND);
+        }
+        guard.check().unwrap();
+        store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]);
+        assert_eq!(soon(guard.lost()).await, LostWhy::Broken);
+        drop(guard);
+        store.let_go().await;
+    }
+}
+
+#[tokio::test]
+async fn a_callback_that_would_wait_for_a_lock_is_refused_and_renewals_go_on() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(SECOND);
+    let (short, _) = hold(&mut store, &mutex, 7).await;
+    let mutex = store.locks.mutex("b").ttl(TTL);
+    let (long, claim) = hold(&mut store, &mutex, 8).await;
+    let blocking = lockfast::blocking::Locks::from(store.locks.clone());
+    let (tell, told) = oneshot::channel();
+    short.on_lost(move |_| {
+        let mutex = blocking.mutex("c");
+        let tried = mutex.try_lock().map(drop);
+        tell.send([mutex.lock().map(drop), mutex.lock_within(SECOND).map(drop), tried]).unwrap();
+    });
+    store.hand.advance(2 * SECOND);
+    for refused in soon(told).await.unwrap() {
+        assert!(matches!(&refused, Err(Error::Invalid(why)) if why.contains("on_lost")), "{refused:?}");
+    }
+    store.hand.advance(8 * SECOND);
+    let (leases, _) = store.renew().await;
+    assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
+    long.check().unwrap();
 }

@@ -12,6 +12,7 @@ mod input;
 mod interleavings;
 mod leaving;
 mod loss;
+mod panics;
 mod random;
 mod script;
 mod slow;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store, Why};
-use lockfast::{Claim, Clock, Error, Guarantees, Locks, ManualClock, Result, Ticket, Tickets};
+use lockfast::{Claim, Error, Guarantees, Locks, ManualClock, Result, Ticket, Tickets};
 use tokio::sync::{mpsc, oneshot};
 
 /// One call that the client made and that waits for the test's answer.
@@ -119,21 +119,11 @@ impl Director {
     /// A client of a scripted store, on a clock that the test moves.
     pub(crate) fn new() -> Self {
         let hand = ManualClock::new();
-        let clock = hand.clock();
-        Self::with(hand, clock)
-    }
-
-    /// The same on the machine's own clock.
-    pub(crate) fn in_real_time() -> Self {
-        Self::with(ManualClock::new(), Clock::boot())
-    }
-
-    fn with(hand: ManualClock, clock: Clock) -> Self {
         let (call, calls) = mpsc::unbounded_channel();
         let (watch, watched) = mpsc::unbounded_channel();
         let pushes = Arc::new(Mutex::new(None));
         let store = Script { calls: call, pushes: Arc::clone(&pushes), watched: watch };
-        let locks = Locks::builder().clock(clock).build(Arc::new(store)).unwrap();
+        let locks = Locks::builder().clock(hand.clock()).build(Arc::new(store)).unwrap();
         Self { locks, hand, calls, pushes, watched }
     }
 

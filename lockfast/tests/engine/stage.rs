@@ -26,14 +26,16 @@ pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(10), work).await.expect("it happens soon")
 }
 
-/// Does what must not block, on a thread of its own, so that a test in which it does block fails instead of hanging.
-pub(crate) async fn elsewhere(work: impl FnOnce() + Send + 'static) {
-    let (done, is_done) = oneshot::channel();
+/// Runs a test in which something must not block, or deadlock, on a thread of its own: if it does, the test fails instead of
+/// hanging with it.
+pub(crate) fn must_not_block(test: impl Future<Output = ()> + Send + 'static) {
+    let (done, is_done) = mpsc::channel();
     std::thread::spawn(move || {
-        work();
-        let _ = done.send(());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(test);
+        done.send(()).unwrap();
     });
-    soon(is_done).await.expect("it does not panic");
+    is_done.recv_timeout(Duration::from_secs(10)).expect("it neither blocks nor fails");
 }
 
 /// Locks, granted at once.

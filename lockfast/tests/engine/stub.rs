@@ -23,6 +23,8 @@ pub(crate) enum Fault {
     Forgets,
     /// It takes everybody into its line, and knows nobody who is in it.
     ForgetsOnceInLine,
+    /// It takes everybody into its line once, forgets them all, and fails from then on.
+    ForgetsThenFails,
     /// It tells everybody to ask again at once.
     Hurries,
     /// Nothing, but somebody is always there.
@@ -81,13 +83,15 @@ impl Store for Stub {
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, _busy: Busy) -> Result<Admission> {
+        let is_first = !self.times().contains_key(&claim.demands[0].name);
         self.asked(claim);
         let recheck_in = if self.fault == Fault::Hurries { Duration::ZERO } else { Duration::from_secs(3600) };
         match self.fault {
             Fault::Fails => self.trouble(),
+            Fault::ForgetsThenFails if !is_first => self.trouble(),
             Fault::Forgets => Ok(Admission::Gone(Why::Unknown)),
             Fault::Refuses => Ok(Admission::Refused(BusyWith::default())),
-            Fault::ForgetsOnceInLine => {
+            Fault::ForgetsOnceInLine | Fault::ForgetsThenFails => {
                 Ok(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: Duration::ZERO })
             }
             Fault::FailsOnceInLine | Fault::Hurries => {
@@ -100,7 +104,9 @@ impl Store for Stub {
         leases.iter().for_each(|lease| self.asked(&lease.claim));
         let standing = match self.fault {
             Fault::Fails | Fault::FailsOnceInLine => return self.trouble(),
-            Fault::Forgets | Fault::ForgetsOnceInLine | Fault::Refuses => Standing::Gone(Why::Unknown),
+            Fault::Forgets | Fault::ForgetsOnceInLine | Fault::ForgetsThenFails | Fault::Refuses => {
+                Standing::Gone(Why::Unknown)
+            }
             Fault::Hurries => Standing::Waiting { ticket: Ticket(7), recheck_in: Duration::ZERO },
         };
         Ok(vec![standing; leases.len()])

@@ -1,15 +1,16 @@
 //! Nobody waits for ever behind a party that is lost, not polled any more, or on its way out.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::poll;
 use lockfast::store::{Change, Leaving, Standing, Why};
-use lockfast::{Error, LostWhy};
+use lockfast::{Claim, Error, LostWhy, Ticket};
 
 use crate::script::Director;
-use crate::stage::{GRAIN, hold, released_and_asked_anew, settle, soon, stop_keeper, wait};
-use crate::steps::{done, entered, gone, is_same, millis, secs, unknown, until_waiting, wants};
+use crate::stage::{GRAIN, NEVER, hold, push, released_and_asked_anew, settle, soon, stop_keeper, wait};
+use crate::steps::{Party, done, entered, gone, is_same, millis, secs, unknown, until_waiting, wants};
 
 /// How long a caller may take to hear the store's answer, and then to pick up what came of it.
 const UNPOLLED: Duration = secs(10 + 2);
@@ -130,4 +131,62 @@ async fn those_who_fell_out_of_different_lines_with_the_same_ticket_all_go_back(
     for old in [first, second] {
         assert!(back.iter().any(|new| new.demands == old.demands), "{old:?}");
     }
+}
+
+/// Somebody is in line, with another task of this process behind it: it gets the lock, and then the other does.
+async fn one_after_the_other(store: &mut Director, (first, claim): (Party, Arc<Claim>), second: Party) {
+    store.push(Change::Held(claim.id.hash(), Ticket(8)));
+    let first = entered(first).await;
+    let (released, left) = tokio::join!(first.release(), store.let_go());
+    released.unwrap();
+    assert!(matches!(left[..], [Leaving::UnlessAlone { .. }]), "the other is known to be behind: {left:?}");
+    store.grant(9).await;
+    entered(second).await.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_guard_that_is_dropped_late_does_not_end_the_turn_of_those_who_came_later() {
+    let mut store = Director::new();
+    let capped = store.locks.mutex("a").hold_at_most(secs(1));
+    let (kept, old) = hold(&mut store, &capped, 7).await;
+    let other = store.locks.mutex("b");
+    let (other, _) = hold(&mut store, &other, 1).await;
+    store.hand.advance(secs(1) + GRAIN);
+    assert_eq!(soon(kept.lost()).await, LostWhy::HeldAtMost);
+    assert!(settle(&mut store).await.is_empty(), "the keeper has seen the loss too");
+    // The turn of `b` ends last, so that those who come get its place in the book, not that of the old turn of `a`.
+    let (released, _) = tokio::join!(other.release(), store.let_go());
+    released.unwrap();
+
+    let mutex = store.locks.mutex("a");
+    let first = wait(&mut store, mutex.clone(), 8).await;
+    let second = wants(mutex);
+    until_waiting(&store.locks, 2).await;
+    drop(kept);
+    assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &old)));
+    one_after_the_other(&mut store, first, second).await;
+}
+
+#[tokio::test]
+async fn a_future_that_let_its_turn_pass_and_is_dropped_late_does_not_end_the_turn_of_those_who_came_later() {
+    let mut store = Director::new();
+    let (mutex, other) = (store.locks.mutex("a"), store.locks.mutex("b"));
+    let (other, _) = hold(&mut store, &other, 1).await;
+    let mut idle = Box::pin(mutex.lock());
+    assert!(poll!(idle.as_mut()).is_pending());
+    let old = store.queue(7, NEVER).await;
+    assert!(poll!(idle.as_mut()).is_pending());
+    push(&mut store, Change::Held(old.id.hash(), Ticket(7))).await;
+    store.hand.advance(secs(2) + GRAIN);
+    assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &old)));
+    // The turn of `b` ends last, as above.
+    let (released, _) = tokio::join!(other.release(), store.let_go());
+    released.unwrap();
+
+    let first = wait(&mut store, mutex.clone(), 8).await;
+    let second = wants(mutex.clone());
+    until_waiting(&store.locks, 3).await;
+    drop(idle);
+    until_waiting(&store.locks, 2).await;
+    one_after_the_other(&mut store, first, second).await;
 }

@@ -114,7 +114,16 @@ async fn those_behind_another_task_do_not_wait_ten_seconds_each() {
 
 #[tokio::test]
 async fn who_is_in_line_keeps_asking_a_failing_store_until_patience_ends() {
-    let (stub, locks, hand) = Stub::new(Fault::FailsOnceInLine);
+    keeps_asking_until_patience_ends(Fault::FailsOnceInLine).await;
+}
+
+#[tokio::test]
+async fn who_was_in_line_and_fell_out_keeps_asking_a_failing_store_until_patience_ends() {
+    keeps_asking_until_patience_ends(Fault::ForgetsThenFails).await;
+}
+
+async fn keeps_asking_until_patience_ends(fault: Fault) {
+    let (stub, locks, hand) = Stub::new(fault);
     let mutex = locks.mutex("a").ttl(secs(3));
     let party = tokio::spawn(async move { mutex.lock_within(secs(60)).await });
     stub.settled().await;

@@ -37,6 +37,7 @@ const LAYERS: &[Layer] = &[
     Layer { name: "stores", may_name: LEAVES_AND_CONTRACT },
     Layer { name: "client", may_name: &["name", "claim", "table", "error", "clock", "store", "event"] },
     Layer { name: "primitives", may_name: &["name", "claim", "table", "error", "clock", "store", "client"] },
+    Layer { name: "blocking", may_name: &["claim", "error", "store", "client", "primitives"] },
     // The table of schemes: the one place that knows both faces and stores.
     Layer { name: "connect", may_name: &["error", "store", "stores", "primitives"] },
     Layer { name: "observe", may_name: &["name", "claim", "table", "error", "clock", "store", "event"] },

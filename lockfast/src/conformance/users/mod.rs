@@ -5,10 +5,13 @@
 //! asked for must come, whatever the network does. Promises that a bad network breaks by its nature are listed in
 //! [`NOT_THROUGH_CHAOS`], each with the reason.
 
+pub mod cron;
 pub mod deaths;
+pub mod election;
 pub mod exclusion;
 pub mod handover;
 pub mod looking;
+pub mod once;
 pub mod order;
 pub mod telling;
 pub mod terms;
@@ -32,6 +35,8 @@ pub const NOT_THROUGH_CHAOS: &[(&str, &str)] = &[
     ("handover::a_drop_hands_on_without_a_question", ASKS),
     ("handover::a_cancelled_waiter_hands_on_without_a_question", ASKS),
     ("handover::a_release_hands_on_within_the_bound", "the bound is that of a healthy store"),
+    ("once::a_waiter_hears_of_the_result_without_polling", ASKS),
+    ("election::observers_are_told", "an observer whose look got lost looks again after a second"),
     (
         "terms::try_lock_says_no_at_once",
         "an attempt whose answer is lost fails, and its claim is in the way until withdrawn",
@@ -47,7 +52,7 @@ const ASKS: &str = "a waiter whose push was lost has to ask";
 /// With days, each a pair of faults and a seed, every case is run through [`Chaos`](crate::conformance::Chaos) on each of
 /// them, all at once:
 ///
-/// ```ignore
+/// ```text
 /// lockfast::conformance_of_users!(chaos, InMemory::new(), &[(Faults::BAD_DAY, 1), (Faults::BAD_DAY, 2)]);
 /// ```
 #[macro_export]
@@ -128,6 +133,49 @@ macro_rules! conformance_of_users {
                     a_wrong_fence_breaks_nothing
                     disagreement_about_permits_is_refused
                 }
+                once {
+                    the_first_runs_it_and_the_others_get_the_result
+                    who_does_not_wait_hears_that_it_is_in_progress
+                    waiters_get_the_result_and_do_not_run
+                    a_waiter_hears_of_the_result_without_polling
+                    many_at_once_run_it_once
+                    a_thousand_deliveries_run_once
+                    a_failure_is_not_remembered
+                    cancelled_work_is_run_by_the_next
+                    a_crash_lets_the_next_run
+                    what_was_lost_is_not_remembered
+                    a_result_is_forgotten_after_its_time
+                    the_result_can_be_asked_for
+                    asking_for_the_result_is_in_nobodys_way
+                    a_result_outlives_its_client
+                    a_lock_on_what_was_done_once_is_refused
+                    results_are_bytes_of_any_size
+                }
+                cron {
+                    one_of_three_servers_runs_the_job
+                    a_quick_job_stays_taken
+                    a_job_is_free_when_it_has_ended
+                    a_job_that_takes_too_long_is_stopped
+                    each_slot_runs_once
+                    a_slot_in_progress_is_not_waited_for
+                    a_slot_that_failed_can_be_run_again
+                    a_slot_is_forgotten_after_its_time
+                }
+                election {
+                    one_leads_and_the_next_takes_over
+                    candidates_of_one_client_take_turns
+                    who_stops_campaigning_is_passed_over
+                    the_leader_can_be_seen
+                    who_lingers_does_not_lead
+                    observers_hear_of_changes_and_of_nothing_else
+                    observers_are_told
+                    an_observation_ends_with_its_client
+                    callbacks_are_called_once_each
+                    work_is_stopped_with_its_leadership_and_begins_again
+                    leading_ends_with_its_client
+                    work_ends_before_the_successor_begins
+                    dead_leaders_are_followed_and_never_met
+                }
                 telling {
                     events_tell_what_happened
                     events_tell_what_went_wrong
@@ -201,11 +249,14 @@ pub fn run_through_chaos<S: Subject, F: Future<Output = S>>(
 mod tests {
     use super::NOT_THROUGH_CHAOS;
 
-    const FILES: [(&str, &str); 7] = [
+    const FILES: [(&str, &str); 10] = [
+        ("cron", include_str!("cron.rs")),
         ("deaths", include_str!("deaths.rs")),
+        ("election", include_str!("election.rs")),
         ("exclusion", include_str!("exclusion.rs")),
         ("handover", include_str!("handover.rs")),
         ("looking", include_str!("looking.rs")),
+        ("once", include_str!("once.rs")),
         ("order", include_str!("order.rs")),
         ("telling", include_str!("telling.rs")),
         ("terms", include_str!("terms.rs")),

@@ -118,8 +118,11 @@ pub async fn work_stops_when_its_lock_is_lost(place: &Place) {
     });
     assert!(matches!(soon(work).await, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
     assert_eq!(soon(hears.recv()).await, Some(LostWhy::HeldAtMost));
-    let done = soon(two.mutex("a").with(async |held| held.check().is_ok())).await;
-    assert!(promised(done));
+    match soon(two.mutex("a").with(async |held| held.check().is_ok())).await {
+        // The departure was sent twice, and the answer to the second time is that there is nobody.
+        Err(Error::Lost { .. }) if !place.is_exact() => {}
+        done => assert!(promised(done)),
+    }
 }
 
 /// Asked once, a lock is there or it is not.

@@ -54,18 +54,18 @@ impl Deref for User {
     }
 }
 
-/// A user who asks for a lock in a task of their own.
+/// A user who asks for a lock, or for what comes with one, in a task of their own.
 #[derive(Debug)]
-pub struct Asking(JoinHandle<Result<Guard>>);
+pub struct Asking<T = Guard>(JoinHandle<Result<T>>);
 
-impl Asking {
+impl<T> Asking<T> {
     /// Gets it.
-    pub async fn held(self) -> Guard {
+    pub async fn held(self) -> T {
         promised(self.ended().await)
     }
 
     /// What came of it.
-    pub async fn ended(self) -> Result<Guard> {
+    pub async fn ended(self) -> Result<T> {
         soon(joined(self.0)).await
     }
 
@@ -98,8 +98,21 @@ impl User {
         self.wire.questions()
     }
 
+    /// Whether every answer arrives, once and in time.
+    pub fn is_exact(&self) -> bool {
+        self.is_exact
+    }
+
+    /// Starts asking.
+    pub fn asking<T: Send + 'static>(&self, asking: impl Future<Output = Result<T>> + Send + 'static) -> Asking<T> {
+        Asking(tokio::spawn(asking))
+    }
+
     /// Starts asking, and comes back when the store has acknowledged that it is in line.
-    pub async fn in_line(&self, asking: impl Future<Output = Result<Guard>> + Send + 'static) -> Asking {
+    pub async fn in_line<T: Send + 'static>(
+        &self,
+        asking: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Asking<T> {
         let mut events = self.events();
         let task = tokio::spawn(asking);
         loop {
@@ -114,10 +127,15 @@ impl User {
 
     /// Asks for something that has an answer, again if the answer got lost.
     pub async fn surely<T>(&self, ask: impl AsyncFn() -> Result<T>) -> T {
+        promised(self.at_last(ask).await)
+    }
+
+    /// The same, and what it fails with in the end.
+    pub async fn at_last<T>(&self, ask: impl AsyncFn() -> Result<T>) -> Result<T> {
         loop {
             match ask().await {
                 Err(Error::Unavailable { .. }) if !self.is_exact => {}
-                answer => return promised(answer),
+                answer => return answer,
             }
         }
     }
@@ -183,6 +201,11 @@ impl Place {
 
     /// Lets time pass in steps until it is there, at most this many brief leases.
     pub async fn held_within(&self, briefs: f64, asking: Asking) -> Guard {
+        self.over_within(briefs, asking).await.held().await
+    }
+
+    /// Lets time pass in steps until there is an answer, at most this many brief leases.
+    pub async fn over_within<T>(&self, briefs: f64, asking: Asking<T>) -> Asking<T> {
         let steps = 20;
         for _ in 0..steps {
             if asking.is_over() {
@@ -191,7 +214,7 @@ impl Place {
             self.pass(briefs / f64::from(steps)).await;
             self.let_others_work().await;
         }
-        asking.held().await
+        asking
     }
 
     /// Where time stands still, other threads need some all the same.
@@ -220,6 +243,10 @@ impl Place {
         let since = Clock::boot().now();
         for name in users.wires.iter().flat_map(|wire| wire.names()) {
             while let Some(left) = self.look(&name).await {
+                if self.time() == Time::Real && left.line.is_empty() && left.sealed_for.is_some() {
+                    // A seal, which has an end and no owner. It is waited for where that costs no time.
+                    break;
+                }
                 let (limit, has_an_end) = match self.is_exact() {
                     // The dead, and what lingers, are gone when their lease has ended; a dropped guard's release is on its way.
                     true => (PATIENCE, somebody_died || left.line.iter().all(|seat| seat.lingers)),

@@ -1,0 +1,62 @@
+//! Three servers have the same crontab, and the job runs once.
+//!
+//! `run` asks who is first; `at_least` keeps the job taken for longer than the servers' clocks are apart. `run_for` names
+//! the slot instead, and remembers it: then neither the clocks nor the time that the job takes matter.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::{Error, Locks, ManualClock, Memory, Outcome, Result};
+
+pub(crate) async fn story() -> Result<()> {
+    // Three clients of one store, as three servers are. The clock is set by hand: a day passes at once.
+    let hand = ManualClock::new();
+    let store = Arc::new(Memory::with_clock(hand.clock()));
+    let server = || Locks::builder().clock(hand.clock()).build(store.clone());
+    let servers = [server()?, server()?, server()?];
+
+    println!("every night, by the clock:");
+    let cleanups = Cell::new(0);
+    for night in 1..=2 {
+        for (server, number) in servers.iter().zip(1..) {
+            let job = server.cron("cleanup").at_least(Duration::from_secs(60));
+            let work = async |_: &_| {
+                cleanups.set(cleanups.get() + 1);
+                Ok::<_, Error>(())
+            };
+            let ran = job.run(work).await?.is_some();
+            println!("  night {night}, server {number}: {}", if ran { "ran" } else { "somebody else has it" });
+            hand.advance(Duration::from_secs(5)); // the next server's clock is five seconds behind; the job takes no time
+        }
+        assert_eq!(cleanups.get(), night);
+        hand.advance(Duration::from_secs(24 * 3600));
+    }
+
+    println!("every hour, by the slot:");
+    let reports = Cell::new(0);
+    for (slot, number) in ["10:00", "11:00"].into_iter().zip(1..) {
+        let job = |server: &Locks| server.cron("report").at_most(Duration::from_secs(600));
+        let work = async |_: &_| {
+            tokio::task::yield_now().await; // the others come while it runs
+            reports.set(reports.get() + 1);
+            Ok::<_, Error>(())
+        };
+        let [one, two, three] = servers.each_ref().map(job);
+        let outcomes = tokio::join!(one.run_for(slot, work), two.run_for(slot, work), three.run_for(slot, work));
+        let outcomes = [outcomes.0?, outcomes.1?, outcomes.2?];
+        let ran = outcomes.iter().filter(|outcome| **outcome == Outcome::Ran(())).count();
+
+        // A server that was down for an hour and catches up now.
+        let late = three.run_for(slot, work).await?;
+        println!("  {slot}: ran on {ran} of 3 servers; asked again: {late:?}");
+        assert!(ran == 1 && reports.get() == number && late == Outcome::AlreadyDone(()));
+    }
+    Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    story().await
+}

@@ -1,0 +1,66 @@
+//! The leader's machine freezes, a successor takes over, and what the old leader still sends is refused.
+//!
+//! A frozen machine does not know that it was frozen. When it goes on, it believes to lead for a moment, and no lock can
+//! stop what it sends in that moment. The receiver can: it refuses a fence below the highest it has seen.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::{Locks, ManualClock, Memory, Result};
+
+/// What leaders write to.
+#[derive(Default)]
+struct Schedule {
+    planned_by: Cell<&'static str>,
+    highest_fence: Cell<u64>,
+}
+
+impl Schedule {
+    fn plan(&self, leader: &'static str, fence: u64) -> &'static str {
+        if fence < self.highest_fence.get() {
+            return "refused";
+        }
+        self.highest_fence.set(fence);
+        self.planned_by.set(leader);
+        "accepted"
+    }
+}
+
+pub(crate) async fn story() -> Result<()> {
+    // Two clients of one store, as two servers are. The clock is set by hand, so that a lease can end without waiting.
+    let hand = ManualClock::new();
+    let store = Arc::new(Memory::with_clock(hand.clock()));
+    let server = || Locks::builder().clock(hand.clock()).build(store.clone());
+    let (first, second) = (server()?, server()?);
+    let schedule = Schedule::default();
+
+    // Without renewal: as on a machine that freezes right after it was elected.
+    let election = first.election("scheduler").note("first").ttl(Duration::from_secs(10)).no_renewal();
+    let old = election.campaign().await?;
+    println!("the first leads; its plan is {}", schedule.plan("first", old.fence()?));
+
+    // The second stands in line. Eleven seconds later the lease of the first has ended, and nobody had to notice.
+    let successor = second.election("scheduler").note("second");
+    let (new, ()) = tokio::join!(successor.campaign(), async { hand.advance(Duration::from_secs(11)) });
+    let new = new?;
+    let leader = successor.leader().await?.expect("it was just elected");
+    println!(
+        "the {} leads; its plan is {}",
+        leader.note.text.as_deref().unwrap_or("?"),
+        schedule.plan("second", new.fence()?)
+    );
+    assert!(new.fence()? > old.fence()?);
+
+    // The first goes on where it stopped.
+    println!("the first wakes up; its plan is {}", schedule.plan("first", old.fence()?));
+    println!("had it asked before: {}", old.check().expect_err("its lease has ended"));
+    assert_eq!(schedule.planned_by.get(), "second");
+    new.step_down().await
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    story().await
+}

@@ -1,0 +1,59 @@
+//! Money goes from A to B and from B to A at the same time, from two servers.
+//!
+//! Who locks the accounts one after the other, each in its own order, ends up waiting for somebody who waits for it.
+//! `multi` takes both in one step, in whatever order they are written, and cannot.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use lockfast::{Error, Locks, Memory, Result};
+
+struct Account {
+    name: &'static str,
+    balance: Cell<i64>,
+}
+
+async fn transfer(server: &Locks, from: &Account, to: &Account, amount: i64) -> Result<()> {
+    let both = server.multi([from.name, to.name]).lock().await?;
+    let (left, right) = (from.balance.get(), to.balance.get());
+    tokio::task::yield_now().await; // without the lock, others would change the balances here
+    from.balance.set(left - amount);
+    to.balance.set(right + amount);
+    both.release().await
+}
+
+pub(crate) async fn story() -> Result<()> {
+    // Two clients of one store, as two servers are.
+    let store = Arc::new(Memory::new());
+    let (server_1, server_2) = (Locks::new(store.clone())?, Locks::new(store)?);
+    let a = Account { name: "account:a", balance: Cell::new(1000) };
+    let b = Account { name: "account:b", balance: Cell::new(1000) };
+
+    // One inside the other, in opposite orders: only impatience gets them out.
+    let (held_a, held_b) = (server_1.mutex(a.name).lock().await?, server_2.mutex(b.name).lock().await?);
+    let patience = Duration::from_millis(50);
+    let (wants_b, wants_a) = (server_1.mutex(b.name), server_2.mutex(a.name));
+    let stuck = tokio::join!(wants_b.lock_within(patience), wants_a.lock_within(patience));
+    assert!(matches!(stuck, (Err(Error::Busy { .. }), Err(Error::Busy { .. }))));
+    println!("one after the other: both wait for each other until they give up");
+    held_a.release().await?;
+    held_b.release().await?;
+
+    let there = try_join_all((0..100).map(|_| transfer(&server_1, &a, &b, 3)));
+    let back = try_join_all((0..100).map(|_| transfer(&server_2, &b, &a, 2)));
+    let both_ways = async { tokio::try_join!(there, back) };
+    tokio::time::timeout(Duration::from_secs(10), both_ways).await.expect("nobody waits for ever")?;
+
+    let (a, b) = (a.balance.get(), b.balance.get());
+    println!("both in one step: 200 transfers, A has {a}, B has {b}, together {}", a + b);
+    assert_eq!((a, b), (900, 1100));
+    Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    story().await
+}

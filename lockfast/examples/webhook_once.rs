@@ -1,0 +1,64 @@
+//! A payment provider delivers one webhook several times, to several servers, and the order is shipped once.
+//!
+//! Everybody who delivers it gets the result: who comes first does the work, who comes meanwhile waits for it, and who
+//! comes later is answered at once. Work that fails does not count as done.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use lockfast::{Locks, Memory, Outcome};
+
+/// The work has errors of its own; those of the locks are one kind of them.
+#[derive(Debug)]
+enum Failure {
+    WarehouseClosed,
+    Locks(lockfast::Error),
+}
+
+impl From<lockfast::Error> for Failure {
+    fn from(error: lockfast::Error) -> Self {
+        Self::Locks(error)
+    }
+}
+
+pub(crate) async fn story() -> lockfast::Result<()> {
+    // Two clients of one store, as two servers are.
+    let store = Arc::new(Memory::new());
+    let (server_1, server_2) = (Locks::new(store.clone())?, Locks::new(store)?);
+
+    let (open, attempts) = (Cell::new(false), Cell::new(0));
+    let ship = async |_: &_| {
+        attempts.set(attempts.get() + 1);
+        tokio::task::yield_now().await; // the other deliveries come while this one is at work
+        if open.get() { Ok(format!("parcel {}", attempts.get())) } else { Err(Failure::WarehouseClosed) }
+    };
+
+    match server_1.once("webhook:42").run(ship).await {
+        Err(Failure::WarehouseClosed) => println!("first delivery: the warehouse is closed, nothing is remembered"),
+        Err(Failure::Locks(error)) => return Err(error),
+        Ok(_) => unreachable!("nobody ships from a closed warehouse"),
+    }
+
+    open.set(true);
+    let (one, two) = (server_1.once("webhook:42"), server_2.once("webhook:42"));
+    let together = tokio::join!(one.run(ship), two.run(ship), two.run(ship));
+    let later = server_2.once("webhook:42").run(ship).await;
+
+    let mut ran = 0;
+    for outcome in [together.0, together.1, together.2, later] {
+        let outcome = outcome.expect("the warehouse is open and the store is in this process");
+        ran += u8::from(matches!(outcome, Outcome::Ran(_)));
+        let result = outcome.into_value().expect("`run` waits until there is a result");
+        println!("a delivery is answered: {}", String::from_utf8_lossy(&result));
+        assert_eq!(result, "parcel 2");
+    }
+    println!("shipped {ran} time, after {} attempts", attempts.get());
+    assert!(ran == 1 && attempts.get() == 2);
+    Ok(())
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> lockfast::Result<()> {
+    story().await
+}

@@ -1,0 +1,143 @@
+//! A job that is started on every server and runs on one.
+
+use std::time::Duration;
+
+use crate::client::Guard;
+use crate::error::{Error, Result};
+
+use super::once::{Once, Outcome};
+use super::{Locks, Mutex};
+
+/// A job that every server starts at the same time, and one of them runs.
+///
+/// ```
+/// # use lockfast::{Error, Locks, Outcome};
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let report = locks.cron("daily-report").at_most(Duration::from_secs(3600));
+/// for server in 1..=3 {
+///     let outcome = report.run_for("2026-11-15T02:00", async |_| Ok::<_, Error>(())).await?;
+///     assert_eq!(outcome == Outcome::Ran(()), server == 1);
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cron {
+    locks: Locks,
+    name: String,
+    ttl: Option<Duration>,
+    at_least: Option<Duration>,
+    at_most: Option<Duration>,
+    keep: Duration,
+}
+
+impl Cron {
+    pub(super) fn new(locks: Locks, name: String) -> Self {
+        Self { locks, name, ttl: None, at_least: None, at_most: None, keep: super::once::A_DAY }
+    }
+
+    /// See [`Mutex::ttl`]: how long the other servers wait after the one that runs it has died.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// The job stays taken this long, counted from its start, even when it is quicker: longer than the servers' clocks are
+    /// apart, so that a late one does not run it again. For [`run`](Self::run).
+    pub fn at_least(mut self, span: Duration) -> Self {
+        self.at_least = Some(span);
+        self
+    }
+
+    /// The job is stopped after this long.
+    pub fn at_most(mut self, span: Duration) -> Self {
+        self.at_most = Some(span);
+        self
+    }
+
+    /// How long it is remembered that a slot was done; a day if not said. For [`run_for`](Self::run_for).
+    pub fn keep(mut self, span: Duration) -> Self {
+        self.keep = span;
+        self
+    }
+
+    /// Runs the job unless another server has it, or had it less than `at_least` ago: then `None`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops the work and gives the job back.
+    ///
+    /// ```
+    /// # use lockfast::{Error, Locks};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let tidy = locks.cron("tidy").at_least(Duration::from_secs(30));
+    /// assert_eq!(tidy.run(async |_| Ok::<_, Error>("done")).await?, Some("done"));
+    /// assert_eq!(tidy.run(async |_| Ok::<_, Error>("done")).await?, None);
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<T, E: From<Error>>(&self, work: impl AsyncFnOnce(&Guard) -> Result<T, E>) -> Result<Option<T>, E> {
+        let mut mutex: Mutex = self.locks.mutex(&self.name);
+        if let Some(ttl) = self.ttl {
+            mutex = mutex.ttl(ttl);
+        }
+        if let Some(span) = self.at_least {
+            mutex = mutex.hold_at_least(span);
+        }
+        if let Some(span) = self.at_most {
+            mutex = mutex.hold_at_most(span);
+        }
+        match mutex.try_lock().await? {
+            Some(guard) => super::ask::hold_while(guard, work).await?.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Runs the job once for each scheduled `slot` (like the time it was due, as text), whatever the servers' clocks say and
+    /// however quick it is. A server that comes while it runs does not wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops the work; the next server runs it.
+    pub async fn run_for<E: From<Error>>(
+        &self,
+        slot: impl AsRef<str>,
+        work: impl AsyncFnOnce(&Guard) -> Result<(), E>,
+    ) -> Result<Outcome<()>, E> {
+        let mut once: Once = self
+            .locks
+            .once(format!("{}@{}", self.name.replace('%', "%25").replace('@', "%40"), slot.as_ref()))
+            .keep(self.keep);
+        if let Some(ttl) = self.ttl {
+            once = once.ttl(ttl);
+        }
+        if let Some(span) = self.at_most {
+            once = once.hold_at_most(span);
+        }
+        Ok(match once.try_run(async |guard: &Guard| work(guard).await.map(|()| "")).await? {
+            Outcome::Ran(_) => Outcome::Ran(()),
+            Outcome::AlreadyDone(_) => Outcome::AlreadyDone(()),
+            Outcome::InProgress => Outcome::InProgress,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_job_takes_another_ones_slot_whatever_they_are_called() {
+        let locks = Locks::in_memory();
+        for (name, slot) in
+            [("a", "b@c"), ("a@b", "c"), ("a%40b", "c"), ("a%2540b", "c"), ("a", "b%40c"), ("a@", "b@c")]
+        {
+            let outcome = locks.cron(name).run_for(slot, async |_| Ok::<_, Error>(())).await.unwrap();
+            assert_eq!(outcome, Outcome::Ran(()), "{name} for {slot}");
+            let again = locks.cron(name).run_for(slot, async |_| Ok::<_, Error>(())).await.unwrap();
+            assert_eq!(again, Outcome::AlreadyDone(()), "{name} for {slot}");
+        }
+    }
+}

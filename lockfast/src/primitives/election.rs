@@ -1,0 +1,293 @@
+//! One leader among many.
+
+use std::fmt;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::select;
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+
+use crate::claim::{Demand, Demands, Note};
+use crate::client::{Entered, Guard};
+use crate::error::{Error, LostWhy, Result};
+use crate::name::Name;
+use crate::store::{Change, Scope, Seat};
+
+use super::ask::{Ask, options, while_held};
+
+/// How long an observer trusts that it would have heard of a new leader, and how long a candidate waits before it asks a
+/// store again that did not answer.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// One leader among all processes that campaign under a name. The others stand in line; the next one takes over when the
+/// leader steps down, or when its lease has ended after a crash.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let election = locks.election("scheduler").note("10.0.0.5:8080");
+/// let leadership = election.campaign().await?;
+/// let leader = election.leader().await?.unwrap();
+/// assert_eq!(leader.note.text.as_deref(), Some("10.0.0.5:8080"));
+/// assert_eq!(leader.fence, leadership.fence()?);
+/// leadership.step_down().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Election {
+    pub(super) ask: Ask,
+    pub(super) name: Result<Name>,
+    pub(super) on_elected: Option<Arc<dyn Fn(u64) + Send + Sync>>,
+    pub(super) on_lost: Option<Arc<dyn Fn(LostWhy) + Send + Sync>>,
+}
+
+options!(Election);
+
+/// Being the leader: a [`Guard`], with its fence, its `check()` and its `lost()`. Dropped, it steps down.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let leadership = locks.election("scheduler").campaign().await?;
+/// leadership.check()?;
+/// leadership.step_down().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "leadership ends as soon as this is dropped"]
+pub struct Leadership(Guard);
+
+impl Leadership {
+    /// Lets the next in line lead, and waits until the store knows.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future steps down all the same.
+    pub async fn step_down(self) -> Result<()> {
+        self.0.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
+
+/// Who leads.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let leadership = locks.election("scheduler").note("10.0.0.5:8080").campaign().await?;
+/// let leader = locks.election("scheduler").leader().await?.unwrap();
+/// println!("{} leads with fence {}", leader.note, leader.fence);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// What it says about itself: its address, if it said one, and where it runs.
+    pub note: Arc<Note>,
+    /// Its fencing token: higher than that of every leader before it.
+    pub fence: u64,
+    /// How long it has led.
+    pub leads_for: Duration,
+}
+
+impl From<&Seat> for Leader {
+    fn from(seat: &Seat) -> Self {
+        Self { note: Arc::clone(&seat.note), fence: seat.tickets.first.0, leads_for: seat.since }
+    }
+}
+
+impl Election {
+    /// Called with the fence each time that [`campaign`](Self::campaign) or [`lead`](Self::lead) has won.
+    pub fn on_elected(mut self, callback: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        self.on_elected = Some(Arc::new(callback));
+        self
+    }
+
+    /// Called each time that leadership is lost, on the keeper's own thread, so on time even while everything else is
+    /// blocked. It must be quick.
+    pub fn on_lost(mut self, callback: impl Fn(LostWhy) + Send + Sync + 'static) -> Self {
+        self.on_lost = Some(Arc::new(callback));
+        self
+    }
+
+    /// Stands in line until it leads.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future leaves the line; had it just been elected, the next one is.
+    pub async fn campaign(&self) -> Result<Leadership> {
+        // Without local hand-over: a leader's note is the leader's own.
+        match self.ask.enter(self.demands(), None, false).await? {
+            Entered::Held(guard) => {
+                if let (Some(callback), Ok(fence)) = (&self.on_elected, guard.fence()) {
+                    callback(fence);
+                }
+                if let Some(callback) = self.on_lost.clone() {
+                    guard.on_lost(move |why| callback(why));
+                }
+                Ok(Leadership(guard))
+            }
+            Entered::Sealed(_) => Err(Error::invalid("this name was used for something that runs once; use another")),
+        }
+    }
+
+    /// Campaigns, does `work` while it leads, and campaigns again when leadership is lost, until the work returns; then it
+    /// steps down. The work is stopped (its future dropped) before anybody else can lead; what blocks its thread cannot be
+    /// stopped, so such work asks [`check`](Guard::check), or sends the fence along. A shutdown of the client is the one
+    /// exception: it gives everything back at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops the work and steps down.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let election = locks.election("scheduler");
+    /// let leading = tokio::spawn(async move { election.lead(async move |leadership| leadership.fence()).await });
+    /// assert!(leading.await.unwrap()?? > 0);
+    /// # Ok(()) }
+    /// ```
+    pub async fn lead<T>(&self, mut work: impl AsyncFnMut(&Leadership) -> T) -> Result<T> {
+        loop {
+            let leadership = match self.campaign().await {
+                Ok(leadership) => leadership,
+                Err(error) if error.is_retryable() => {
+                    self.pause(ASK_AGAIN).await;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let began = self.ask.client().clock.now();
+            let done = while_held(&leadership, async |_: &Guard| work(&leadership).await).await;
+            match done {
+                Ok(value) => {
+                    // The work is done, whether the store has heard of it yet or not.
+                    let _ = leadership.step_down().await;
+                    return Ok(value);
+                }
+                Err(Error::Lost { why: LostWhy::Shutdown, .. }) => return Err(Error::Closed("it was shut down")),
+                // Losing it at once, again and again, must not become a storm of campaigns.
+                Err(_) if self.ask.client().clock.now().since(began) < ASK_AGAIN => {
+                    drop(leadership);
+                    self.pause(ASK_AGAIN).await;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Who leads now.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        let resource = self.ask.look(&self.demands()).await?;
+        // A place that lingers keeps others out, for nobody.
+        let leads = |seat: &&Seat| !seat.lingers;
+        Ok(resource.and_then(|resource| resource.holders().find(leads).map(Leader::from)))
+    }
+
+    /// Who leads, now and whenever that changes; `None` while nobody does. While the store does not answer, the last word
+    /// stands. Ends when this client is shut down.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # use futures::StreamExt;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let election = locks.election("scheduler");
+    /// let mut leaders = election.observe()?;
+    /// assert!(leaders.next().await.unwrap().is_none());
+    /// let leadership = election.campaign().await?;
+    /// assert_eq!(leaders.next().await.unwrap().unwrap().fence, leadership.fence()?);
+    /// # Ok(()) }
+    /// ```
+    pub fn observe(&self) -> Result<impl Stream<Item = Option<Leader>> + Send + Unpin + use<>> {
+        let name = self.name.clone()?;
+        let scope = Scope::Lines(name.as_str().to_owned());
+        let changes = self.ask.client().store.watch(scope.clone());
+        let observer = Observer { election: self.clone(), name, scope, changes, last: None };
+        let leaders = stream::unfold(observer, |mut observer| async move {
+            let leader = observer.next().await?;
+            Some((leader, observer))
+        });
+        Ok(leaders.boxed())
+    }
+
+    async fn pause(&self, span: Duration) {
+        let client = self.ask.client();
+        client.sleep_until(client.clock.now() + span).await;
+    }
+
+    fn demands(&self) -> Result<Demands> {
+        Ok(Demand::exclusive(self.name.clone()?).into())
+    }
+}
+
+/// Watches who leads.
+struct Observer {
+    election: Election,
+    name: Name,
+    scope: Scope,
+    changes: BoxStream<'static, Change>,
+    /// The fence of the leader that was told of last, and whether any was.
+    last: Option<Option<u64>>,
+}
+
+impl Observer {
+    /// The next leader that is not the last one; nothing any more when the client is closed.
+    async fn next(&mut self) -> Option<Option<Leader>> {
+        // A closed client wakes nobody, so whoever waits for it would never come back, or never wait.
+        while !self.election.ask.client().is_closed() {
+            match self.election.leader().await {
+                Ok(leader) => {
+                    let fence = leader.as_ref().map(|leader| leader.fence);
+                    if self.last.replace(fence) != Some(fence) {
+                        return Some(leader);
+                    }
+                    self.something_happens().await;
+                }
+                // What it was told of may be what it could not see.
+                Err(_) => self.election.pause(ASK_AGAIN).await,
+            }
+        }
+        None
+    }
+
+    /// Until the line has changed, or may have without our hearing of it.
+    async fn something_happens(&mut self) {
+        let election = self.election.clone();
+        let tired = pin!(election.pause(LOOK_AGAIN));
+        let told = async {
+            loop {
+                match self.changes.next().await {
+                    Some(Change::Resource(name)) if name != self.name => {}
+                    Some(_) => return true,
+                    None => return false,
+                }
+            }
+        };
+        if let futures::future::Either::Left((false, tired)) = select(pin!(told), tired).await {
+            tired.await;
+            self.changes = self.election.ask.client().store.watch(self.scope.clone());
+        }
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,247 @@
+//! Something that is done once, and remembered.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::claim::{Demand, Demands};
+use crate::client::{Attempt, Entered, Guard, LONGEST_HOLD};
+use crate::error::{Error, Result};
+use crate::name::Name;
+
+use super::ask::{Ask, options, while_held};
+
+/// Those who waited have to hear of the result before it is forgotten, or they would run it again.
+const SHORTEST_KEPT: Duration = Duration::from_secs(1);
+/// How long a result is remembered unless somebody says otherwise.
+pub(super) const A_DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Something that is done at most once for each name, with its result remembered: a webhook that is delivered twice, a
+/// request with an idempotency key.
+///
+/// Whoever comes first runs; whoever comes while it runs waits and gets the result; whoever comes later gets it at once. It
+/// counts as done only when the work has succeeded: after a failure, or a crash, the next one runs it.
+///
+/// ```
+/// # use lockfast::{Locks, Outcome};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let webhook = locks.once("webhook:42");
+/// let first = webhook.run(async |_| lockfast::Result::Ok("paid")).await?;
+/// let again = webhook.run(async |_| lockfast::Result::Ok("paid twice?")).await?;
+/// assert_eq!(first, Outcome::Ran("paid".into()));
+/// assert_eq!(again, Outcome::AlreadyDone("paid".into()));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Once {
+    pub(super) ask: Ask,
+    pub(super) name: Result<Name>,
+    pub(super) keep: Duration,
+}
+
+options!(Once);
+
+/// What came of asking for something to be done once.
+///
+/// ```
+/// # use lockfast::Outcome;
+/// assert_eq!(Outcome::AlreadyDone("paid").into_value(), Some("paid"));
+/// assert_eq!(Outcome::<&str>::InProgress.into_value(), None);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome<T> {
+    /// It was done here and now.
+    Ran(T),
+    /// It had been done before, with this result.
+    AlreadyDone(T),
+    /// Somebody is at it, and we did not wait for the end.
+    InProgress,
+}
+
+impl<T> Outcome<T> {
+    /// The result, whoever did it; `None` while it is in progress.
+    pub fn into_value(self) -> Option<T> {
+        match self {
+            Self::Ran(value) | Self::AlreadyDone(value) => Some(value),
+            Self::InProgress => None,
+        }
+    }
+
+    #[cfg(feature = "serde")]
+    fn try_map<U>(self, with: impl FnOnce(T) -> Result<U>) -> Result<Outcome<U>> {
+        Ok(match self {
+            Self::Ran(value) => Outcome::Ran(with(value)?),
+            Self::AlreadyDone(value) => Outcome::AlreadyDone(with(value)?),
+            Self::InProgress => Outcome::InProgress,
+        })
+    }
+}
+
+impl Once {
+    /// For how long the result is remembered, from a second on; a day if not said.
+    pub fn keep(mut self, span: Duration) -> Self {
+        self.keep = span;
+        self
+    }
+
+    /// Runs `work`, or waits for whoever runs it and gets the result. The work gets the guard, for its fence; it is stopped
+    /// when the lock is lost, and remembered, in one step with the release, when it succeeds.
+    ///
+    /// An error of the work is returned as it is, and nothing is remembered. When remembering fails, that is an error too,
+    /// although the work was done: what the store does not know, the next one runs again.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future drops the work; the next one runs it.
+    pub async fn run<V, E>(&self, work: impl AsyncFnOnce(&Guard) -> Result<V, E>) -> Result<Outcome<Bytes>, E>
+    where
+        V: Into<Bytes>,
+        E: From<Error>,
+    {
+        self.check()?;
+        self.finish(self.ask.enter(self.demands(), None, false).await?, work).await
+    }
+
+    /// As [`run`](Self::run), but waits for at most `patience` for somebody else to finish.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`run`](Self::run).
+    pub async fn run_within<V, E>(
+        &self,
+        patience: Duration,
+        work: impl AsyncFnOnce(&Guard) -> Result<V, E>,
+    ) -> Result<Outcome<Bytes>, E>
+    where
+        V: Into<Bytes>,
+        E: From<Error>,
+    {
+        self.check()?;
+        match self.ask.enter(self.demands(), Some(patience), false).await {
+            Ok(entered) => self.finish(entered, work).await,
+            Err(Error::Busy { .. }) => Ok(Outcome::InProgress),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// As [`run`](Self::run), but does not wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`run`](Self::run).
+    ///
+    /// ```
+    /// # use lockfast::{Error, Locks, Outcome};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let webhook = locks.once("webhook:42");
+    /// let outer = webhook.run(async |_| {
+    ///     let meanwhile = locks.once("webhook:42").try_run(async |_| Ok::<_, Error>("no")).await?;
+    ///     assert_eq!(meanwhile, Outcome::InProgress);
+    ///     Ok::<_, Error>("yes")
+    /// });
+    /// assert_eq!(outer.await?, Outcome::Ran("yes".into()));
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_run<V, E>(&self, work: impl AsyncFnOnce(&Guard) -> Result<V, E>) -> Result<Outcome<Bytes>, E>
+    where
+        V: Into<Bytes>,
+        E: From<Error>,
+    {
+        self.check()?;
+        match self.ask.attempt(self.demands()).await? {
+            Attempt::Entered(entered) => self.finish(entered, work).await,
+            Attempt::Refused(_) => Ok(Outcome::InProgress),
+        }
+    }
+
+    /// The remembered result, if it has been done. Takes nothing, so it is in nobody's way.
+    ///
+    /// ```
+    /// # use lockfast::{Error, Locks};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// assert_eq!(locks.once("webhook:42").result().await?, None);
+    /// locks.once("webhook:42").run(async |_| Ok::<_, Error>("paid")).await?;
+    /// assert_eq!(locks.once("webhook:42").result().await?, Some("paid".into()));
+    /// # Ok(()) }
+    /// ```
+    pub async fn result(&self) -> Result<Option<Bytes>> {
+        // Order matters: to ask for the lock of something that was not done would, for a moment, keep those away who would
+        // do it, and a `try_run` among them would believe that somebody is at it.
+        match self.ask.look(&self.demands()).await? {
+            Some(resource) if resource.sealed_for.is_some() => {}
+            _ => return Ok(None),
+        }
+        match self.ask.attempt(self.demands()).await? {
+            Attempt::Entered(Entered::Sealed(value)) => Ok(Some(value)),
+            Attempt::Entered(Entered::Held(guard)) => guard.release().await.map(|()| None),
+            Attempt::Refused(_) => Ok(None),
+        }
+    }
+
+    /// As [`run`](Self::run), with a result of any type that can be written and read as JSON.
+    ///
+    /// ```
+    /// # use lockfast::{Error, Locks, Outcome};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let order = locks.once("order:7");
+    /// assert_eq!(order.run_json(async |_| Ok::<_, Error>((7, true))).await?, Outcome::Ran((7, true)));
+    /// assert_eq!(order.run_json(async |_| Ok::<_, Error>((8, false))).await?, Outcome::AlreadyDone((7, true)));
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "serde")]
+    pub async fn run_json<T, E>(&self, work: impl AsyncFnOnce(&Guard) -> Result<T, E>) -> Result<Outcome<T>, E>
+    where
+        T: serde::Serialize + serde::de::DeserializeOwned,
+        E: From<Error>,
+    {
+        let unfit = |error: serde_json::Error| Error::invalid(format!("the result does not fit its type: {error}"));
+        let mut ran = None;
+        let written = self.run(async |guard: &Guard| {
+            let value = work(guard).await?;
+            let bytes = serde_json::to_vec(&value).map_err(|error| E::from(unfit(error)))?;
+            // What cannot be read back must not be what everybody gets from now on.
+            serde_json::from_slice::<T>(&bytes).map_err(|error| E::from(unfit(error)))?;
+            ran = Some(value);
+            Ok::<_, E>(bytes)
+        });
+        let outcome = written.await?;
+        match (outcome, ran) {
+            (Outcome::Ran(_), Some(value)) => Ok(Outcome::Ran(value)),
+            (outcome, _) => outcome.try_map(|bytes| serde_json::from_slice(&bytes).map_err(unfit)).map_err(E::from),
+        }
+    }
+
+    async fn finish<V, E>(
+        &self,
+        entered: Entered,
+        work: impl AsyncFnOnce(&Guard) -> Result<V, E>,
+    ) -> Result<Outcome<Bytes>, E>
+    where
+        V: Into<Bytes>,
+        E: From<Error>,
+    {
+        let guard = match entered {
+            Entered::Held(guard) => guard,
+            Entered::Sealed(value) => return Ok(Outcome::AlreadyDone(value)),
+        };
+        let value: Bytes = while_held(&guard, work).await??.into();
+        guard.seal(value.clone(), self.keep).await?;
+        Ok(Outcome::Ran(value))
+    }
+
+    fn demands(&self) -> Result<Demands> {
+        Ok(Demand::exclusive(self.name.clone()?).into())
+    }
+
+    fn check(&self) -> Result<()> {
+        match (SHORTEST_KEPT..=LONGEST_HOLD).contains(&self.keep) {
+            true => Ok(()),
+            false => Err(Error::invalid("a result is kept for 1 s to 366 days; a day if in doubt")),
+        }
+    }
+}

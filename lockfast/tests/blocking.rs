@@ -1,0 +1,368 @@
+//! The locks for code without a runtime, from plain threads: none of these tests has a runtime anywhere.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use lockfast::blocking::Locks;
+use lockfast::{Error, LostWhy, Memory, Outcome};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Two clients of one store.
+fn two() -> (Locks, Locks) {
+    let store = Arc::new(Memory::new());
+    let client = || Locks::from(lockfast::Locks::new(store.clone()).unwrap());
+    (client(), client())
+}
+
+/// Does something on a thread of its own, and waits for the answer no longer than must be.
+fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || tell.send(work()));
+    told
+}
+
+/// Waits for what another thread does.
+fn until(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..20_000 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("it did not happen");
+}
+
+/// Everybody reads a number, lets others run, and writes one more: with two inside, some of it gets lost.
+fn nothing_gets_lost(enter: impl Fn(&Locks) -> lockfast::Result<lockfast::blocking::Guard> + Sync) {
+    const ROUNDS: u64 = 200;
+    let (one, two) = two();
+    let number = AtomicU64::new(0);
+    thread::scope(|threads| {
+        for index in 0..8 {
+            let locks = if index % 2 == 0 { &one } else { &two };
+            threads.spawn(|| {
+                for round in 0..ROUNDS {
+                    let guard = enter(locks).unwrap();
+                    let seen = number.load(Ordering::SeqCst);
+                    thread::yield_now();
+                    number.store(seen + 1, Ordering::SeqCst);
+                    if round % 2 == 0 {
+                        guard.release().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(number.into_inner(), 8 * ROUNDS);
+}
+
+#[test]
+fn threads_exclude_each_other_with_a_mutex() {
+    nothing_gets_lost(|locks| locks.mutex("a").lock());
+}
+
+#[test]
+fn threads_exclude_each_other_with_patience() {
+    nothing_gets_lost(|locks| locks.mutex("a").lock_within(SOON));
+}
+
+#[test]
+fn threads_exclude_each_other_with_a_write_lock() {
+    nothing_gets_lost(|locks| locks.rwlock("a").write());
+}
+
+#[test]
+fn threads_exclude_each_other_with_the_only_permit() {
+    nothing_gets_lost(|locks| locks.semaphore("a", 1).acquire());
+}
+
+#[test]
+fn threads_exclude_each_other_with_several_names() {
+    nothing_gets_lost(|locks| locks.multi(["a", "b"]).lock());
+}
+
+#[test]
+fn there_is_no_runtime_and_none_is_needed() {
+    let told = elsewhere(|| {
+        let has_runtime = tokio::runtime::Handle::try_current().is_ok();
+        let locks = Locks::connect("memory:").unwrap();
+        let guard = locks.mutex("a").lock().unwrap();
+        let fence = guard.fence().unwrap();
+        guard.extend(Duration::from_secs(60)).unwrap();
+        guard.release().unwrap();
+        locks.shutdown(SOON).unwrap();
+        (has_runtime, fence, locks.mutex("a").lock().err())
+    });
+    let (has_runtime, fence, closed) = told.recv_timeout(SOON).unwrap();
+    assert!(!has_runtime && fence > 0);
+    assert!(matches!(closed, Some(Error::Closed(_))), "{closed:?}");
+}
+
+#[test]
+fn patience_ends_with_the_holder_named() {
+    let (one, two) = two();
+    let held = one.mutex("a").options(|it| it.note("the first")).lock().unwrap();
+    match two.mutex("a").lock_within(Duration::from_millis(30)) {
+        Err(Error::Busy { name, holder, waited, position, .. }) => {
+            assert_eq!((name.as_str(), position), ("a", Some(1)));
+            assert_eq!(holder.unwrap().note.text.as_deref(), Some("the first"));
+            assert!(waited >= Duration::from_millis(30), "{waited:?}");
+        }
+        other => panic!("patience ended, and the answer was {other:?}"),
+    }
+    assert_eq!(two.stats().waiting, 0);
+    held.release().unwrap();
+    two.mutex("a").lock_within(SOON).unwrap().release().unwrap();
+}
+
+#[test]
+fn a_try_says_no_at_once() {
+    let (one, two) = two();
+    let held = one.mutex("a").try_lock().unwrap().unwrap();
+    assert!(two.mutex("a").try_lock().unwrap().is_none());
+    assert!(two.mutex("a").is_locked().unwrap());
+    assert_eq!(two.mutex("a").info().unwrap().unwrap().holders().count(), 1);
+    assert_eq!(two.inspect("").unwrap().len(), 1);
+    held.release().unwrap();
+    assert!(!two.mutex("a").is_locked().unwrap());
+    assert!(two.mutex("a").try_lock().unwrap().is_some());
+}
+
+#[test]
+fn readers_share_and_a_writer_waits_for_them() {
+    let (one, two) = two();
+    let (first, second) = (one.rwlock("a").read().unwrap(), two.rwlock("a").read_within(SOON).unwrap());
+    assert!(one.rwlock("a").try_write().unwrap().is_none());
+    assert!(matches!(two.rwlock("a").write_within(Duration::from_millis(10)), Err(Error::Busy { .. })));
+    let writer = two.clone();
+    let told = elsewhere(move || writer.rwlock("a").write());
+    until(|| two.stats().waiting == 1);
+    assert!(one.rwlock("a").try_read().unwrap().is_none(), "a reader behind a writer waits");
+    first.release().unwrap();
+    second.release().unwrap();
+    let written = told.recv_timeout(SOON).unwrap().unwrap();
+    assert!(one.rwlock("a").try_read().unwrap().is_none());
+    written.release().unwrap();
+    assert!(one.rwlock("a").try_read().unwrap().is_some());
+}
+
+#[test]
+fn a_semaphore_never_passes_its_permits() {
+    let (one, two) = two();
+    let (inside, most) = (AtomicI64::new(0), AtomicI64::new(0));
+    thread::scope(|threads| {
+        for index in 0..8 {
+            let locks = if index % 2 == 0 { &one } else { &two };
+            let (inside, most) = (&inside, &most);
+            threads.spawn(move || {
+                for round in 0..50 {
+                    let weight = 1 + (index + round) % 2;
+                    let permit = locks.semaphore("a", 3).acquire_many_within(weight, SOON).unwrap();
+                    let now = inside.fetch_add(weight.into(), Ordering::SeqCst) + i64::from(weight);
+                    assert!(now <= 3, "{now} inside");
+                    most.fetch_max(now, Ordering::SeqCst);
+                    thread::yield_now();
+                    inside.fetch_sub(weight.into(), Ordering::SeqCst);
+                    drop(permit);
+                }
+            });
+        }
+    });
+    until(|| two.semaphore("a", 3).try_acquire_many(3).unwrap().is_some());
+    let held = one.semaphore("b", 2).acquire().unwrap();
+    assert!(two.semaphore("b", 2).try_acquire_many(2).unwrap().is_none());
+    assert!(matches!(two.semaphore("b", 2).acquire_many_within(2, Duration::ZERO), Err(Error::Busy { .. })));
+    let other = two.semaphore("b", 2).acquire_within(SOON).unwrap();
+    assert!(matches!(two.semaphore("b", 2).acquire_within(Duration::ZERO), Err(Error::Busy { .. })));
+    drop((held, other));
+    until(|| two.semaphore("b", 2).try_acquire().unwrap().is_some());
+}
+
+#[test]
+fn several_names_are_all_or_nothing() {
+    let (one, two) = two();
+    let both = one.multi(["a", "b"]).lock().unwrap();
+    assert!(two.mutex("a").try_lock().unwrap().is_none() && two.mutex("b").try_lock().unwrap().is_none());
+    assert!(matches!(two.multi(["b", "c"]).lock_within(Duration::from_millis(10)), Err(Error::Busy { .. })));
+    // Who gave up leaves every line.
+    two.mutex("c").lock_within(SOON).unwrap().release().unwrap();
+    both.release().unwrap();
+    until(|| two.multi(["c", "b", "a"]).try_lock().unwrap().is_some());
+}
+
+#[test]
+fn opposite_orders_do_not_deadlock() {
+    let (one, two) = two();
+    thread::scope(|threads| {
+        for (locks, names) in [(&one, ["a", "b"]), (&two, ["b", "a"])] {
+            threads.spawn(move || {
+                for _ in 0..100 {
+                    locks.multi(names).lock_within(SOON).unwrap().release().unwrap();
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_dropped_guard_is_given_back() {
+    let (one, two) = two();
+    let held = one.mutex("a").lock().unwrap();
+    let waiter = two.clone();
+    let told = elsewhere(move || waiter.mutex("a").lock());
+    until(|| two.stats().waiting == 1);
+    assert!(told.try_recv().is_err());
+    drop(held);
+    drop(told.recv_timeout(SOON).unwrap().unwrap());
+    until(|| !one.mutex("a").is_locked().unwrap());
+    // Also by a thread that panics.
+    let locks = one.clone();
+    let panicked = thread::spawn(move || {
+        let _held = locks.mutex("a").lock().unwrap();
+        std::panic::resume_unwind(Box::new(()));
+    });
+    assert!(panicked.join().is_err());
+    drop(two.mutex("a").lock_within(SOON).unwrap());
+}
+
+#[test]
+fn work_under_a_lock_hears_of_its_loss() {
+    let (one, two) = two();
+    assert!(one.mutex("a").with(|held| held.check().is_ok()).unwrap());
+    assert!(!two.mutex("a").is_locked().unwrap());
+    let capped = one.mutex("a").options(|it| it.hold_at_most(Duration::from_millis(20)));
+    let lost = capped.with(|held| {
+        until(|| held.check().is_err());
+        "done too late"
+    });
+    assert!(matches!(lost, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })), "{lost:?}");
+    drop(two.mutex("a").lock_within(SOON).unwrap());
+}
+
+#[test]
+fn work_under_a_broken_lock_hears_of_it() {
+    let store = Arc::new(Memory::new());
+    let operator = lockfast::Locks::new(store.clone()).unwrap();
+    let locks = Locks::from(lockfast::Locks::new(store).unwrap());
+    let broken = locks.mutex("a").with(|held| {
+        let (tell, told) = mpsc::channel();
+        held.on_lost(move |why| tell.send(why).unwrap());
+        let breaking = operator.break_lock("a", held.fence().unwrap());
+        assert!(futures::executor::block_on(breaking).unwrap());
+        told.recv_timeout(SOON).unwrap()
+    });
+    assert!(matches!(broken, Err(Error::Lost { why: LostWhy::Broken, .. })), "{broken:?}");
+}
+
+#[test]
+fn something_is_done_once_by_many_threads() {
+    let (one, two) = two();
+    let (times, ran, all_are_there) = (AtomicU64::new(0), AtomicU64::new(0), Barrier::new(8));
+    thread::scope(|threads| {
+        for index in 0..8 {
+            let locks = if index % 2 == 0 { &one } else { &two };
+            let (times, ran, all_are_there) = (&times, &ran, &all_are_there);
+            threads.spawn(move || {
+                all_are_there.wait();
+                let done = locks.once("a").run(|held| {
+                    held.check()?;
+                    times.fetch_add(1, Ordering::SeqCst);
+                    Ok::<_, Error>("paid")
+                });
+                let done = done.unwrap();
+                ran.fetch_add(u64::from(matches!(done, Outcome::Ran(_))), Ordering::SeqCst);
+                assert_eq!(done.into_value(), Some("paid".into()));
+            });
+        }
+    });
+    assert_eq!((times.into_inner(), ran.into_inner()), (1, 1));
+    assert_eq!(two.once("a").result().unwrap(), Some("paid".into()));
+}
+
+#[test]
+fn something_done_once_can_be_in_progress_and_can_fail() {
+    let (one, two) = two();
+    let (go_on, told) = mpsc::channel::<()>();
+    let (begun, has_begun) = mpsc::channel();
+    let first = one.clone();
+    let failed = elsewhere(move || {
+        first.once("a").run(|_| {
+            begun.send(()).unwrap();
+            told.recv().unwrap();
+            Err::<&str, _>(Error::invalid("no money"))
+        })
+    });
+    has_begun.recv_timeout(SOON).unwrap();
+    assert_eq!(two.once("a").try_run(|_| Ok::<_, Error>("again")).unwrap(), Outcome::InProgress);
+    assert_eq!(two.once("a").result().unwrap(), None);
+    go_on.send(()).unwrap();
+    assert!(matches!(failed.recv_timeout(SOON).unwrap(), Err(Error::Invalid(_))));
+    assert_eq!(two.once("a").run(|_| Ok::<_, Error>("paid")).unwrap(), Outcome::Ran("paid".into()));
+    assert_eq!(one.once("a").try_run(|_| Ok::<_, Error>("again")).unwrap(), Outcome::AlreadyDone("paid".into()));
+}
+
+#[test]
+fn what_was_lost_while_it_was_done_is_not_remembered() {
+    let (one, two) = two();
+    let capped = one.once("a").options(|it| it.hold_at_most(Duration::from_millis(20)));
+    let lost = capped.run(|held| {
+        until(|| held.check().is_err());
+        Ok::<_, Error>("too late")
+    });
+    assert!(matches!(lost, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })), "{lost:?}");
+    assert_eq!(two.once("a").result().unwrap(), None);
+}
+
+#[test]
+fn work_that_is_done_once_may_take_locks_of_its_own() {
+    let (one, two) = two();
+    let held = two.mutex("b").lock().unwrap();
+    let locks = one.clone();
+    let done = elsewhere(move || {
+        locks.once("a").run(|_| {
+            let inner = locks.mutex("b").lock()?;
+            let nested = locks.once("c").run(|_| Ok::<_, Error>("inner"))?;
+            inner.release()?;
+            Ok::<_, Error>(nested.into_value().unwrap())
+        })
+    });
+    until(|| one.stats().waiting == 1);
+    held.release().unwrap();
+    assert_eq!(done.recv_timeout(SOON).unwrap().unwrap(), Outcome::Ran("inner".into()));
+}
+
+#[test]
+fn an_election_has_one_leader_at_a_time() {
+    let (one, two) = two();
+    assert!(one.election("a").leader().unwrap().is_none());
+    let first = one.election("a").options(|it| it.note("first")).campaign().unwrap();
+    assert_eq!(two.election("a").leader().unwrap().unwrap().note.text.as_deref(), Some("first"));
+    let candidate = two.clone();
+    let told = elsewhere(move || candidate.election("a").campaign());
+    until(|| two.stats().waiting == 1);
+    assert!(told.try_recv().is_err());
+    first.check().unwrap();
+    first.extend(Duration::from_secs(60)).unwrap();
+    let before = first.fence().unwrap();
+    first.step_down().unwrap();
+    let second = told.recv_timeout(SOON).unwrap().unwrap();
+    assert!(second.fence().unwrap() > before);
+    assert_eq!(one.election("a").leader().unwrap().unwrap().fence, second.fence().unwrap());
+    drop(second);
+    until(|| one.election("a").leader().unwrap().is_none());
+}
+
+#[test]
+fn a_lost_lock_is_told_to_a_thread_that_sleeps() {
+    let (one, _) = two();
+    let is_lost = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_lost);
+    let guard = one.mutex("a").options(|it| it.hold_at_most(Duration::from_millis(10))).lock().unwrap();
+    guard.on_lost(move |_| told.store(true, Ordering::SeqCst));
+    until(|| is_lost.load(Ordering::SeqCst));
+    assert!(matches!(guard.release(), Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
+}

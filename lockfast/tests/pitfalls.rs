@@ -1,0 +1,75 @@
+//! What surprises people, shown: not promises to be proud of, but facts that `docs/pitfalls.md` tells.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::store::{Atomic, Fenced, Shared, StoreClock, Survives};
+use lockfast::{Error, Locks, LostWhy, Memory};
+
+/// Long enough for anything that happens at all.
+const LONG: Duration = Duration::from_secs(10);
+/// Short enough to wait for what does not happen.
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Two clients of one store.
+fn two_clients() -> (Locks, Locks) {
+    let store = Arc::new(Memory::new());
+    let client = || Locks::new(store.clone()).expect("the operating system has a thread left");
+    (client(), client())
+}
+
+#[tokio::test]
+async fn who_locks_twice_waits_for_itself() {
+    let locks = Locks::in_memory();
+    let held = locks.mutex("a").lock().await.unwrap();
+    let again = locks.mutex("a").lock_within(SHORT).await;
+    let Err(Error::Busy { holder: Some(holder), .. }) = again else { panic!("{again:?}") };
+    assert_eq!(holder.fence.0, held.fence().unwrap());
+}
+
+#[tokio::test]
+async fn a_guard_bound_to_an_underscore_is_given_back_at_once() {
+    let (one, two) = two_clients();
+    let _ = one.mutex("a").lock().await.unwrap();
+    two.mutex("a").lock_within(LONG).await.unwrap().release().await.unwrap();
+    // With a name, even one that begins with an underscore, it lives as long as its block.
+    let _held = one.mutex("a").lock().await.unwrap();
+    assert!(two.mutex("a").try_lock().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_leaked_guard_is_held_until_its_client_is_shut_down() {
+    let (one, two) = two_clients();
+    std::mem::forget(one.mutex("a").lock().await.unwrap());
+    assert!(two.mutex("a").lock_within(SHORT).await.is_err());
+    one.shutdown(LONG).await.unwrap();
+    assert!(two.mutex("a").try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn work_that_is_stopped_halfway_stays_half_done() {
+    let locks = Locks::in_memory();
+    let (from, to) = (Cell::new(100), Cell::new(0));
+    let transfer = async |_: &_| {
+        from.set(from.get() - 70);
+        std::future::pending::<()>().await;
+        to.set(to.get() + 70);
+    };
+    let stopped = locks.multi(["from", "to"]).hold_at_most(SHORT).with(transfer).await;
+    assert!(matches!(stopped, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })), "{stopped:?}");
+    assert_eq!((from.get(), to.get()), (30, 0));
+    // The lock is free again, as if all was well.
+    locks.multi(["from", "to"]).lock_within(LONG).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_in_process_store_says_that_it_is_not_shared() {
+    let locks = Locks::connect("memory:").await.unwrap();
+    let said = locks.guarantees();
+    assert_ne!(said.shared, Shared::Network);
+    assert_eq!((said.shared, said.survives), (Shared::Process, Survives::Nothing));
+    assert_eq!((said.fenced, said.atomic), (Fenced::WhileClockSane, Atomic::Always));
+    assert_eq!((said.min_ttl, said.clock), (Duration::from_millis(500), StoreClock::SinceBoot));
+    assert!(said.fair && said.push);
+}

@@ -1,0 +1,133 @@
+//! What must be true in every state, and what must be reached in some. Numbers are those of the guarantees.
+
+use stateright::Property;
+
+use crate::client::{Flight, Phase};
+use crate::notes::{MILESTONES, Notes};
+use crate::setups::Setup;
+use crate::table::{ALL, Desk, Entry};
+use crate::words::{Push, Request, Verb};
+use crate::world::World;
+
+/// The laws, and the milestones that a setup wants to see.
+pub fn properties(setup: &Setup) -> Vec<Property<Setup>> {
+    let mut properties = vec![
+        Property::always("exclusive: nobody is validly inside beside one it cannot share with", exclusive),
+        Property::always("honest: the store's lease outlives local validity", honest),
+        Property::always("fenced: a write inside validity is never refused", |_, world: &World| {
+            !world.notes.has(Notes::VALID_WRITE_REFUSED)
+        }),
+        Property::always("fenced: fences rise between claims that cannot share", |_, world: &World| {
+            !world.notes.has(Notes::FENCE_FELL)
+        }),
+        Property::always("fenced: a fence is one of its claim's block, and blocks never overtake", blocks),
+        Property::always("safe: the store grants no more than there is", safe),
+        Property::always("no ghost: every claim in line has somebody behind it or a release on its way", no_ghost),
+        Property::always("progress: who asks when all leases ahead have ended gets the lock", progress),
+        Property::always("awake: nobody waits for a free lock without a reason to wake up", awake),
+    ];
+    let wanted = (0..MILESTONES.len()).filter(|index| setup.milestones.has(MILESTONES[*index].0));
+    properties.extend(wanted.map(|index| Property::sometimes(MILESTONES[index].1, REACHED[index])));
+    properties
+}
+
+type Condition = fn(&Setup, &World) -> bool;
+
+/// Whether each milestone was just reached. A condition cannot carry a value, so each has a function of its own.
+const REACHED: [Condition; MILESTONES.len()] = [
+    reached::<0>,
+    reached::<1>,
+    reached::<2>,
+    reached::<3>,
+    reached::<4>,
+    reached::<5>,
+    reached::<6>,
+    reached::<7>,
+    reached::<8>,
+    reached::<9>,
+    reached::<10>,
+    reached::<11>,
+    reached::<12>,
+    reached::<13>,
+    reached::<14>,
+    reached::<15>,
+];
+
+fn reached<const INDEX: usize>(_: &Setup, world: &World) -> bool {
+    world.notes.has(MILESTONES[INDEX].0)
+}
+
+fn exclusive(setup: &Setup, world: &World) -> bool {
+    let inside = |c: &usize| world.clients[*c].is_validly_inside();
+    let all: Vec<usize> = (0..world.clients.len()).filter(inside).collect();
+    all.iter().all(|c| {
+        all.iter().filter(|d| *d < c).all(|d| {
+            let (one, other) = (&setup.plans[*c], &setup.plans[*d]);
+            one.names & other.names == 0 || one.weight + other.weight <= ALL
+        })
+    })
+}
+
+fn honest(_: &Setup, world: &World) -> bool {
+    world.clients.iter().filter(|client| client.valid > 0).all(|client| {
+        let entry = world.table.find(client.id);
+        match client.phase {
+            // A waiter may have been taken out of the line, and learns it when it asks.
+            Phase::Waiting { .. } => entry.is_none_or(|entry| entry.lease > client.valid),
+            Phase::Inside { .. } => entry.is_some_and(|entry| entry.lease > client.valid && world.table.holds(entry)),
+            _ => true,
+        }
+    })
+}
+
+fn blocks(_: &Setup, world: &World) -> bool {
+    let own = world.clients.iter().all(|client| match client.phase {
+        Phase::Inside { fence } => client.block.contains(fence),
+        _ => true,
+    });
+    let entries = &world.table.entries;
+    own && entries.windows(2).all(|pair| pair[0].block.last() < pair[1].block.first)
+}
+
+fn safe(_: &Setup, world: &World) -> bool {
+    [1, 2].into_iter().all(|name| {
+        let holds = |it: &&Entry| it.lease > 0 && it.names & name != 0 && world.table.holds(it);
+        let held: u32 = world.table.entries.iter().filter(holds).map(|it| u32::from(it.weight)).sum();
+        held <= u32::from(ALL)
+    })
+}
+
+fn no_ghost(_: &Setup, world: &World) -> bool {
+    world.table.entries.iter().filter(|entry| entry.lease > 0).all(|entry| {
+        let client = &world.clients[usize::from(entry.id.client)];
+        let is_wanted = client.id == entry.id && client.phase != Phase::Idle;
+        let leaves = |request: &Request| request.id == entry.id && request.verb.is_release();
+        client.phase == Phase::Crashed || is_wanted || world.strays.iter().any(leaves)
+    })
+}
+
+/// Those who wait, run, and have only ended leases ahead of them.
+fn next_in_line(world: &World) -> impl Iterator<Item = (usize, &Entry)> {
+    let waits = |c: &usize| world.clients[*c].is_running() && matches!(world.clients[*c].phase, Phase::Waiting { .. });
+    let entries =
+        (0..world.clients.len()).filter(waits).filter_map(|c| Some((c, world.table.find(world.clients[c].id)?)));
+    entries.filter(|(_, entry)| entry.lease > 0 && world.table.ahead(entry).all(|it| it.lease == 0))
+}
+
+fn progress(setup: &Setup, world: &World) -> bool {
+    next_in_line(world).all(|(c, entry)| {
+        let mut table = world.table.clone();
+        let ask = Request { id: entry.id, verb: Verb::Renew { ttl: setup.lease, waits: true }, age: 0 };
+        table.run(&ask, setup.wish(c), &mut Desk::new(setup.rules, false));
+        table.find(entry.id).is_some_and(|entry| table.holds(entry))
+    })
+}
+
+fn awake(_: &Setup, world: &World) -> bool {
+    next_in_line(world).all(|(c, entry)| {
+        let client = &world.clients[c];
+        let told = |push: &Push| matches!(push, Push::Held { id, .. } if *id == entry.id);
+        let will_ask = matches!(client.phase, Phase::Waiting { settling, alarm } if settling || alarm);
+        will_ask || client.flight != Flight::Nothing || world.pushes.iter().any(told)
+    })
+}

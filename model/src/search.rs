@@ -1,0 +1,111 @@
+//! Runs the checker over one world and says what it found.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+
+use crate::setups::Setup;
+
+/// What became of one property.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// Its name.
+    pub name: &'static str,
+    /// A law, which must not be broken; otherwise a milestone, which must be reached.
+    pub is_law: bool,
+    /// What happened, step by step, until the law was broken or the milestone reached.
+    pub path: Option<Vec<String>>,
+}
+
+impl Verdict {
+    /// Whether it is as it should be.
+    pub fn is_good(&self) -> bool {
+        self.is_law == self.path.is_none()
+    }
+}
+
+/// What one search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The world's name.
+    pub setup: &'static str,
+    /// How many states were reached, counting those reached twice.
+    pub states: usize,
+    /// How many different ones.
+    pub unique: usize,
+    /// How many steps the farthest is away.
+    pub depth: usize,
+    /// How long it took.
+    pub took: Duration,
+    /// Of each property.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Found {
+    /// Whether all laws held and all milestones were reached.
+    pub fn is_good(&self) -> bool {
+        self.verdicts.iter().all(Verdict::is_good)
+    }
+
+    /// The laws that were broken.
+    pub fn broken(&self) -> Vec<&'static str> {
+        let broken = self.verdicts.iter().filter(|verdict| verdict.is_law && !verdict.is_good());
+        broken.map(|verdict| verdict.name).collect()
+    }
+}
+
+/// Visits every state of a world, or as many as it takes to break a law.
+pub fn search(setup: &Setup, threads: usize) -> Found {
+    let began = now();
+    let properties = setup.properties();
+    let checker = setup.clone().checker().threads(threads).finish_when(HasDiscoveries::AnyFailures);
+    let checker = checker.spawn_bfs().join();
+    let took = began.elapsed();
+    let mut paths = checker.discoveries();
+    let verdicts = properties.iter().map(|property| {
+        let steps = paths.remove(property.name).map(|path| path.into_actions());
+        Verdict {
+            name: property.name,
+            is_law: property.expectation == Expectation::Always,
+            path: steps.map(|steps| steps.iter().map(|step| format!("{step:?}")).collect()),
+        }
+    });
+    Found {
+        setup: setup.name,
+        states: checker.state_count(),
+        unique: checker.unique_state_count(),
+        depth: checker.max_depth(),
+        took,
+        verdicts: verdicts.collect(),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a search took is for people to read; no lease depends on it")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.took.as_secs_f64();
+        writeln!(
+            f,
+            "{}: {} states, {} unique, depth {}, {seconds:.1} s",
+            self.setup, self.states, self.unique, self.depth
+        )?;
+        for verdict in &self.verdicts {
+            let word = match (verdict.is_law, verdict.is_good()) {
+                (true, true) => "held",
+                (true, false) => "BROKEN",
+                (false, true) => "reached",
+                (false, false) => "NOT REACHED",
+            };
+            writeln!(f, "    {word:<11} {}", verdict.name)?;
+            if let Some(path) = verdict.path.as_ref().filter(|_| verdict.is_law) {
+                writeln!(f, "        by {}", path.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,252 @@
+//! Which worlds are searched. Each is a story: a few clients, what they want, and what may go wrong. A world in which
+//! everything may go wrong at once is too large, so each story has its own few.
+
+use crate::notes::Notes;
+use crate::rules::Rules;
+use crate::table::{ALL, Wish};
+
+/// What one process may do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its number.
+    pub client: u8,
+    /// What it wants, one bit for each resource.
+    pub names: u8,
+    /// How much of each.
+    pub weight: u8,
+    /// How often it may ask with a new id.
+    pub asks: u8,
+    /// Tasks that wait behind its first from the beginning.
+    pub behind: u8,
+    /// Tasks that come later.
+    pub to_come: u8,
+    /// Its requests and answers take their time, and may get lost. Otherwise they run and are answered at once, and only
+    /// pushes to it are late or lost.
+    pub slow: bool,
+    /// It may crash.
+    pub crashes: bool,
+    /// It may be stopped for a while.
+    pub pauses: bool,
+    /// Its callers may give up.
+    pub cancels: bool,
+    /// Its holder may ask for more time.
+    pub extends: bool,
+}
+
+impl Plan {
+    /// Asks once, for the first resource alone.
+    pub const PLAIN: Self = Self {
+        client: 0,
+        names: 1,
+        weight: ALL,
+        asks: 1,
+        behind: 0,
+        to_come: 0,
+        slow: false,
+        crashes: false,
+        pauses: false,
+        cancels: false,
+        extends: false,
+    };
+}
+
+/// One world to search.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// For people.
+    pub name: &'static str,
+    /// The processes.
+    pub plans: Vec<Plan>,
+    /// How many ticks a lease has.
+    pub lease: u8,
+    /// How many answers may be lost or late, messages be repeated, waiters be passed over, altogether.
+    pub faults: u8,
+    /// Clients are told when a claim of theirs has ended.
+    pub tells_gone: bool,
+    /// The store may take a waiter for unreachable.
+    pub skips: bool,
+    /// Holders write at the fenced resource.
+    pub writes: bool,
+    /// What must be reached.
+    pub milestones: Notes,
+    /// Which rules are kept.
+    pub rules: Rules,
+}
+
+impl Setup {
+    /// A world of these processes in which nothing is lost.
+    pub fn new(name: &'static str, plans: impl IntoIterator<Item = Plan>) -> Self {
+        let number = |(client, plan)| Plan { client, ..plan };
+        Self {
+            name,
+            plans: (0..).zip(plans).map(number).collect(),
+            lease: 3,
+            faults: 0,
+            tells_gone: false,
+            skips: false,
+            writes: false,
+            milestones: Notes::default(),
+            rules: Rules::KEPT,
+        }
+    }
+
+    /// The same with so many faults.
+    #[must_use]
+    pub fn faults(self, faults: u8) -> Self {
+        Self { faults, ..self }
+    }
+
+    /// The same, where these must be reached.
+    #[must_use]
+    pub fn reaches(self, milestones: &[Notes]) -> Self {
+        let milestones = milestones.iter().fold(Notes::default(), |all, note| all.and(*note));
+        Self { milestones, ..self }
+    }
+
+    /// The same, where this must be reached too.
+    #[must_use]
+    pub fn and_reaches(self, milestone: Notes) -> Self {
+        Self { milestones: self.milestones.and(milestone), ..self }
+    }
+
+    /// What a client's claims want.
+    pub fn wish(&self, client: usize) -> Wish {
+        let plan = &self.plans[client];
+        Wish { names: plan.names, weight: plan.weight, ttl: self.lease }
+    }
+
+    /// What an extension asks for.
+    pub fn longer(&self) -> u8 {
+        self.lease + 2
+    }
+}
+
+/// Asks once, on a good connection.
+pub const PLAIN: Plan = Plan::PLAIN;
+/// The same on a bad one.
+pub const SLOW: Plan = Plan { slow: true, ..Plan::PLAIN };
+
+/// For every run of the tests: each is searched in a moment.
+pub fn small() -> Vec<Setup> {
+    vec![
+        lost_answers(1),
+        hand_over(1),
+        stale_writes(),
+        turns(),
+        turn_ends(PLAIN),
+        deaths(PLAIN),
+        skipping(),
+        multi(),
+        readers(),
+        extending(PLAIN),
+    ]
+}
+
+/// For a longer look: the same stories with more clients on bad connections.
+pub fn large() -> Vec<Setup> {
+    vec![
+        lost_answers(2),
+        hand_over(2),
+        stale_writes(),
+        turns(),
+        turn_ends(SLOW),
+        deaths(SLOW),
+        skipping(),
+        skipping_after_loss(),
+        multi(),
+        readers(),
+        extending(SLOW),
+        bad_days(),
+    ]
+}
+
+/// Answers get lost and callers give up.
+pub fn lost_answers(asks: u8) -> Setup {
+    Setup::new("lost answers", [Plan { asks, cancels: true, ..SLOW }, PLAIN]).faults(1).reaches(&[
+        Notes::ENTERED_BY_PUSH,
+        Notes::HANDED_AFTER_EXPIRY,
+        Notes::LATE_ACQUIRE_REFUSED,
+        Notes::TOO_LATE_GIVEN_BACK,
+        Notes::SETTLED_FIRST,
+    ])
+}
+
+/// Late pushes, and claims that ran out while nobody looked.
+pub fn hand_over(asks: u8) -> Setup {
+    let setup = Setup::new("hand-over", [Plan { asks, ..SLOW }, Plan { asks: 2, ..PLAIN }]).faults(1);
+    let setup = setup.reaches(&[Notes::STALE_PUSH_IGNORED, Notes::ENTERED_BY_PUSH]);
+    if asks > 1 { setup.and_reaches(Notes::REJOINED) } else { setup }
+}
+
+/// A process is stopped, wakes up after its time, and writes.
+pub fn stale_writes() -> Setup {
+    let setup = Setup::new("stale writes", [Plan { pauses: true, asks: 2, ..PLAIN }, Plan { asks: 2, ..PLAIN }]);
+    Setup { writes: true, tells_gone: true, ..setup }.reaches(&[Notes::STALE_WRITE_REFUSED, Notes::REJOINED])
+}
+
+/// Tasks of one process pass the lock on, beside other processes.
+pub fn turns() -> Setup {
+    Setup::new("turns", [PLAIN, Plan { asks: 2, behind: 1, ..PLAIN }, Plan { to_come: 1, ..PLAIN }]).reaches(&[
+        Notes::PASSED_LOCALLY,
+        Notes::WENT_ON_ALONE,
+        Notes::LEFT_TO_OTHERS,
+    ])
+}
+
+/// The end of a turn is late, or arrives twice.
+pub fn turn_ends(other: Plan) -> Setup {
+    Setup::new("ends of turns", [Plan { to_come: 1, ..SLOW }, other]).faults(1).reaches(&[
+        Notes::LATE_TURN_END_IGNORED,
+        Notes::WENT_ON_ALONE,
+        Notes::LEFT_TO_OTHERS,
+    ])
+}
+
+/// Holder and first waiter die.
+pub fn deaths(third: Plan) -> Setup {
+    let mortal = Plan { crashes: true, ..PLAIN };
+    Setup::new("deaths", [mortal.clone(), mortal, third])
+        .reaches(&[Notes::TAKEN_FROM_TWO_DEAD, Notes::HANDED_AFTER_EXPIRY])
+}
+
+/// The store takes a waiter for unreachable.
+pub fn skipping() -> Setup {
+    let setup = Setup::new("skipping", [PLAIN, Plan { asks: 2, ..PLAIN }, PLAIN]).faults(1);
+    Setup { skips: true, tells_gone: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED])
+}
+
+/// The same, after it has lost an answer to it.
+pub fn skipping_after_loss() -> Setup {
+    let setup = Setup::new("skipping after a loss", [PLAIN, Plan { asks: 2, ..SLOW }]).faults(2);
+    Setup { skips: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED, Notes::LATE_ACQUIRE_REFUSED])
+}
+
+/// Two claims on two resources together, beside claims on one of them. In which order a caller names them makes no
+/// difference: a claim is one set of names, and joins all its lines in one verb.
+pub fn multi() -> Setup {
+    let both = Plan { names: 3, ..PLAIN };
+    Setup::new("multi", [Plan { names: 2, ..PLAIN }, both.clone(), PLAIN, both])
+        .reaches(&[Notes::MULTI_ENTERED_AFTER_WAIT])
+}
+
+/// Readers and a writer.
+pub fn readers() -> Setup {
+    let reader = Plan { weight: 1, ..PLAIN };
+    Setup::new("readers", [reader.clone(), PLAIN, reader]).reaches(&[Notes::SHARED])
+}
+
+/// A holder asks for more time while a renewal is on its way.
+pub fn extending(other: Plan) -> Setup {
+    Setup::new("extending", [Plan { extends: true, ..SLOW }, other]).faults(1)
+}
+
+/// Two processes on bad connections: one is stopped for a while, the other dies.
+pub fn bad_days() -> Setup {
+    let setup = Setup::new("bad days", [Plan { pauses: true, ..SLOW }, Plan { crashes: true, ..SLOW }]);
+    Setup { tells_gone: true, ..setup.faults(1) }.reaches(&[
+        Notes::ENTERED_BY_PUSH,
+        Notes::HANDED_AFTER_EXPIRY,
+        Notes::LATE_ACQUIRE_REFUSED,
+        Notes::TOO_LATE_GIVEN_BACK,
+    ])
+}

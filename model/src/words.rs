@@ -1,0 +1,125 @@
+//! What clients and store say to each other. Numbers are bytes: a model that needs more is too large to search.
+
+/// A claim's id: whose, and the how manyth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    /// The client.
+    pub client: u8,
+    /// Counted from 1.
+    pub serial: u8,
+}
+
+/// Consecutive tickets of one claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Block {
+    /// The lowest.
+    pub first: u8,
+    /// How many.
+    pub count: u8,
+}
+
+impl Block {
+    /// The highest.
+    pub fn last(self) -> u8 {
+        self.first + self.count.max(1) - 1
+    }
+
+    /// Whether this number is one of them.
+    pub fn contains(self, ticket: u8) -> bool {
+        (self.first..=self.last()).contains(&ticket)
+    }
+}
+
+/// What a client asks of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    /// Join, or say where I stand and renew.
+    Acquire {
+        /// How many tickets.
+        block: u8,
+        /// Above this one.
+        floor: u8,
+    },
+    /// Renew, never join.
+    Renew {
+        /// For so many ticks.
+        ttl: u8,
+        /// Sent by a party that waits.
+        waits: bool,
+    },
+    /// Leave.
+    Done,
+    /// Leave, and keep the id out.
+    Unknown,
+    /// Leave if anybody waits, else go on with fresh tickets.
+    UnlessAlone {
+        /// How many tickets.
+        block: u8,
+        /// Above this one: the largest the client has seen.
+        floor: u8,
+    },
+}
+
+impl Verb {
+    /// Whether a client repeats it until the store has heard it.
+    pub fn is_release(self) -> bool {
+        matches!(self, Self::Done | Self::Unknown)
+    }
+}
+
+/// A verb on its way to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Request {
+    /// About which claim.
+    pub id: Id,
+    /// What is asked.
+    pub verb: Verb,
+    /// Ticks since it was sent.
+    pub age: u8,
+}
+
+/// Where a claim stands, in answer to any verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Standing {
+    /// It holds, with these tickets.
+    Held(Block),
+    /// It waits.
+    Waiting {
+        /// Its place.
+        ticket: u8,
+        /// How many are ahead.
+        position: u8,
+        /// When all leases ahead will have run out.
+        recheck_in: u8,
+    },
+    /// It is not in line.
+    Gone,
+}
+
+/// What the store tells a client without being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Push {
+    /// This claim holds now.
+    Held {
+        /// Which.
+        id: Id,
+        /// Its place in line.
+        ticket: u8,
+        /// Its tickets.
+        block: Block,
+    },
+    /// This claim is gone; a hint to ask.
+    Gone {
+        /// Which.
+        id: Id,
+    },
+}
+
+impl Push {
+    /// About which claim.
+    pub fn id(self) -> Id {
+        match self {
+            Self::Held { id, .. } | Self::Gone { id } => id,
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! With all rules kept, no law is broken; with any one of them switched off, the search finds a world in which one is.
+
+use model::rules::{Rule, Rules};
+use model::search::search;
+use model::setups::{self, PLAIN, Setup};
+
+/// Which law breaks without a rule, and the world in which it is seen.
+fn shown_by(rule: Rule) -> (Setup, &'static str) {
+    match rule {
+        Rule::PushMatchesTicket => (setups::hand_over(2), "honest"),
+        Rule::NewIdAfterGone => (setups::hand_over(2), "honest"),
+        Rule::NothingShortens => (setups::extending(PLAIN), "honest"),
+        Rule::RepeatedAcquireRenews => (setups::lost_answers(2), "honest"),
+        Rule::ValidFromSending => (setups::lost_answers(2), "honest"),
+        Rule::PushAddsNoTime => (setups::hand_over(2), "honest"),
+        Rule::BlockReservedAtJoin => (setups::turns(), "fenced"),
+        Rule::BlockGrowsOnlyAlone => (setups::turns(), "fenced"),
+        Rule::LateTurnEndsNothing => (setups::turn_ends(PLAIN), "honest"),
+        Rule::UnknownLeavesMark => (setups::lost_answers(2), "no ghost"),
+        Rule::UnsureLeavesAsUnknown => (setups::lost_answers(2), "no ghost"),
+        Rule::AnsweredAcquireIsOver => (setups::lost_answers(2), "no ghost"),
+        Rule::SkippedIsMarked => (setups::skipping_after_loss(), "no ghost"),
+        Rule::SettleBeforeAnswer => (setups::deaths(PLAIN), "progress"),
+        Rule::EverybodyRechecks => (setups::deaths(PLAIN), "awake"),
+        Rule::DecideThenTell => (setups::skipping(), "honest"),
+        Rule::LineBeforeKey => (setups::multi(), "safe"),
+    }
+}
+
+#[test]
+fn with_all_rules_no_law_is_broken_and_every_milestone_is_reached() {
+    for setup in setups::small() {
+        let found = search(&setup, 2);
+        assert!(found.is_good(), "{found}");
+    }
+}
+
+#[test]
+fn without_any_one_of_the_rules_a_law_is_broken() {
+    let mut missed = Vec::new();
+    for rule in Rule::ALL {
+        let (setup, law) = shown_by(rule);
+        let found = search(&Setup { rules: Rules::without(rule), ..setup }, 1);
+        if !found.broken().iter().any(|name| name.starts_with(law)) {
+            missed.push(format!("{rule:?}: expected {law:?} to break in {found}"));
+        }
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}

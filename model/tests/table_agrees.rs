@@ -1,0 +1,233 @@
+//! The model's table and the library's, side by side over random histories: same answers, same tickets, same news, same
+//! lines. What the model leaves out (sealing, lingering, breaking) is not asked.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Names, Query, Standing as Stands};
+use lockfast::table::Table as Real;
+use lockfast::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Moment, Name, Ticket, Tickets};
+use model::rules::Rules;
+use model::table::{ALL, Desk, Table, Wish};
+use model::words::{Block, Id, Push, Request, Standing, Verb};
+
+const HISTORIES: u64 = 3_000;
+const STEPS: usize = 40;
+const CLIENTS: u8 = 5;
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// One party's latest claim, as both tables know it.
+#[derive(Clone)]
+struct Party {
+    id: Id,
+    wish: Wish,
+    block: u8,
+    claim: Arc<Claim>,
+}
+
+struct Both {
+    random: fastrand::Rng,
+    real: Real,
+    model: Table,
+    now: Moment,
+    parties: Vec<Option<Party>>,
+    asked: u8,
+    /// Which verbs were answered how: a history in which little happens compares little.
+    answers: BTreeSet<(&'static str, &'static str)>,
+}
+
+fn tick(count: u8) -> Duration {
+    Duration::from_secs(u64::from(count))
+}
+
+fn hash_of(id: Id) -> ClaimHash {
+    claim_id(id).hash()
+}
+
+fn claim_id(id: Id) -> ClaimId {
+    let mut secret = [0; 16];
+    (secret[0], secret[1]) = (id.client, id.serial);
+    ClaimId::from_secret(secret)
+}
+
+fn block_of(tickets: Tickets) -> Block {
+    Block { first: tickets.first.0 as u8, count: tickets.count as u8 }
+}
+
+fn verb_word(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Acquire { .. } => "acquire",
+        Verb::Renew { .. } => "renew",
+        Verb::Done => "done",
+        Verb::Unknown => "unknown",
+        Verb::UnlessAlone { .. } => "unless alone",
+    }
+}
+
+fn standing_word(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Held(_) => "held",
+        Standing::Waiting { .. } => "waiting",
+        Standing::Gone => "gone",
+    }
+}
+
+impl Both {
+    fn new(seed: u64) -> Self {
+        Self {
+            random: fastrand::Rng::with_seed(seed),
+            real: Real::new(Ticket(0)),
+            model: Table::default(),
+            now: Moment::START + tick(100),
+            parties: vec![None; usize::from(CLIENTS)],
+            asked: 0,
+            answers: BTreeSet::new(),
+        }
+    }
+
+    /// A party asks with a new id; what its last one stands for is left to its lease.
+    fn new_party(&mut self, client: u8) -> Party {
+        self.asked += 1;
+        let id = Id { client, serial: self.asked };
+        let wish = Wish {
+            names: self.random.u8(1..8),
+            weight: if self.random.u8(..3) == 0 { 1 } else { ALL },
+            ttl: self.random.u8(1..6),
+        };
+        let block = self.random.u8(1..4);
+        let demand = |name: &str| {
+            let name = Name::new(name).expect("a letter is a name");
+            if wish.weight == ALL { Demand::exclusive(name) } else { Demand::shared(name) }
+        };
+        let wanted = NAMES.iter().enumerate().filter(|(bit, _)| wish.names & (1 << bit) != 0);
+        let claim = Claim {
+            id: claim_id(id),
+            client: ClientId(u64::from(client)),
+            demands: Demands::of(wanted.map(|(_, name)| demand(name)).collect()).expect("one to three different names"),
+            ttl: tick(wish.ttl),
+            block: u32::from(block),
+            floor: Ticket(0),
+            detached: false,
+            note: Arc::default(),
+        };
+        Party { id, wish, block, claim: Arc::new(claim) }
+    }
+
+    fn ask_real(&mut self, party: &Party, verb: Verb) -> Standing {
+        let claim = Arc::clone(&party.claim);
+        let answer = match verb {
+            Verb::Acquire { .. } => {
+                match self.real.acquire(&claim, Busy::Wait, self.now).expect("nobody asks too much") {
+                    Admission::Queued { ticket, position, recheck_in } => {
+                        let (ticket, position) = (ticket.0 as u8, position as u8);
+                        return Standing::Waiting { ticket, position, recheck_in: recheck_in.as_secs() as u8 };
+                    }
+                    Admission::Held(tickets) => Stands::Held(tickets),
+                    Admission::Gone(why) => Stands::Gone(why),
+                    other => panic!("{other:?} was not asked for"),
+                }
+            }
+            Verb::Renew { ttl, .. } => self.real.renew(&Lease { claim, ttl: tick(ttl) }, self.now),
+            Verb::Done => self.real.release(&Leaving::Done(claim), self.now),
+            Verb::Unknown => self.real.release(&Leaving::Unknown(claim), self.now),
+            Verb::UnlessAlone { block, floor } => {
+                let floor = Ticket(u64::from(floor));
+                self.real.release(&Leaving::UnlessAlone { claim, block: u32::from(block), floor }, self.now)
+            }
+        };
+        match answer {
+            Stands::Held(tickets) => Standing::Held(block_of(tickets)),
+            // Only an acquire says the position; the model always does.
+            Stands::Waiting { ticket, recheck_in } => {
+                Standing::Waiting { ticket: ticket.0 as u8, position: 0, recheck_in: recheck_in.as_secs() as u8 }
+            }
+            _ => Standing::Gone,
+        }
+    }
+
+    fn step(&mut self) {
+        let client = self.random.u8(..CLIENTS);
+        let party = match self.parties[usize::from(client)].clone() {
+            Some(party) if self.random.u8(..4) > 0 => party,
+            _ => self.new_party(client),
+        };
+        self.parties[usize::from(client)] = Some(party.clone());
+        let floor = self.model.last.saturating_sub(self.random.u8(..6));
+        let verb = match self.random.u8(..10) {
+            0..=4 => Verb::Acquire { block: party.block, floor: 0 },
+            5 => Verb::Renew { ttl: self.random.u8(..8), waits: true },
+            6 => Verb::Done,
+            7 => Verb::Unknown,
+            _ => Verb::UnlessAlone { block: self.random.u8(1..4), floor },
+        };
+        let mut desk = Desk::new(Rules::KEPT, false);
+        let mut modelled = self.model.run(&Request { id: party.id, verb, age: 0 }, party.wish, &mut desk);
+        if let Standing::Waiting { position, .. } = &mut modelled
+            && !matches!(verb, Verb::Acquire { .. })
+        {
+            *position = 0;
+        }
+        assert_eq!(modelled, self.ask_real(&party, verb), "{verb:?} by {:?}", party.id);
+        self.answers.insert((verb_word(verb), standing_word(modelled)));
+        self.compare_news(desk.news);
+        self.compare_lines();
+        if self.random.u8(..3) == 0 {
+            self.model.age();
+            self.now = self.now + tick(1);
+        }
+    }
+
+    fn compare_news(&mut self, modelled: Vec<Push>) {
+        let mut modelled: Vec<_> = modelled
+            .into_iter()
+            .map(|push| match push {
+                Push::Held { id, ticket, .. } => (hash_of(id), Some(u64::from(ticket))),
+                Push::Gone { id } => (hash_of(id), None),
+            })
+            .collect();
+        let real = self.real.take_news().into_iter();
+        let mut real: Vec<_> = real
+            .map(|(_, change)| match change {
+                Change::Held(hash, ticket) => (hash, Some(ticket.0)),
+                Change::Gone(hash) => (hash, None),
+                other => panic!("{other:?} is not for one client"),
+            })
+            .collect();
+        modelled.sort_unstable();
+        real.sort_unstable();
+        assert_eq!(modelled, real, "what is told");
+    }
+
+    fn compare_lines(&mut self) {
+        let everything = Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX };
+        let page = self.real.inspect(&everything, self.now);
+        for (bit, name) in NAMES.iter().enumerate() {
+            let resource = page.resources.iter().find(|resource| resource.name.as_str() == *name);
+            let real: Vec<_> = resource.map_or(Vec::new(), |resource| {
+                let seats = resource.line.iter();
+                seats.map(|it| (it.owner, block_of(it.tickets), it.holds, it.expires_in.as_secs() as u8)).collect()
+            });
+            let line = self.model.entries.iter().filter(|it| it.names & (1 << bit) != 0);
+            let modelled: Vec<_> = line.map(|it| (hash_of(it.id), it.block, self.model.holds(it), it.lease)).collect();
+            assert_eq!(modelled, real, "the line of {name}");
+        }
+    }
+}
+
+#[test]
+fn the_models_table_answers_as_the_librarys() {
+    let mut answers = BTreeSet::new();
+    for seed in 0..HISTORIES {
+        let mut both = Both::new(seed);
+        for _ in 0..STEPS {
+            let step = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| both.step()));
+            step.unwrap_or_else(|_| panic!("the tables disagree in the history of seed {seed}"));
+        }
+        answers.append(&mut both.answers);
+    }
+    for verb in ["acquire", "renew"] {
+        assert!(["held", "waiting", "gone"].iter().all(|word| answers.contains(&(verb, *word))), "{answers:?}");
+    }
+    assert!(["held", "gone"].iter().all(|word| answers.contains(&("unless alone", *word))), "{answers:?}");
+}
