@@ -11,6 +11,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::claim::{Demand, Demands, Note};
 use crate::client::{Entered, Guard};
+use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
 use crate::store::{Change, Scope, Seat};
@@ -181,8 +182,8 @@ impl Election {
                     return Ok(value);
                 }
                 Err(Error::Lost { why: LostWhy::Shutdown, .. }) => return Err(Error::Closed("it was shut down")),
-                // Losing it at once, again and again, must not become a storm of campaigns.
-                Err(_) if self.ask.client().clock.now().since(began) < ASK_AGAIN => {
+                // A cap on leading that is over at once must not become a storm of campaigns.
+                Err(Error::Lost { why: LostWhy::HeldAtMost, .. }) if self.has_led_briefly(began) => {
                     drop(leadership);
                     self.pause(ASK_AGAIN).await;
                 }
@@ -224,6 +225,10 @@ impl Election {
             Some((leader, observer))
         });
         Ok(leaders.boxed())
+    }
+
+    fn has_led_briefly(&self, began: Moment) -> bool {
+        self.ask.client().clock.now().since(began) < ASK_AGAIN
     }
 
     async fn pause(&self, span: Duration) {
