@@ -14,6 +14,7 @@ fn main() {
                 println!("there is no benchmark called {name:?}");
             }
             println!("usage: bench core      the library on its in-process store, beside tokio::sync::Mutex");
+            println!("       bench profile   its hot paths alone, for a profiler");
             std::process::exit(2);
         }
     }

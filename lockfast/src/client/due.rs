@@ -170,19 +170,28 @@ impl Book {
     /// Those who fell out of the line together go back one after the other, in the order in which they stood: once all who
     /// fell out are known, or the first of them has waited long enough.
     fn next_to_rejoin(&mut self, now: Moment, work: &mut Work, out: &mut Outbox) {
+        if self.rejoin_in_flight || self.rejoin_from() > now {
+            return;
+        }
         let mut later: Vec<((Ticket, Key), Moment)> = Vec::new();
-        let mut held_up: Vec<Demands> = Vec::new();
-        while !self.rejoin_in_flight && self.rejoin_from() <= now {
-            let Some((place, fell)) = self.rejoining.pop_first() else { break };
+        let mut held_up: Vec<(Demands, Moment)> = Vec::new();
+        while !self.rejoin_in_flight
+            && let Some((place, fell)) = self.rejoining.pop_first()
+        {
             let key = place.1;
             let Some(slot) = self.slots.get(key).filter(|slot| matches!(slot.phase, Phase::Outside { .. })) else {
                 continue;
             };
-            let from = Asked::allowed_from(slot).max(fell);
-            if from > now || held_up.contains(&slot.request.demands) {
-                // It may not ask yet. Those behind it for the same names wait for it, the others do not.
-                held_up.push(slot.request.demands.clone());
-                later.push((place, from.max(now)));
+            let own = Asked::allowed_from(slot).max(fell);
+            let ahead = held_up.iter_mut().find(|(names, _)| *names == slot.request.demands);
+            let from = ahead.as_ref().map_or(own, |(_, from)| own.max(*from));
+            if from > now {
+                // It may not ask yet. Those behind it for the same names wait until it may, the others do not.
+                match ahead {
+                    Some((_, until)) => *until = from,
+                    None => held_up.push((slot.request.demands.clone(), from)),
+                }
+                later.push((place, from));
                 continue;
             }
             let joins = work.joins.len();
@@ -205,5 +214,52 @@ impl Book {
             self.depart(Leaving::Unknown(claim), now, out);
         }
         self.fail(key, error, now, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claim::{ClientId, Demand};
+    use crate::clock::Clock;
+    use crate::event::TraceId;
+    use crate::name::Name;
+
+    use crate::client::{Request, Telling, Validity};
+
+    /// Two parties that fell out of the line of one name; the first has used up its questions.
+    fn fallen_out(now: Moment) -> Book {
+        let mut book = Book::new(ClientId(1), Telling::new(Clock::boot()));
+        for ticket in [7, 8] {
+            let request = Request {
+                demands: Demand::exclusive(Name::new("a").unwrap()).into(),
+                ttl: Duration::from_secs(30),
+                renew_every: None,
+                hold_at_least: None,
+                hold_at_most: None,
+                note: Arc::default(),
+                trace: TraceId(1),
+                validity: Validity::new(),
+                hands_over: false,
+            };
+            let mut out = Outbox::default();
+            let key = book.enter(Arc::new(request), now, &mut out);
+            for _ in 0..if ticket == 7 { 5 } else { 0 } {
+                Asked::note(book.slots.get_mut(key).unwrap(), now);
+            }
+            book.rejoin(key, Ticket(ticket), now, &mut out);
+        }
+        book
+    }
+
+    #[test]
+    fn who_waits_behind_one_that_may_not_ask_yet_does_not_keep_the_keeper_awake() {
+        let now = Moment::from_nanos(1_000_000_000_000);
+        let mut book = fallen_out(now);
+        let work = book.due(now, Moment::NEVER, &mut Outbox::default());
+        assert!(work.joins.is_empty() && work.next >= now + Duration::from_secs(1), "{:?}", work.next);
+        let later = now + Duration::from_secs(1);
+        let work = book.due(later, Moment::NEVER, &mut Outbox::default());
+        assert_eq!(work.joins.len(), 1, "one after the other");
     }
 }

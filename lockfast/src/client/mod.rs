@@ -11,7 +11,7 @@
 //! ```
 //!
 //! `slot` is one party, `slots` all of them and the wheel that says when to look at each, `lease` the local clock's verdict,
-//! `alarm` sleeping for callers, `report`, `stats` and `telling` what people get to see.
+//! `joining` the way from asking to holding, `alarm` sleeping for callers, `lost` waiting for a loss, `report`, `stats` and `telling` what people get to see.
 
 mod admit;
 mod alarm;
