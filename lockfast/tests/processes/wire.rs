@@ -184,7 +184,7 @@ impl Travels for Error {
             Self::Closed(text) => ("closed", *text, ""),
             other => panic!("no store answers with {other:?}"),
         };
-        [kind, text, cause].map(|part| part.to_owned().pack(into));
+        [kind, text, cause].iter().for_each(|part| (*part).to_owned().pack(into));
     }
 
     fn unpack(from: &mut &[u8]) -> Self {
