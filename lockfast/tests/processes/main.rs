@@ -8,6 +8,7 @@
 
 mod remote;
 mod serve;
+mod travel;
 mod wire;
 
 use std::sync::Arc;

@@ -153,9 +153,14 @@ enums! {
 
 impl Travels for Guarantees {
     fn pack(&self, into: &mut Vec<u8>) {
-        let Self { fair, fenced, push, shared, survives, min_ttl, atomic, clock, .. } = self;
-        (fair.pack(into), fenced.pack(into), push.pack(into), shared.pack(into));
-        (survives.pack(into), min_ttl.pack(into), atomic.pack(into), clock.pack(into));
+        self.fair.pack(into);
+        self.fenced.pack(into);
+        self.push.pack(into);
+        self.shared.pack(into);
+        self.survives.pack(into);
+        self.min_ttl.pack(into);
+        self.atomic.pack(into);
+        self.clock.pack(into);
         // Guarantees may get new fields without this file noticing; their text has them.
         format!("{self:?}").pack(into);
     }
