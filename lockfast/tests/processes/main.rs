@@ -21,7 +21,7 @@ use lockfast::store::{Admission, Busy, Store};
 use lockfast::{Claim, Clock, Demand, Error, ManualClock, Name};
 use tokio::sync::RwLock;
 
-use remote::{Process, Remote};
+use remote::{Process, Remote, Site};
 
 /// What to serve, for a process that shall.
 const SERVE: &str = "LOCKFAST_TEST_SERVE";
@@ -38,8 +38,8 @@ struct Processes {
 }
 
 impl Processes {
-    async fn start(count: usize, url: &str) -> Self {
-        let processes = (0..count).map(|_| Process::start(url)).collect();
+    async fn start(count: usize, site: Arc<Site>) -> Self {
+        let processes = (0..count).map(|_| Process::start(&site)).collect();
         Self { processes, opened: AtomicUsize::new(0), time: Arc::default(), hand: ManualClock::new() }
     }
 }
@@ -68,7 +68,9 @@ impl Subject for Processes {
     }
 }
 
-lockfast::conformance!(through_one_process, Processes::start(1, "memory:"));
+lockfast::conformance!(through_one_process, Processes::start(1, Site::memory()));
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+lockfast::conformance!(sqlite_over_processes, Processes::start(3, Site::file()));
 
 #[test]
 fn a_process_serves_until_nobody_can_ask() {
@@ -76,7 +78,7 @@ fn a_process_serves_until_nobody_can_ask() {
         return serve::serve(&url);
     }
     in_time(async {
-        let process = Process::start("memory:");
+        let process = Process::start(&Site::memory());
         let store = Remote::open(&process, &Arc::default()).await;
         assert!(matches!(store.acquire(&claim(), Busy::Wait).await.unwrap(), Admission::Held(_)));
         process.hang_up();
@@ -95,7 +97,7 @@ fn a_process_serves_until_nobody_can_ask() {
 #[test]
 fn processes_share_nothing_but_the_store() {
     in_time(async {
-        let apart = Processes::start(3, "memory:").await;
+        let apart = Processes::start(3, Site::memory()).await;
         for _ in 0..3 {
             let store = apart.open().await;
             assert!(matches!(store.acquire(&claim(), Busy::Wait).await.unwrap(), Admission::Held(_)));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,6 +23,38 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 use crate::wire::{Request, Travels, receive, send, unpacked};
 use crate::{SERVE, SERVER};
 
+/// Where the lines of a test are kept, for as long as a process serves them.
+#[derive(Debug)]
+pub struct Site {
+    url: String,
+    folder: Option<PathBuf>,
+}
+
+impl Site {
+    /// Inside each process.
+    pub fn memory() -> Arc<Self> {
+        Arc::new(Self { url: "memory:".to_owned(), folder: None })
+    }
+
+    /// In a file that did not exist before.
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    pub fn file() -> Arc<Self> {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("lockfast-processes-{}-{number}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        Arc::new(Self { url: format!("sqlite:{}", folder.join("locks.db").display()), folder: Some(folder) })
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
 /// A process that serves. It is killed when the last handle to it is gone; should this process die before, it ends by
 /// itself, because its input does.
 #[derive(Debug)]
@@ -30,17 +63,19 @@ pub struct Process {
     socket: Mutex<UnixStream>,
     next: AtomicU64,
     waiting: Waiting,
+    /// Let go of after the process has ended.
+    _site: Arc<Site>,
 }
 
 /// Who gets the answers to which request; nobody any more when the process is gone.
 type Waiting = Arc<Mutex<Option<HashMap<u64, UnboundedSender<Vec<u8>>>>>>;
 
 impl Process {
-    /// Starts one, on the place behind `url`.
-    pub fn start(url: &str) -> Arc<Self> {
+    /// Starts one.
+    pub fn start(site: &Arc<Site>) -> Arc<Self> {
         let (socket, theirs) = UnixStream::pair().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", SERVER, "--nocapture"]).env(SERVE, url);
+        command.args(["--exact", SERVER, "--nocapture"]).env(SERVE, &site.url);
         let child = command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).spawn().unwrap();
         let waiting = Waiting::new(Mutex::new(Some(HashMap::new())));
         let (from, answers) = (socket.try_clone().unwrap(), Arc::clone(&waiting));
@@ -56,7 +91,8 @@ impl Process {
         });
         // The command has the other side's socket open until here: without it the end of the process ends our reading.
         drop(command);
-        Arc::new(Self { child: Mutex::new(child), socket: Mutex::new(socket), next: AtomicU64::new(0), waiting })
+        let (child, socket, next) = (Mutex::new(child), Mutex::new(socket), AtomicU64::new(0));
+        Arc::new(Self { child, socket, next, waiting, _site: Arc::clone(site) })
     }
 
     /// Sends nothing any more, which ends the process.

@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
-use std::time::Duration;
 
 use futures::StreamExt;
 use lockfast::store::{Change, Store};
@@ -51,7 +50,7 @@ impl Inside {
             Request::Open => {
                 let inside = Arc::clone(self);
                 self.answer(number, async move {
-                    let store = inside.place.open().await?;
+                    let store = inside.place.open()?;
                     let guarantees = store.guarantees();
                     inside.stores.lock().unwrap().insert(number, store);
                     Ok::<_, Error>(guarantees)
@@ -96,7 +95,7 @@ impl Inside {
                 }
             }
             Request::Pass(span) => {
-                self.place.pass(span);
+                self.place.hand.advance(span);
                 self.say(number, &());
             }
         }
@@ -130,24 +129,35 @@ impl Inside {
     }
 }
 
-/// What a process opens its handles to.
+/// What a process opens its handles to, on a clock of its own.
 struct Place {
     hand: ManualClock,
-    memory: Arc<Memory>,
+    kept: Kept,
+}
+
+enum Kept {
+    Here(Arc<Memory>),
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    InFile(std::path::PathBuf),
 }
 
 impl Place {
     fn behind(url: &str) -> Self {
-        assert_eq!(url, "memory:");
         let hand = ManualClock::new();
-        Self { memory: Arc::new(Memory::with_clock(hand.clock())), hand }
+        let kept = match url.split_once(':') {
+            Some(("memory", "")) => Kept::Here(Arc::new(Memory::with_clock(hand.clock()))),
+            #[cfg(all(feature = "sqlite", target_os = "linux"))]
+            Some(("sqlite", path)) => Kept::InFile(path.into()),
+            _ => panic!("{url} cannot be served"),
+        };
+        Self { hand, kept }
     }
 
-    async fn open(&self) -> Result<Arc<dyn Store>> {
-        Ok(self.memory.clone())
-    }
-
-    fn pass(&self, span: Duration) {
-        self.hand.advance(span);
+    fn open(&self) -> Result<Arc<dyn Store>> {
+        match &self.kept {
+            Kept::Here(memory) => Ok(memory.clone()),
+            #[cfg(all(feature = "sqlite", target_os = "linux"))]
+            Kept::InFile(path) => Ok(lockfast::SqliteOptions::default().clock(self.hand.clock()).open(path)?),
+        }
     }
 }
