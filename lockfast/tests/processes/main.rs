@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 #![allow(unreachable_pub, reason = "a test has no public interface")]
 
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod deaths;
 mod remote;
 mod serve;
 mod travel;
@@ -112,7 +114,7 @@ fn claim() -> Arc<Claim> {
     Arc::new(Claim::new(demands, Duration::from_secs(30)).unwrap())
 }
 
-fn in_time(work: impl Future<Output = ()>) {
+fn in_time<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), work).await.expect("it takes no minute") });
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), work).await.expect("it takes no minute") })
 }

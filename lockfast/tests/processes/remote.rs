@@ -45,6 +45,11 @@ impl Site {
         std::fs::create_dir(&folder).unwrap();
         Arc::new(Self { url: format!("sqlite:{}", folder.join("locks.db").display()), folder: Some(folder) })
     }
+
+    /// The directory of the file.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.as_deref().expect("only asked of a file")
+    }
 }
 
 impl Drop for Site {
@@ -98,6 +103,19 @@ impl Process {
     /// Sends nothing any more, which ends the process.
     pub fn hang_up(&self) {
         self.socket.lock().unwrap().shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Ends the process as nothing else does: it cannot even tidy up. Comes back when it is gone.
+    pub fn kill(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Stops the process, or lets it go on.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.child.lock().unwrap().id()).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
     /// How the process ended, if it has.
@@ -190,6 +208,16 @@ impl Remote {
         let opened: Result<Guarantees> = answers.only().await.expect("the process lives");
         let (process, time) = (Arc::clone(process), Arc::clone(time));
         Self { process, time, handle, guarantees: opened.unwrap() }
+    }
+
+    /// Opens one in a process that may be killed meanwhile: then `None`.
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    pub async fn try_open(process: &Arc<Process>) -> Option<Self> {
+        let answers = process.ask(&Request::Open);
+        let handle = answers.number;
+        let opened: Result<Guarantees> = answers.only().await?;
+        let (process, time) = (Arc::clone(process), Arc::default());
+        Some(Self { process, time, handle, guarantees: opened.unwrap() })
     }
 
     async fn ask<T: Travels>(&self, request: Request) -> Result<T> {
