@@ -23,7 +23,7 @@ struct Party {
 }
 
 impl Party {
-    async fn at(site: &Arc<Site>) -> Self {
+    async fn at(site: &Site) -> Self {
         let process = Process::start(site);
         let store = Remote::open(&process, &Arc::<RwLock<()>>::default()).await;
         let client = ClientId(fastrand::u64(..));

@@ -37,12 +37,20 @@ struct Processes {
     /// Locked for reading by every verb under way, so that no verb sees some clocks moved and others not.
     time: Arc<RwLock<()>>,
     hand: ManualClock,
+    _site: Site,
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        // A client that a case left for dead may keep its handle for ever; neither process nor file stays for it.
+        self.processes.iter().for_each(|process| process.kill());
+    }
 }
 
 impl Processes {
-    async fn start(count: usize, site: Arc<Site>) -> Self {
+    async fn start(count: usize, site: Site) -> Self {
         let processes = (0..count).map(|_| Process::start(&site)).collect();
-        Self { processes, opened: AtomicUsize::new(0), time: Arc::default(), hand: ManualClock::new() }
+        Self { processes, opened: AtomicUsize::new(0), time: Arc::default(), hand: ManualClock::new(), _site: site }
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 use crate::wire::{Request, Travels, receive, send, unpacked};
 use crate::{SERVE, SERVER};
 
-/// Where the lines of a test are kept, for as long as a process serves them.
+/// Where the lines of a test are kept. Dropped after the processes that serve it have ended.
 #[derive(Debug)]
 pub struct Site {
     url: String,
@@ -32,18 +32,18 @@ pub struct Site {
 
 impl Site {
     /// Inside each process.
-    pub fn memory() -> Arc<Self> {
-        Arc::new(Self { url: "memory:".to_owned(), folder: None })
+    pub fn memory() -> Self {
+        Self { url: "memory:".to_owned(), folder: None }
     }
 
     /// In a file that did not exist before.
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
-    pub fn file() -> Arc<Self> {
+    pub fn file() -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("lockfast-processes-{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        Arc::new(Self { url: format!("sqlite:{}", folder.join("locks.db").display()), folder: Some(folder) })
+        Self { url: format!("sqlite:{}", folder.join("locks.db").display()), folder: Some(folder) }
     }
 
     /// The directory of the file.
@@ -60,16 +60,14 @@ impl Drop for Site {
     }
 }
 
-/// A process that serves. It is killed when the last handle to it is gone; should this process die before, it ends by
-/// itself, because its input does.
+/// A process that serves. It is killed when its test is over; should this process die before, it ends by itself, because
+/// its input does.
 #[derive(Debug)]
 pub struct Process {
     child: Mutex<Child>,
     socket: Mutex<UnixStream>,
     next: AtomicU64,
     waiting: Waiting,
-    /// Let go of after the process has ended.
-    _site: Arc<Site>,
 }
 
 /// Who gets the answers to which request; nobody any more when the process is gone.
@@ -77,7 +75,7 @@ type Waiting = Arc<Mutex<Option<HashMap<u64, UnboundedSender<Vec<u8>>>>>>;
 
 impl Process {
     /// Starts one.
-    pub fn start(site: &Arc<Site>) -> Arc<Self> {
+    pub fn start(site: &Site) -> Arc<Self> {
         let (socket, theirs) = UnixStream::pair().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", SERVER, "--nocapture"]).env(SERVE, &site.url);
@@ -97,7 +95,7 @@ impl Process {
         // The command has the other side's socket open until here: without it the end of the process ends our reading.
         drop(command);
         let (child, socket, next) = (Mutex::new(child), Mutex::new(socket), AtomicU64::new(0));
-        Arc::new(Self { child, socket, next, waiting, _site: Arc::clone(site) })
+        Arc::new(Self { child, socket, next, waiting })
     }
 
     /// Sends nothing any more, which ends the process.
@@ -105,11 +103,11 @@ impl Process {
         self.socket.lock().unwrap().shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Ends the process as nothing else does: it cannot even tidy up. Comes back when it is gone.
+    /// Kills the process, whoever still has a handle to it: it cannot even tidy up. Comes back when it is gone.
     pub fn kill(&self) {
         let mut child = self.child.lock().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 
     /// Stops the process, or lets it go on.
@@ -146,9 +144,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let child = self.child.get_mut().unwrap();
-        let _ = child.kill();
-        let _ = child.wait();
+        self.kill();
     }
 }
 
