@@ -4,7 +4,7 @@
 //! processes keep out of each other's way.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -51,7 +51,13 @@ impl File {
     pub(super) fn open(path: &Path, clock: &Clock) -> Result<Self> {
         refuse_networks(path)?;
         let boot = boot_of(clock)?;
+        let is_new = !path.exists();
         let connection = connect(path).map_err(|error| explain("opening", path, &error))?;
+        if is_new {
+            // Who can write to it can take every lock. The files that SQLite makes beside it get the same mode.
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+                .map_err(|error| Error::unavailable(opening(path), error))?;
+        }
         let found = fs::metadata(path).map_err(|error| Error::unavailable(opening(path), error))?;
         let identity = (found.dev(), found.ino());
         let mut file = Self { connection, path: path.to_owned(), identity, boot, clock: clock.clone() };

@@ -1,0 +1,256 @@
+//! What happens to files: damaged, foreign, too new, taken away, from before the last boot, opened by many at once.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::store::{Admission, Busy, Lease, Leaving, Names, Query, Standing, Store, Why};
+use lockfast::{Claim, Demand, Error, Locks, Name, Sqlite, Ticket};
+use rusqlite::Connection;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        Self::named("")
+    }
+
+    fn named(deep: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("lockfast-trouble-{:016x}", fastrand::u64(..)));
+        std::fs::create_dir_all(folder.join(deep)).unwrap();
+        Self(folder)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("locks.db")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn claim(text: &str) -> Arc<Claim> {
+    let demands = Demand::exclusive(Name::new(text).unwrap()).into();
+    Arc::new(Claim::new(demands, Duration::from_secs(30)).unwrap())
+}
+
+async fn hold(store: &Sqlite, claim: &Arc<Claim>) -> Ticket {
+    match store.acquire(claim, Busy::Refuse).await.unwrap() {
+        Admission::Held(tickets) => tickets.first,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What somebody with another program could do to a file.
+fn change(path: &Path, sql: &str) {
+    Connection::open(path).unwrap().execute_batch(sql).unwrap();
+}
+
+#[tokio::test]
+async fn a_file_from_a_newer_version_is_refused_by_name() {
+    let folder = Folder::new();
+    drop(Sqlite::open(folder.file()).unwrap());
+    change(&folder.file(), "PRAGMA user_version = 2");
+    let refused = Sqlite::open(folder.file()).unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::Unsupported(_)), "{refused:?}");
+    assert!(text.contains("newer") && text.contains("format 2") && text.contains("locks.db"), "{text}");
+    let version: i32 =
+        Connection::open(folder.file()).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+    assert_eq!(version, 2, "it was not touched");
+}
+
+#[tokio::test]
+async fn somebody_elses_database_is_left_alone() {
+    for sql in ["CREATE TABLE bills (id)", "PRAGMA application_id = 77; CREATE TABLE bills (id)"] {
+        let folder = Folder::new();
+        change(&folder.file(), sql);
+        let refused = Sqlite::open(folder.file()).unwrap_err();
+        assert!(matches!(&refused, Error::Invalid(text) if text.contains("some other program")), "{refused:?}");
+        let tables: i64 = Connection::open(folder.file())
+            .unwrap()
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(tables, 1, "nothing was added to it");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_refused_and_kept() {
+    let folder = Folder::new();
+    let text = "my diary, a long one, that must not be lost ".repeat(200);
+    std::fs::write(folder.file(), &text).unwrap();
+    let refused = Sqlite::open(folder.file()).unwrap_err();
+    assert!(matches!(&refused, Error::Invalid(text) if text.contains("not a database")), "{refused:?}");
+    assert_eq!(std::fs::read_to_string(folder.file()).unwrap(), text);
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_an_error_that_says_what_to_do() {
+    let folder = Folder::new();
+    let store = Sqlite::open(folder.file()).unwrap();
+    for number in 0..200 {
+        hold(&store, &claim(&format!("n{number}"))).await;
+    }
+    drop(store);
+    change(&folder.file(), "PRAGMA wal_checkpoint(TRUNCATE)");
+    let mut bytes = std::fs::read(folder.file()).unwrap();
+    bytes[4096..].iter_mut().for_each(|byte| *byte ^= 0x5a);
+    std::fs::write(folder.file(), bytes).unwrap();
+    let failed = match Sqlite::open(folder.file()) {
+        Err(error) => error,
+        Ok(store) => store.acquire(&claim("a"), Busy::Refuse).await.unwrap_err(),
+    };
+    let text = failed.to_string();
+    assert!(text.contains("damaged") && text.contains("move it"), "{text}");
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_there_is_named() {
+    let folder = Folder::new();
+    let failed = Sqlite::open(folder.0.join("nowhere/locks.db")).unwrap_err();
+    assert!(matches!(failed, Error::Unavailable { .. }) && failed.to_string().contains("nowhere"), "{failed}");
+}
+
+#[tokio::test]
+async fn a_url_says_which_file() {
+    let folder = Folder::new();
+    let plain = format!("sqlite:{}", folder.file().display());
+    let with_slashes = format!("sqlite://{}", folder.file().display());
+    let guard = Locks::connect(&plain).await.unwrap().mutex("a").lock().await.unwrap();
+    let other = Locks::connect(&with_slashes).await.unwrap();
+    assert!(other.mutex("a").try_lock().await.unwrap().is_none());
+    drop(guard);
+    for odd in ["sqlite::memory:", "sqlite:/tmp/x.db?mode=ro"] {
+        let refused = Locks::connect(odd).await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn many_can_open_a_new_file_at_once() {
+    let folder = Folder::new();
+    let threads: Vec<_> = (0..16)
+        .map(|_| {
+            let path = folder.file();
+            std::thread::spawn(move || Sqlite::open(path).unwrap())
+        })
+        .collect();
+    let stores: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let mut last = Ticket(0);
+    for store in &stores {
+        let claim = claim("a");
+        let ticket = hold(store, &claim).await;
+        assert!(ticket > last);
+        last = ticket;
+        store.release(&[Leaving::Done(claim)]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_socket_deep_down_is_reached_all_the_same() {
+    let deep = "d".repeat(60) + "/" + &"e".repeat(60);
+    let folder = Folder::named(&deep);
+    let path = folder.0.join(deep).join("locks.db");
+    let (one, two) = (Sqlite::open(&path).unwrap(), Sqlite::open(&path).unwrap());
+    let (holder, waiter) = (Locks::new(one).unwrap(), Locks::new(two).unwrap());
+    let guard = holder.mutex("a").lock().await.unwrap();
+    let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await.unwrap().fence() });
+    while holder.mutex("a").info().await.unwrap().is_none_or(|info| info.waiters().count() == 0) {
+        tokio::task::yield_now().await;
+    }
+    guard.release().await.unwrap();
+    // Far sooner than the lease of 30 s would end the wait.
+    tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn who_holds_in_a_file_that_was_taken_away_does_not_hold_any_more() {
+    let folder = Folder::new();
+    let (before, other) = (Sqlite::open(folder.file()).unwrap(), Sqlite::open(folder.file()).unwrap());
+    let held = claim("a");
+    let fence = hold(&before, &held).await;
+    for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+        std::fs::remove_file(folder.0.join(file)).unwrap();
+    }
+    assert!(hold(&other, &claim("a")).await > fence, "a new file goes on from the clock");
+    let lease = Lease { claim: held, ttl: Duration::from_secs(30) };
+    assert_eq!(before.renew(&[lease]).await.unwrap(), [Standing::Gone(Why::Unknown)]);
+}
+
+#[tokio::test]
+async fn a_file_that_another_machine_uses_too_is_refused() {
+    let folder = Folder::new();
+    let store = Sqlite::open(folder.file()).unwrap();
+    hold(&store, &claim("a")).await;
+    change(&folder.file(), "UPDATE state SET boot = 'another machine'");
+    let failed = store.acquire(&claim("b"), Busy::Refuse).await.unwrap_err();
+    assert!(failed.to_string().contains("another machine"), "{failed}");
+}
+
+#[tokio::test]
+async fn a_boot_ends_what_had_a_process_and_keeps_what_had_none() {
+    let folder = Folder::new();
+    let store = Sqlite::open(folder.file()).unwrap();
+    let highest = hold(&store, &claim("had-a-process")).await;
+    let detached = Arc::new(Claim { detached: true, ..(*claim("detached")).clone() });
+    hold(&store, &detached).await;
+    let lingering = claim("lingering");
+    hold(&store, &lingering).await;
+    store.release(&[Leaving::Linger(lingering, Duration::from_secs(20))]).await.unwrap();
+    let once = claim("once");
+    hold(&store, &once).await;
+    let (value, keep) = (bytes::Bytes::from_static(b"done"), Duration::from_secs(3600));
+    store.release(&[Leaving::Seal { claim: once, value, keep }]).await.unwrap();
+    drop(store);
+    // As if the machine had been up for an hour then, and for a minute now; and as if the last tickets had been lost.
+    let hour = 3_600_000_000_000_i64;
+    change(
+        &folder.file(),
+        &format!(
+            "UPDATE state SET boot = 'before', wall = wall - {hour}, ticket = ticket - 1000;
+             UPDATE seats SET expires = expires + {hour}, since = since + {hour};
+             UPDATE seals SET until = until + {hour}"
+        ),
+    );
+    let store = Sqlite::open(folder.file()).unwrap();
+    assert!(hold(&store, &claim("had-a-process")).await > highest, "no fence goes back");
+    for text in ["detached", "lingering"] {
+        let answer = store.acquire(&claim(text), Busy::Refuse).await.unwrap();
+        assert!(matches!(answer, Admission::Refused(_)), "{text}: {answer:?}");
+    }
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10 };
+    let shown = store.inspect(&query).await.unwrap().resources;
+    let line = |text: &str| shown.iter().find(|resource| resource.name.as_str() == text).unwrap();
+    let left = |text: &str| line(text).line[0].expires_in.as_secs();
+    assert!((25..=30).contains(&left("detached")), "{}", left("detached"));
+    assert!((15..=20).contains(&left("lingering")), "{}", left("lingering"));
+    let sealed_for = line("once").sealed_for.unwrap();
+    assert!((3590..=3600).contains(&sealed_for.as_secs()), "{sealed_for:?}");
+}
+
+#[tokio::test]
+async fn a_street_that_others_can_walk_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let street = folder.0.join("locks.db.live");
+    std::fs::create_dir(&street).unwrap();
+    std::fs::set_permissions(&street, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let refused = Sqlite::open(folder.file()).unwrap_err();
+    assert!(matches!(&refused, Error::Invalid(text) if text.contains("0700")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn everything_that_is_made_is_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let _store = Sqlite::open(folder.file()).unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&folder.0.join("locks.db.live")), 0o700);
+    assert_eq!(mode(&folder.file()), 0o600, "who can write to it can take every lock");
+}
