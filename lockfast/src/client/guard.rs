@@ -40,10 +40,10 @@ use super::slots::Key;
 pub struct Guard {
     pub(super) client: Arc<Client>,
     pub(super) hold: Key,
-    fence: Ticket,
-    request: Arc<Request>,
+    pub(super) fence: Ticket,
+    pub(super) request: Arc<Request>,
     /// The departure has been taken over by somebody else.
-    is_done: bool,
+    pub(super) is_done: bool,
 }
 
 impl Guard {
