@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
-use crate::cmd::{completions, man};
+use crate::cmd::{acquire, break_, completions, inspect, ls, man, release, renew, stats, status, watch};
 use crate::duration;
 
 const EXAMPLES: &str = "\
@@ -72,6 +72,15 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Ls(ls::LsArgs),
+    Inspect(inspect::InspectArgs),
+    Status(status::StatusArgs),
+    Acquire(acquire::AcquireArgs),
+    Renew(renew::RenewArgs),
+    Release(release::ReleaseArgs),
+    Break(break_::BreakArgs),
+    Watch(watch::WatchArgs),
+    Stats(stats::StatsArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }
