@@ -26,3 +26,5 @@ pub use primitives::{
 };
 pub use store::{Counters, Guarantees, Resource, Seat, Store};
 pub use stores::Memory;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+pub use stores::{Sqlite, SqliteOptions};
