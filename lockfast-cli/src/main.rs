@@ -1,12 +1,64 @@
-//! The command line, `lockfast`.
+//! The command line, `lockfast`: arguments become settings, settings a client, and a command says how the program ends.
+//!
+//! Standard output belongs to the command's answer, or to the child; everything else goes to standard error.
 
-use clap::Parser;
+mod args;
+mod cmd;
+mod duration;
+mod exit;
+mod log;
+mod out;
+mod settings;
 
-/// Locks that work across servers: exclusive access to a named resource, freed when its holder dies.
-#[derive(Debug, Parser)]
-#[command(name = "lockfast", version, arg_required_else_help = true)]
-struct Args {}
+use clap::{CommandFactory, Parser};
 
-fn main() {
-    Args::parse();
+use args::{Args, Command};
+use exit::{Exit, Failure};
+use settings::Settings;
+
+fn main() -> Exit {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return misread(&error),
+    };
+    match Settings::load(&args.globals) {
+        Ok(settings) => {
+            log::start(&args.globals, settings.log_format);
+            dispatch(args.command, settings)
+        }
+        Err(failure) => {
+            log::start(&args.globals, args.globals.log_format.unwrap_or_default());
+            failure.report()
+        }
+    }
+}
+
+fn dispatch(command: Command, _settings: Settings) -> Exit {
+    match command {
+        Command::Completions(args) => cmd::completions::run(&args),
+        Command::Man(args) => cmd::man::run(&args),
+    }
+}
+
+/// Runs a command to its end, and gives back whatever it still had.
+fn wait_for(command: impl Future<Output = Exit>) -> Exit {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(command),
+        Err(error) => Failure::new(Exit::Failed, format!("starting: {error}")).report(),
+    }
+}
+
+/// The command line could not be parsed, or asked for help.
+fn misread(error: &clap::Error) -> Exit {
+    // Whoever reads it may have left; there is nobody else to tell.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return Exit::Yes;
+    }
+    // `run` and `elect` keep away from the codes that their child may use.
+    let matches = Args::command().ignore_errors(true).try_get_matches().ok();
+    match matches.as_ref().and_then(|matches| matches.subcommand_name()) {
+        Some("run" | "elect") => Exit::RunUsage,
+        _ => Exit::Usage,
+    }
 }
