@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
-use crate::cmd::{completions, man};
+use crate::cmd::{completions, elect, man, run};
 use crate::duration;
 
 const EXAMPLES: &str = "\
@@ -72,6 +72,8 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(Box<run::RunArgs>),
+    Elect(Box<elect::ElectArgs>),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }

@@ -6,8 +6,10 @@ mod args;
 mod cmd;
 mod duration;
 mod exit;
+mod guardian;
 mod log;
 mod out;
+mod run;
 mod settings;
 
 use clap::{CommandFactory, Parser};
@@ -17,6 +19,14 @@ use exit::{Exit, Failure};
 use settings::Settings;
 
 fn main() -> Exit {
+    // Before anything else: a guardian is started for every command, and must not depend on settings.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == run::link::GUARDIAN) {
+        return match guardian::main(words.skip(1).collect()) {
+            Ok(()) => Exit::Yes,
+            Err(_) => Exit::Failed,
+        };
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return misread(&error),
@@ -33,9 +43,11 @@ fn main() -> Exit {
     }
 }
 
-fn dispatch(command: Command, _settings: Settings) -> Exit {
+fn dispatch(command: Command, settings: Settings) -> Exit {
     match command {
         Command::Completions(args) => cmd::completions::run(&args),
+        Command::Run(args) => wait_for(cmd::run::run(*args, settings)),
+        Command::Elect(args) => wait_for(cmd::elect::run(*args, settings)),
         Command::Man(args) => cmd::man::run(&args),
     }
 }
