@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
-use crate::cmd::{acquire, break_, completions, inspect, ls, man, release, renew, stats, status, watch};
+use crate::cmd::{acquire, break_, completions, elect, inspect, ls, man, release, renew, run, stats, status, watch};
 use crate::duration;
 
 const EXAMPLES: &str = "\
@@ -72,6 +72,8 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Run(Box<run::RunArgs>),
+    Elect(Box<elect::ElectArgs>),
     Ls(ls::LsArgs),
     Inspect(inspect::InspectArgs),
     Status(status::StatusArgs),

@@ -6,10 +6,12 @@ mod args;
 mod cmd;
 mod duration;
 mod exit;
+mod guardian;
 mod interrupt;
 mod log;
 mod out;
 mod pattern;
+mod run;
 mod settings;
 mod show;
 
@@ -20,6 +22,14 @@ use exit::{Exit, Failure};
 use settings::Settings;
 
 fn main() -> Exit {
+    // Before anything else: a guardian is started for every command, and must not depend on settings.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == run::link::GUARDIAN) {
+        return match guardian::main(words.skip(1).collect()) {
+            Ok(()) => Exit::Yes,
+            Err(_) => Exit::Failed,
+        };
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return misread(&error),
@@ -48,6 +58,8 @@ fn dispatch(command: Command, settings: Settings) -> Exit {
         Command::Watch(args) => wait_for(cmd::watch::run(args, settings)),
         Command::Stats(args) => wait_for(cmd::stats::run(args, settings)),
         Command::Completions(args) => cmd::completions::run(&args),
+        Command::Run(args) => wait_for(cmd::run::run(*args, settings)),
+        Command::Elect(args) => wait_for(cmd::elect::run(*args, settings)),
         Command::Man(args) => cmd::man::run(&args),
     }
 }

@@ -6,7 +6,6 @@ use clap::CommandFactory;
 use clap_mangen::Man;
 
 use crate::args::Args;
-use crate::cmd::completions::visible;
 use crate::exit::{Exit, Failure, conclude};
 use crate::out;
 
@@ -48,7 +47,7 @@ fn write_all(dir: &Path) -> Result<Exit, Failure> {
 
 /// Each page with its name; the first is that of the program.
 fn pages() -> Vec<(String, String)> {
-    let mut whole = visible(Args::command()).disable_help_subcommand(true);
+    let mut whole = Args::command().disable_help_subcommand(true);
     whole.build();
     let commands = whole.get_subcommands().map(|command| {
         let name = format!("lockfast-{}", command.get_name());

@@ -3,11 +3,13 @@
 pub(crate) mod acquire;
 pub(crate) mod break_;
 pub(crate) mod completions;
+pub(crate) mod elect;
 pub(crate) mod inspect;
 pub(crate) mod ls;
 pub(crate) mod man;
 pub(crate) mod release;
 pub(crate) mod renew;
+pub(crate) mod run;
 pub(crate) mod stats;
 pub(crate) mod status;
 pub(crate) mod token;
