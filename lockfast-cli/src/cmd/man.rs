@@ -69,10 +69,12 @@ mod tests {
     fn there_is_a_page_for_the_program_and_for_each_command() {
         let pages = pages();
         assert_eq!(pages[0].0, "lockfast");
-        assert!(
-            pages
-                .iter()
-                .any(|(name, text)| name == "lockfast-man" && text.contains("man\\-l") | text.contains("Examples"))
-        );
+        for command in Args::command().get_subcommands() {
+            let page = format!("lockfast-{}", command.get_name());
+            let (_, text) =
+                pages.iter().find(|(name, _)| *name == page).unwrap_or_else(|| panic!("{page} has no page"));
+            assert!(text.contains("Examples:"), "{page} teaches by example");
+        }
+        assert!(pages.iter().all(|(_, text)| !text.contains(crate::run::link::GUARDIAN)));
     }
 }
