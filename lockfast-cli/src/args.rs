@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
-use crate::cmd::{completions, elect, man, run};
+use crate::cmd::{acquire, break_, completions, elect, inspect, ls, man, release, renew, run, stats, status, watch};
 use crate::duration;
 
 const EXAMPLES: &str = "\
@@ -74,6 +74,15 @@ pub(crate) enum LogFormat {
 pub(crate) enum Command {
     Run(Box<run::RunArgs>),
     Elect(Box<elect::ElectArgs>),
+    Ls(ls::LsArgs),
+    Inspect(inspect::InspectArgs),
+    Status(status::StatusArgs),
+    Acquire(acquire::AcquireArgs),
+    Renew(renew::RenewArgs),
+    Release(release::ReleaseArgs),
+    Break(break_::BreakArgs),
+    Watch(watch::WatchArgs),
+    Stats(stats::StatsArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }

@@ -7,10 +7,13 @@ mod cmd;
 mod duration;
 mod exit;
 mod guardian;
+mod interrupt;
 mod log;
 mod out;
+mod pattern;
 mod run;
 mod settings;
+mod show;
 
 use clap::{CommandFactory, Parser};
 
@@ -45,6 +48,15 @@ fn main() -> Exit {
 
 fn dispatch(command: Command, settings: Settings) -> Exit {
     match command {
+        Command::Ls(args) => wait_for(cmd::ls::run(args, settings)),
+        Command::Inspect(args) => wait_for(cmd::inspect::run(args, settings)),
+        Command::Status(args) => wait_for(cmd::status::run(args, settings)),
+        Command::Acquire(args) => wait_for(cmd::acquire::run(args, settings)),
+        Command::Renew(args) => wait_for(cmd::renew::run(args, settings)),
+        Command::Release(args) => wait_for(cmd::release::run(args, settings)),
+        Command::Break(args) => wait_for(cmd::break_::run(args, settings)),
+        Command::Watch(args) => wait_for(cmd::watch::run(args, settings)),
+        Command::Stats(args) => wait_for(cmd::stats::run(args, settings)),
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Run(args) => wait_for(cmd::run::run(*args, settings)),
         Command::Elect(args) => wait_for(cmd::elect::run(*args, settings)),
@@ -52,7 +64,7 @@ fn dispatch(command: Command, settings: Settings) -> Exit {
     }
 }
 
-/// Runs a command to its end, and gives back whatever it still had.
+/// Runs a command to its end.
 fn wait_for(command: impl Future<Output = Exit>) -> Exit {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(command),

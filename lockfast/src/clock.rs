@@ -90,6 +90,12 @@ impl Clock {
         Self(Source::Boot)
     }
 
+    /// Whether it is one that tests turn.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn is_manual(&self) -> bool {
+        matches!(self.0, Source::Manual(_))
+    }
+
     /// The present moment.
     pub fn now(&self) -> Moment {
         match &self.0 {

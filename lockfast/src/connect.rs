@@ -6,15 +6,19 @@ use crate::error::{Error, Result};
 use crate::primitives::{Builder, Locks};
 use crate::store::Store;
 use crate::stores::Memory;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+use crate::stores::{Sqlite, SqliteOptions};
 
 /// What a URL may begin with, for the error that says so.
-const SCHEMES: &str = "memory:";
+const SCHEMES: &str = if cfg!(feature = "sqlite") { "memory: sqlite:" } else { "memory:" };
 
 /// The store behind a URL.
-async fn open(url: &str) -> Result<Arc<dyn Store>> {
+async fn open(url: &str, count_children: bool) -> Result<Arc<dyn Store>> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
         "memory" => Ok(Memory::named(rest.trim_start_matches('/'))),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => sqlite(rest, count_children),
         // Only the scheme is shown: the rest of a URL may hold a password.
         _ => Err(Error::invalid(format!(
             "no store is called {:?}; begin the URL with one of: {SCHEMES}",
@@ -23,9 +27,30 @@ async fn open(url: &str) -> Result<Arc<dyn Store>> {
     }
 }
 
+/// `sqlite:` alone is this user's own file; otherwise the path follows, with two more slashes or without.
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+fn sqlite(rest: &str, count_children: bool) -> Result<Arc<dyn Store>> {
+    if rest.contains('?') || rest.starts_with(':') {
+        return Err(Error::invalid(format!(
+            "sqlite:{rest} is not understood; write sqlite: or sqlite:/path/to/locks.db"
+        )));
+    }
+    let path = match rest.strip_prefix("//").unwrap_or(rest) {
+        "" => Sqlite::default_path()?,
+        path => path.into(),
+    };
+    Ok(SqliteOptions::default().count_children(count_children).open(path)?)
+}
+
+#[cfg(all(feature = "sqlite", not(target_os = "linux")))]
+fn sqlite(_: &str, _: bool) -> Result<Arc<dyn Store>> {
+    Err(Error::unsupported("sqlite: needs Linux so far; use another store here"))
+}
+
 impl Locks {
     /// A client of the store behind `url`, with the defaults. `memory:` is inside this process, the same place for
-    /// everybody who says `memory:` in it; `memory:other` is another place.
+    /// everybody who says `memory:` in it; `memory:other` is another place. With the cargo feature `sqlite`, `sqlite:` is a
+    /// file in the user's state directory, and `sqlite:/path/to/locks.db` another one: see `Sqlite`.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -84,7 +109,8 @@ impl Locks {
 impl Builder {
     /// A client of the store behind `url`, with these settings. See [`Locks::connect`].
     pub async fn connect(self, url: &str) -> Result<Locks> {
-        self.build(open(url).await?)
+        let store = open(url, self.count_children).await?;
+        self.build(store)
     }
 }
 

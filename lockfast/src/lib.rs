@@ -15,7 +15,7 @@ pub mod store;
 pub mod stores;
 pub mod table;
 
-pub use claim::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Holder, Mode, Note, Ticket, Tickets};
+pub use claim::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Holder, Mode, Note, Ticket, Tickets, Token};
 pub use client::{Events, Guard, Percentiles, Retry, Stats};
 pub use clock::{Clock, ManualClock, Moment, Timer};
 pub use error::{Error, LostWhy, Result};
@@ -26,3 +26,5 @@ pub use primitives::{
 };
 pub use store::{Counters, Guarantees, Resource, Seat, Store};
 pub use stores::Memory;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+pub use stores::{Sqlite, SqliteOptions};

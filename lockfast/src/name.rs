@@ -55,6 +55,12 @@ impl Name {
         Ok(Self(whole.into()))
     }
 
+    /// A name that was checked before a store kept it.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn stored(text: &str) -> Self {
+        Self(text.into())
+    }
+
     /// The whole name, prefix included.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -58,6 +58,27 @@ impl Demand {
         Ok(Self { name, capacity, weight })
     }
 
+    /// Refuses what could never be held: everybody behind it would wait for ever.
+    pub(crate) fn check_weight(&self) -> Result<()> {
+        match self.weight == 0 || self.weight > self.capacity {
+            true => Err(Error::invalid(format!(
+                "cannot take {} of the {} that {:?} has",
+                self.weight, self.capacity, self.name
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// The error for those who ask for another capacity than those in line.
+    pub(crate) fn disagrees_with(&self, capacity: u32) -> Error {
+        Error::invalid(format!(
+            "{:?} is in use with {}, and was asked for with {}; use the same everywhere, or wait until nobody uses it",
+            self.name,
+            capacity_in_words(capacity),
+            capacity_in_words(self.capacity)
+        ))
+    }
+
     /// What this demand is called.
     pub fn mode(&self) -> Mode {
         match (self.capacity, self.weight) {
@@ -65,6 +86,13 @@ impl Demand {
             (Self::ALL, _) => Mode::Shared,
             _ => Mode::Permits,
         }
+    }
+}
+
+fn capacity_in_words(capacity: u32) -> String {
+    match capacity {
+        Demand::ALL => "a mutex or reader-writer lock".to_owned(),
+        permits => format!("a semaphore of {permits}"),
     }
 }
 

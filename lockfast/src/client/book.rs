@@ -151,7 +151,7 @@ impl Book {
             ttl: slot.request.ttl,
             block,
             floor: self.floor,
-            detached: false,
+            detached: slot.request.detached,
             note: Arc::clone(&slot.request.note),
         });
         self.by_hash.insert(claim.id.hash(), key);
@@ -195,7 +195,7 @@ impl Book {
     }
 
     pub(crate) fn depart_for(&mut self, leaving: Leaving, hold: Option<Key>, now: Moment, out: &mut Outbox) {
-        let ttl = claim_of(&leaving).map_or(UNAVAILABLE_AFTER, |claim| claim.ttl);
+        let ttl = leaving.claim().map_or(UNAVAILABLE_AFTER, |claim| claim.ttl);
         let until = self.extended_until.max(now + ttl);
         if let Leaving::Unknown(claim) = &leaving {
             self.withdrawn.insert(claim.id.hash(), (now + ttl, claim.clone()));
@@ -285,15 +285,4 @@ pub(crate) fn grace(ttl: Duration) -> Duration {
 pub(crate) fn backoff(failures: u32) -> Duration {
     let longest = Duration::from_millis(50) * (1 << failures.min(5));
     longest.mul_f64(0.5 + fastrand::f64() / 2.0)
-}
-
-pub(crate) fn claim_of(leaving: &Leaving) -> Option<&Arc<Claim>> {
-    match leaving {
-        Leaving::Done(claim)
-        | Leaving::Unknown(claim)
-        | Leaving::Linger(claim, _)
-        | Leaving::Seal { claim, .. }
-        | Leaving::UnlessAlone { claim, .. } => Some(claim),
-        Leaving::Break { .. } => None,
-    }
 }

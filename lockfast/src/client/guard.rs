@@ -13,7 +13,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::store::{Lease, Leaving, Standing, Why};
 
 use super::Client;
-use super::book::{Book, Outbox, UNAVAILABLE_AFTER, claim_of};
+use super::book::{Book, Outbox, UNAVAILABLE_AFTER};
 use super::due::Renewal;
 use super::lease::{self, Validity};
 use super::lost::Lost;
@@ -40,10 +40,10 @@ use super::slots::Key;
 pub struct Guard {
     pub(super) client: Arc<Client>,
     pub(super) hold: Key,
-    fence: Ticket,
-    request: Arc<Request>,
+    pub(super) fence: Ticket,
+    pub(super) request: Arc<Request>,
     /// The departure has been taken over by somebody else.
-    is_done: bool,
+    pub(super) is_done: bool,
 }
 
 impl Guard {
@@ -232,7 +232,7 @@ impl Guard {
             if !departing.keeps {
                 return verdict;
             }
-            let claim = claim_of(&left).expect("a hold leaves with its claim").clone();
+            let claim = left.claim().expect("a hold leaves with its claim").clone();
             let has_left = matches!(standing, Some(Standing::Gone(_)));
             let next =
                 self.client.with_book(|book, now, out| book.departed(self.hold, &claim, sent, standing, now, out));
@@ -303,7 +303,7 @@ impl Drop for Departing<'_> {
                 return book.depart(leaving, now, out);
             }
             // Whether it still holds is unknown. Those here ask anew; what is left is told to go.
-            let claim = claim_of(&leaving).expect("a hold leaves with its claim").clone();
+            let claim = leaving.claim().expect("a hold leaves with its claim").clone();
             if let Some(last) = book.departed(hold, &claim, now, None, now, out) {
                 book.depart(last, now, out);
             }

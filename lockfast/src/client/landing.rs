@@ -8,7 +8,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::event::Happening;
 use crate::store::{Standing, Why};
 
-use super::book::{Book, Departure, Outbox, backoff, claim_of};
+use super::book::{Book, Departure, Outbox, backoff};
 use super::due::Renewal;
 use super::keeper::Landing;
 use super::slot::Phase;
@@ -53,7 +53,7 @@ impl Book {
         for (index, mut departure) in departures.into_iter().enumerate() {
             let standing = answer.as_ref().ok().and_then(|standings| standings.get(index).cloned());
             if let Some(hold) = departure.hold {
-                let claim = Arc::clone(claim_of(&departure.leaving).expect("a hold leaves with its claim"));
+                let claim = Arc::clone(departure.leaving.claim().expect("a hold leaves with its claim"));
                 if let Some(last) = self.departed(hold, &claim, sent, standing, now, out) {
                     self.depart(last, now, out);
                 }

@@ -29,11 +29,13 @@ pub struct Builder {
     prefix: String,
     options: Options,
     clock: Clock,
+    pub(crate) count_children: bool,
 }
 
 impl Default for Builder {
     fn default() -> Self {
-        Self { prefix: "lock:".to_owned(), options: Options::default(), clock: Clock::boot() }
+        let (options, clock) = (Options::default(), Clock::boot());
+        Self { prefix: "lock:".to_owned(), options, clock, count_children: false }
     }
 }
 
@@ -95,6 +97,14 @@ impl Builder {
     /// The clock that judges leases here; the machine's if not said. For tests, see [`ManualClock`](crate::ManualClock).
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// Processes that this one starts count as part of it, where the store can tell: what it holds is not free before they
+    /// are all gone, or the lease has ended. For programs that hold a lock for a child. Said before
+    /// [`connect`](Self::connect).
+    pub fn count_children(mut self, wanted: bool) -> Self {
+        self.count_children = wanted;
         self
     }
 

@@ -2,6 +2,7 @@
 
 mod ask;
 mod builder;
+mod changes;
 mod cron;
 mod election;
 mod locks;
@@ -10,6 +11,7 @@ mod mutex;
 mod once;
 mod rwlock;
 mod semaphore;
+mod tokens;
 
 pub use builder::Builder;
 pub use cron::Cron;

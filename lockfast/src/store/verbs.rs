@@ -236,6 +236,20 @@ pub enum Leaving {
     },
 }
 
+impl Leaving {
+    /// Whose departure it is, if its own.
+    pub(crate) fn claim(&self) -> Option<&Arc<Claim>> {
+        match self {
+            Self::Done(claim)
+            | Self::Unknown(claim)
+            | Self::Linger(claim, _)
+            | Self::Seal { claim, .. }
+            | Self::UnlessAlone { claim, .. } => Some(claim),
+            Self::Break { .. } => None,
+        }
+    }
+}
+
 /// Something that happened, as a push says it.
 ///
 /// ```

@@ -1,7 +1,7 @@
-//! One subscriber's pushes. Putting a letter in and waking its reader are two steps, so that letters can be put in order
-//! under a store's mutex while nobody is woken (which may cost a system call) before that mutex is free.
+//! Subscribers' pushes. Putting a letter in and waking its reader are two steps, so that letters can be put in order under
+//! a store's mutex while nobody is woken (which may cost a system call) before that mutex is free.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
@@ -9,10 +9,77 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use futures::task::AtomicWaker;
 
-use crate::store::Change;
+use crate::claim::ClientId;
+use crate::name::Name;
+use crate::store::{Change, Scope};
 
 /// How many letters wait for a reader; one that has fallen further behind gets a [`Change::Resync`] instead.
 const MOST_LETTERS: usize = 65_536;
+
+/// Who in this process wants to hear what.
+#[derive(Debug, Default)]
+pub(super) struct Subscribers {
+    clients: HashMap<ClientId, Vec<Weak<Mailbox>>>,
+    lines: Vec<(String, Weak<Mailbox>)>,
+}
+
+impl Subscribers {
+    pub(super) fn subscribe(&mut self, scope: Scope) -> Reader {
+        // Readers that left without another push to find that out are forgotten here, so that they never pile up.
+        self.clients.retain(|_, mailboxes| {
+            mailboxes.retain(|mailbox| mailbox.strong_count() > 0);
+            !mailboxes.is_empty()
+        });
+        self.lines.retain(|(_, mailbox)| mailbox.strong_count() > 0);
+        let (mailbox, reader) = Mailbox::open();
+        match scope {
+            Scope::Client(client) => self.clients.entry(client).or_default().push(mailbox),
+            Scope::Lines(beginning) => self.lines.push((beginning, mailbox)),
+        }
+        reader
+    }
+
+    /// Puts a letter into the client's mailboxes, and adds those whose readers are to be woken.
+    pub(super) fn tell(&mut self, client: ClientId, change: &Change, told: &mut Vec<Arc<Mailbox>>) {
+        if let Some(mailboxes) = self.clients.get_mut(&client) {
+            mailboxes.retain(|mailbox| put(mailbox, change, told));
+            if mailboxes.is_empty() {
+                self.clients.remove(&client);
+            }
+        }
+    }
+
+    /// The same for those who watch the line of this name.
+    pub(super) fn tell_of_line(&mut self, name: &Name, told: &mut Vec<Arc<Mailbox>>) {
+        let change = Change::Resource(name.clone());
+        let wanted = |beginning: &str| name.as_str().starts_with(beginning);
+        self.lines.retain(|(beginning, mailbox)| !wanted(beginning) || put(mailbox, &change, told));
+    }
+
+    pub(super) fn watch_lines(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    /// No more letters.
+    pub(super) fn close(&mut self) {
+        let lines = self.lines.iter().map(|(_, mailbox)| mailbox);
+        let mailboxes = self.clients.values().flatten().chain(lines);
+        mailboxes.filter_map(Weak::upgrade).for_each(|mailbox| mailbox.close());
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> (usize, usize) {
+        (self.clients.len(), self.lines.len())
+    }
+}
+
+/// Whether the mailbox is still read.
+fn put(mailbox: &Weak<Mailbox>, change: &Change, told: &mut Vec<Arc<Mailbox>>) -> bool {
+    let Some(mailbox) = mailbox.upgrade() else { return false };
+    mailbox.put(change.clone());
+    told.push(mailbox);
+    true
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
@@ -28,12 +95,12 @@ struct Letters {
 
 impl Mailbox {
     /// A mailbox for the store, which ends with its reader.
-    pub(super) fn open() -> (Weak<Self>, Reader) {
+    fn open() -> (Weak<Self>, Reader) {
         let mailbox = Arc::new(Self::default());
         (Arc::downgrade(&mailbox), Reader(mailbox))
     }
 
-    pub(super) fn put(&self, change: Change) {
+    fn put(&self, change: Change) {
         let queue = &mut self.letters().queue;
         if queue.len() >= MOST_LETTERS {
             // A reader that does not read is told to look for itself.
@@ -48,7 +115,7 @@ impl Mailbox {
     }
 
     /// No more letters: the stream ends after those that are in.
-    pub(super) fn close(&self) {
+    fn close(&self) {
         self.letters().closed = true;
         self.wake();
     }

@@ -4,7 +4,7 @@
 //! put into mailboxes there too, in order; readers are woken after the mutex is free. Nothing runs in the background: a
 //! lease that ran out is noticed by the next verb, which a waiter's recheck is.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::UNIX_EPOCH;
@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use crate::claim::{Claim, ClientId, Ticket};
+use crate::claim::{Claim, Ticket};
 use crate::clock::{Clock, Moment};
 use crate::error::Result;
 use crate::store::{
@@ -21,7 +21,7 @@ use crate::store::{
 };
 use crate::table::Table;
 
-use super::mailbox::Mailbox;
+use super::mailbox::{Mailbox, Subscribers};
 
 /// Locks among the tasks and threads of one process; gone when the process is. For tests, for programs that run once, and
 /// for trying things out: with a [`ManualClock`](crate::ManualClock) leases end when a test says so.
@@ -55,8 +55,7 @@ pub struct Memory {
 struct Inside {
     table: Table,
     fleet: Counters,
-    clients: HashMap<ClientId, Vec<Weak<Mailbox>>>,
-    lines: Vec<(String, Weak<Mailbox>)>,
+    subscribers: Subscribers,
 }
 
 /// The stores that [`Memory::named`] gave out and somebody still uses.
@@ -72,8 +71,8 @@ impl Memory {
     pub fn with_clock(clock: Clock) -> Self {
         let wall = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seed = Ticket(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX / 2));
-        let (fleet, clients, lines) = Default::default();
-        Self { clock, inside: Mutex::new(Inside { table: Table::new(seed), fleet, clients, lines }) }
+        let (fleet, subscribers) = Default::default();
+        Self { clock, inside: Mutex::new(Inside { table: Table::new(seed), fleet, subscribers }) }
     }
 
     /// The store of this name in this process: asked for twice, it is the same place, for as long as anybody uses it.
@@ -115,47 +114,16 @@ impl Inside {
     fn post(&mut self) -> Vec<Arc<Mailbox>> {
         let mut told = Vec::new();
         for (client, change) in self.table.take_news() {
-            if let Some(mailboxes) = self.clients.get_mut(&client) {
-                mailboxes.retain(|mailbox| put(mailbox, &change, &mut told));
-                if mailboxes.is_empty() {
-                    self.clients.remove(&client);
-                }
-            }
+            self.subscribers.tell(client, &change, &mut told);
         }
         for name in self.table.take_touched() {
-            let change = Change::Resource(name.clone());
-            let wanted = |beginning: &str| name.as_str().starts_with(beginning);
-            self.lines.retain(|(beginning, mailbox)| !wanted(beginning) || put(mailbox, &change, &mut told));
-            if self.lines.is_empty() {
-                self.table.note_touched(false);
-            }
+            self.subscribers.tell_of_line(&name, &mut told);
+        }
+        if !self.subscribers.watch_lines() {
+            self.table.note_touched(false);
         }
         told
     }
-
-    fn subscribe(&mut self, scope: Scope, mailbox: Weak<Mailbox>) {
-        // Readers that left without another push to find that out are forgotten here, so that they never pile up.
-        self.clients.retain(|_, mailboxes| {
-            mailboxes.retain(|mailbox| mailbox.strong_count() > 0);
-            !mailboxes.is_empty()
-        });
-        self.lines.retain(|(_, mailbox)| mailbox.strong_count() > 0);
-        match scope {
-            Scope::Client(client) => self.clients.entry(client).or_default().push(mailbox),
-            Scope::Lines(beginning) => {
-                self.lines.push((beginning, mailbox));
-                self.table.note_touched(true);
-            }
-        }
-    }
-}
-
-/// Whether the mailbox is still read.
-fn put(mailbox: &Weak<Mailbox>, change: &Change, told: &mut Vec<Arc<Mailbox>>) -> bool {
-    let Some(mailbox) = mailbox.upgrade() else { return false };
-    mailbox.put(change.clone());
-    told.push(mailbox);
-    true
 }
 
 #[async_trait]
@@ -193,8 +161,11 @@ impl Store for Memory {
     }
 
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
-        let (mailbox, reader) = Mailbox::open();
-        self.inside().subscribe(scope, mailbox);
+        let mut inside = self.inside();
+        let reader = inside.subscribers.subscribe(scope);
+        if inside.subscribers.watch_lines() {
+            inside.table.note_touched(true);
+        }
         reader.boxed()
     }
 }
@@ -207,10 +178,7 @@ impl Default for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let inside = self.inside.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let lines = inside.lines.iter().map(|(_, mailbox)| mailbox);
-        let mailboxes = inside.clients.values().flatten().chain(lines);
-        mailboxes.filter_map(Weak::upgrade).for_each(|mailbox| mailbox.close());
+        self.inside.get_mut().unwrap_or_else(PoisonError::into_inner).subscribers.close();
     }
 }
 
@@ -225,7 +193,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::claim::{ClaimId, Demand};
+    use crate::claim::{ClaimId, ClientId, Demand};
     use crate::clock::ManualClock;
     use crate::name::Name;
 
@@ -260,8 +228,7 @@ mod tests {
             drop((store.watch(Scope::Client(ClientId(client))), store.watch(Scope::Lines(String::new()))));
         }
         let _kept = store.watch(Scope::Client(ClientId(7)));
-        assert_eq!(store.inside().clients.len(), 1);
-        assert_eq!(store.inside().lines.len(), 0);
+        assert_eq!(store.inside().subscribers.count(), (1, 0));
     }
 
     #[tokio::test]
@@ -273,7 +240,7 @@ mod tests {
         drop(lines);
         store.acquire(&claim(2), Busy::Wait).await.unwrap();
         store.acquire(&claim(3), Busy::Wait).await.unwrap();
-        assert!(store.inside().lines.is_empty() && store.inside().table.take_touched().is_empty());
+        assert!(!store.inside().subscribers.watch_lines() && store.inside().table.take_touched().is_empty());
     }
 
     #[tokio::test]

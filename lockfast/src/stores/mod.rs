@@ -2,5 +2,9 @@
 
 mod mailbox;
 mod memory;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod sqlite;
 
 pub use memory::Memory;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+pub use sqlite::{Sqlite, SqliteOptions};

@@ -1,0 +1,265 @@
+//! The file: how it is opened, whose moments are in it, and what goes wrong with files, in words.
+//!
+//! Nobody opens the database files but SQLite: closing any other descriptor of them would drop the locks by which
+//! processes keep out of each other's way.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::store::LONGEST_TTL;
+
+/// "lock", in the header of every file of ours.
+const APPLICATION: i32 = 0x6c6f_636b;
+const FORMAT: i32 = 1;
+/// How long a verb waits for other processes to be done with theirs. Each takes microseconds, unless it is stopped.
+const PATIENCE_IN_PAUSES: i32 = 5_000;
+
+/// File systems whose locks, memory maps and named pipes do not reach all machines that see the file.
+const NETWORK: &[(u32, &str)] = &[
+    (0x6969, "NFS"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x517b, "SMB"),
+    (0x0102_1997, "9p"),
+    (0x6573_5546, "FUSE"),
+    (0x5346_414f, "AFS"),
+    (0x00c3_6400, "Ceph"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x0116_1970, "GFS2"),
+    (0x7461_636f, "OCFS2"),
+    (0x7375_7245, "Coda"),
+];
+
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) connection: Connection,
+    path: PathBuf,
+    /// Which file that was: it may be removed while it is open, and another one take its name.
+    identity: (u64, u64),
+    boot: String,
+    clock: Clock,
+}
+
+impl File {
+    pub(super) fn open(path: &Path, clock: &Clock) -> Result<Self> {
+        refuse_networks(path)?;
+        let boot = boot_of(clock)?;
+        let connection = connect(path).map_err(|error| explain("opening", path, &error))?;
+        let found = fs::metadata(path).map_err(|error| Error::unavailable(opening(path), error))?;
+        let identity = (found.dev(), found.ino());
+        let mut file = Self { connection, path: path.to_owned(), identity, boot, clock: clock.clone() };
+        file.prepare()?;
+        Ok(file)
+    }
+
+    pub(super) fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// Whether the name still leads to the open file. If not, whatever is kept here is seen by nobody else.
+    pub(super) fn is_in_place(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
+    }
+
+    pub(super) fn explain(&self, doing: &str, error: &rusqlite::Error) -> Error {
+        explain(doing, &self.path, error)
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        let failed = |error: rusqlite::Error| explain("opening", &self.path, &error);
+        let read = |pragma: &str| self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
+        let (application, format) = (read("application_id").map_err(failed)?, read("user_version").map_err(failed)?);
+        if (application, format) != (APPLICATION, FORMAT) && (application, format) != (0, 0) {
+            return Err(self.not_ours(application, format));
+        }
+        let mode = self.connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
+        if mode.map_err(failed)? != "wal" {
+            return Err(Error::unsupported(format!(
+                "{}: this file system cannot share memory between processes; keep the locks on a local disk",
+                self.path.display()
+            )));
+        }
+        // The last transactions before a power cut may be gone, never half done. Claims end with the boot anyway, tickets
+        // are raised at the next one, and what has to be remembered is sealed with more care.
+        self.connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
+        self.connection.set_prepared_statement_cache_capacity(64);
+        self.adopt()
+    }
+
+    /// Makes the schema if there is none, and the present boot the one whose moments count.
+    fn adopt(&mut self) -> Result<()> {
+        let path = self.path.clone();
+        let failed = |error: rusqlite::Error| explain("opening", &path, &error);
+        let wall = self.wall();
+        let now = nanos(self.clock.now().as_nanos());
+        let whole = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        let read = |pragma: &str| whole.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
+        match (read("application_id").map_err(failed)?, read("user_version").map_err(failed)?) {
+            (APPLICATION, FORMAT) => {
+                let boot: String = whole.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
+                if boot != self.boot {
+                    move_to_boot(&whole, &self.boot, wall, now).map_err(failed)?;
+                }
+            }
+            (0, 0) => {
+                let tables: i64 =
+                    whole.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+                if tables > 0 {
+                    drop(whole);
+                    return Err(self.not_ours(0, 0));
+                }
+                whole.execute_batch(include_str!("schema.sql")).map_err(failed)?;
+                let first = "INSERT INTO state (id, boot, wall, ticket, ends) VALUES (1, ?1, ?2, ?3, ?4)";
+                whole.execute(first, (&self.boot, wall, ticket_of(wall + now), i64::MAX)).map_err(failed)?;
+                whole.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
+                whole.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
+            }
+            (application, format) => {
+                drop(whole);
+                return Err(self.not_ours(application, format));
+            }
+        }
+        whole.commit().map_err(failed)
+    }
+
+    /// What to add to a moment for nanoseconds since 1970.
+    fn wall(&self) -> i64 {
+        let wall = self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall = i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX / 2);
+        wall - nanos(self.clock.now().as_nanos())
+    }
+
+    fn not_ours(&self, application: i32, format: i32) -> Error {
+        let path = self.path.display();
+        if application == APPLICATION {
+            Error::unsupported(format!(
+                "{path} was written by a newer lockfast (format {format}; this one knows {FORMAT}): update this one, or name \
+                 another file"
+            ))
+        } else {
+            Error::invalid(format!("{path} is a database of some other program: name another file"))
+        }
+    }
+}
+
+/// The machine was started anew since this file was last used. Processes of the boot before are dead, and so are their
+/// claims. What lives by its lease alone, and what is remembered, lives on by the time of day. Some of the last
+/// transactions may be lost if the power was: tickets go on from the clock, above all that can have been given.
+fn move_to_boot(whole: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite::Result<()> {
+    let then: i64 = whole.query_row("SELECT wall FROM state", [], |row| row.get(0))?;
+    let shift = then - wall;
+    // A clock that was set wrong does not make anything last longer than it could have.
+    let longest = nanos(u64::try_from(LONGEST_TTL.as_nanos()).unwrap_or(u64::MAX));
+    // Who waits had a process that waited with it. Who is left holds already, so nobody has to be let in.
+    whole.execute_batch(
+        "DELETE FROM watchers; DELETE FROM marks; DELETE FROM seats WHERE state & 3 = 0 OR missing > 0",
+    )?;
+    whole.execute("UPDATE seats SET expires = min(expires + ?1, ?2), since = since + ?1", (shift, now + longest))?;
+    whole.execute("UPDATE seals SET until = until + ?1", [shift])?;
+    whole.execute(
+        "UPDATE state SET boot = ?1, wall = ?2, ticket = max(ticket, ?3), ends = ?4",
+        (boot, wall, ticket_of(wall + now), now),
+    )?;
+    Ok(())
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags)?;
+    // Verbs of other processes take microseconds: look again soon, and give up when somebody is stopped in the middle.
+    connection.busy_handler(Some(|tries: i32| {
+        let pause = if tries < 20 { fastrand::u64(20..100) } else { fastrand::u64(500..1500) };
+        std::thread::sleep(Duration::from_micros(pause));
+        tries < PATIENCE_IN_PAUSES
+    }))?;
+    // A short-lived process would spend its last milliseconds on tidying up for the next one.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(connection)
+}
+
+pub(super) fn nanos(nanos: u64) -> i64 {
+    i64::try_from(nanos).unwrap_or(i64::MAX)
+}
+
+/// Tickets trail the time of day in microseconds.
+fn ticket_of(wall_nanos: i64) -> i64 {
+    (wall_nanos / 1000).max(0)
+}
+
+fn boot_of(clock: &Clock) -> Result<String> {
+    if clock.is_manual() {
+        return Ok("manual".to_owned());
+    }
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let id = id.map_err(|error| Error::unavailable("reading this machine's boot id", error))?;
+    Ok(id.trim().to_owned())
+}
+
+fn refuse_networks(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let found = rustix::fs::statfs(folder).map_err(|error| Error::unavailable(opening(path), error))?;
+    let magic = found.f_type as u32;
+    match NETWORK.iter().find(|(number, _)| *number == magic) {
+        None => Ok(()),
+        Some((_, kind)) => Err(Error::unsupported(format!(
+            "{} is on a network file system ({kind}), where machines do not see each other's locks: keep the file on a \
+             local disk, or use a store for several machines",
+            path.display()
+        ))),
+    }
+}
+
+/// The file that `sqlite:` alone means: in the user's state directory, which is made if need be.
+pub(super) fn default_path(setting: impl Fn(&str) -> Option<String>) -> Result<PathBuf> {
+    let set = |key: &str| setting(key).filter(|value| value.starts_with('/'));
+    let folder = match (set("XDG_STATE_HOME"), set("HOME")) {
+        (Some(state), _) => PathBuf::from(state),
+        (None, Some(home)) => Path::new(&home).join(".local/state"),
+        (None, None) => {
+            return Err(Error::invalid(
+                "neither XDG_STATE_HOME nor HOME says where this user's files are: name the file, as in sqlite:/path/locks.db",
+            ));
+        }
+    };
+    let folder = folder.join("lockfast");
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .map_err(|error| Error::unavailable(format!("making the directory {}", folder.display()), error))?;
+    Ok(folder.join("locks.db"))
+}
+
+fn opening(path: &Path) -> String {
+    format!("opening {}", path.display())
+}
+
+/// What SQLite said, as something that can be acted on.
+fn explain(doing: &str, path: &Path, error: &rusqlite::Error) -> Error {
+    let shown = path.display();
+    let unavailable = |cause: &str| Error::unavailable(format!("{doing} {shown}"), cause);
+    match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => {
+            Error::invalid(format!("{shown} is not a database: name another file, or move this one away"))
+        }
+        Some(ErrorCode::DatabaseCorrupt) => unavailable(
+            "the file is damaged; move it and the files beside it away while nobody uses them, and a new one is made",
+        ),
+        Some(ErrorCode::DiskFull) => unavailable("no space is left on the disk"),
+        Some(ErrorCode::ReadOnly) => unavailable("the file, its directory or its file system cannot be written to"),
+        Some(ErrorCode::CannotOpen) => {
+            unavailable("the file or its directory is missing, or may not be used by this user")
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            unavailable("another process has kept it locked for seconds; perhaps it is stopped")
+        }
+        _ => Error::unavailable(format!("{doing} {shown}"), error),
+    }
+}

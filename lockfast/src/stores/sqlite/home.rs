@@ -1,0 +1,205 @@
+//! Where a process can be reached, and seen to be dead: in a directory beside the database, a socket for letters and a named
+//! pipe that shows life.
+//!
+//! The process keeps the pipe's writing end open and never writes. Whoever opens the reading end sees its end when the last
+//! writer is gone, at once, and can wait for that; the kernel closes it however the process dies. Children that inherit the
+//! descriptor count as part of the process. So of all that can be seen there is **one verdict of death: the end of a pipe that
+//! belongs to this boot**. A pipe or a socket that is missing or forbidden, a socket that refuses or is full: all of that is
+//! unknown, and the lease decides.
+
+use std::fmt;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::FdFlags;
+
+use crate::error::{Error, Result};
+
+/// The longest path that fits into the address of a socket, without its end.
+const LONGEST_ADDRESS: usize = 107;
+/// What a process left behind that died while it moved in is swept up after this long.
+const MOVING_IN: Duration = Duration::from_secs(60);
+
+/// Which process: random, never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Home(pub(super) u64);
+
+impl fmt::Display for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// What can be seen of a process.
+#[derive(Debug)]
+pub(super) enum Life {
+    /// It lives; the descriptor hangs up when it dies.
+    Alive(OwnedFd),
+    Dead,
+    Unknown,
+}
+
+/// The directory in which the processes that share a file find each other.
+#[derive(Debug)]
+pub(super) struct Street {
+    path: PathBuf,
+    /// By which a socket is found whose path is too long for an address.
+    handle: OwnedFd,
+    owner: u32,
+}
+
+impl Street {
+    pub(super) fn beside(file: &Path) -> Result<Self> {
+        let mut path = file.as_os_str().to_owned();
+        path.push(".live");
+        let path = PathBuf::from(path);
+        let failed = |error: io::Error| Error::unavailable(format!("making the directory {}", path.display()), error);
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            _ => {}
+        }
+        let found = fs::symlink_metadata(&path).map_err(failed)?;
+        if !found.is_dir() || found.mode() & 0o077 != 0 {
+            return Err(Error::invalid(format!(
+                "{} must be a directory that only its owner can use (mode 0700): move it away, or change its mode",
+                path.display()
+            )));
+        }
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let handle = rustix::fs::open(&path, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        Ok(Self { path, handle, owner: found.uid() })
+    }
+
+    /// Whether letters from this user are read: from oneself, from the owner of the directory, and from root, who could do
+    /// as they like anyway.
+    pub(super) fn trusts(&self, user: u32) -> bool {
+        user == 0 || user == self.owner || user == rustix::process::geteuid().as_raw()
+    }
+
+    fn pipe_of(&self, home: Home) -> PathBuf {
+        self.path.join(format!("{home}.life"))
+    }
+
+    fn socket_of(&self, home: Home) -> PathBuf {
+        self.path.join(format!("{home}.sock"))
+    }
+
+    /// A path to the socket that fits into an address, however deep the directory is.
+    pub(super) fn address_of(&self, home: Home) -> PathBuf {
+        use std::os::fd::AsRawFd;
+        let direct = self.socket_of(home);
+        if direct.as_os_str().len() <= LONGEST_ADDRESS {
+            return direct;
+        }
+        PathBuf::from(format!("/proc/self/fd/{}/{home}.sock", self.handle.as_raw_fd()))
+    }
+
+    /// Looks whether a process lives.
+    pub(super) fn look_at(&self, home: Home) -> Life {
+        match open_pipe(&self.pipe_of(home), OFlags::RDONLY | OFlags::NONBLOCK) {
+            Ok(pipe) if has_ended(&pipe) => Life::Dead,
+            Ok(pipe) => Life::Alive(pipe),
+            Err(_) => Life::Unknown,
+        }
+    }
+
+    /// Takes away what a dead process left behind.
+    pub(super) fn clear(&self, home: Home) {
+        let _ = fs::remove_file(self.socket_of(home));
+        let _ = fs::remove_file(self.pipe_of(home));
+    }
+
+    /// Takes away what processes left behind that were killed and had nothing anybody looked for.
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.path) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let Some((id, kind)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
+            let Ok(id) = u64::from_str_radix(id, 16) else { continue };
+            let home = Home(id);
+            match kind {
+                "life" if matches!(self.look_at(home), Life::Dead) => self.clear(home),
+                "new" | "sock" if !self.pipe_of(home).exists() && is_old(&entry) => {
+                    let _ = fs::remove_file(entry.path());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether the last writer is gone. Nobody ever writes, so there is nothing to read before that.
+pub(super) fn has_ended(pipe: &OwnedFd) -> bool {
+    matches!(rustix::io::read(pipe, &mut [0u8; 1]), Ok(0))
+}
+
+fn open_pipe(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let pipe = rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&pipe)?.st_mode);
+    if kind == rustix::fs::FileType::Fifo { Ok(pipe) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+fn is_old(entry: &fs::DirEntry) -> bool {
+    let modified = entry.metadata().and_then(|found| found.modified());
+    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > MOVING_IN))
+}
+
+/// This process's own place.
+#[derive(Debug)]
+pub(super) struct Residence {
+    pub(super) home: Home,
+    pub(super) street: Street,
+    pub(super) socket: UnixDatagram,
+    /// Open for as long as this process, or a child that counts as part of it, lives.
+    _life: OwnedFd,
+}
+
+impl Residence {
+    /// Moves in. With `children`, processes started from now on count as part of this one.
+    pub(super) fn move_in(street: Street, children: bool) -> Result<Self> {
+        street.sweep();
+        let home = Home(fresh_id()?);
+        let failed = |error: io::Error| Error::unavailable(format!("moving into {}", street.path.display()), error);
+        let (socket, life) = settle_in(&street, home).map_err(failed)?;
+        if children {
+            rustix::io::fcntl_setfd(&life, FdFlags::empty()).map_err(|error| failed(error.into()))?;
+        }
+        Ok(Self { home, street, socket, _life: life })
+    }
+}
+
+fn settle_in(street: &Street, home: Home) -> io::Result<(UnixDatagram, OwnedFd)> {
+    let socket = UnixDatagram::bind(street.address_of(home))?;
+    socket.set_nonblocking(true)?;
+    rustix::net::sockopt::set_socket_passcred(socket.as_fd(), true)?;
+    // The directory decides who gets here. Root's socket must be of use to the directory's owner too.
+    fs::set_permissions(street.socket_of(home), Permissions::from_mode(0o666))?;
+    // Order matters: the pipe gets its name when it shows life. Found before that, it would look like a death.
+    let unfinished = street.path.join(format!("{home}.new"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &unfinished, Mode::from_raw_mode(0o600))?;
+    fs::set_permissions(&unfinished, Permissions::from_mode(0o644))?;
+    // A pipe cannot be opened for writing while nobody reads.
+    let reader = open_pipe(&unfinished, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    let life = open_pipe(&unfinished, OFlags::WRONLY | OFlags::NONBLOCK)?;
+    drop(reader);
+    fs::rename(&unfinished, street.pipe_of(home))?;
+    Ok((socket, life))
+}
+
+fn fresh_id() -> Result<u64> {
+    let mut id = [0; 8];
+    getrandom::fill(&mut id).map_err(|error| Error::unavailable("drawing an id from the operating system", error))?;
+    Ok(u64::from_le_bytes(id))
+}
+
+impl Drop for Residence {
+    fn drop(&mut self) {
+        self.street.clear(self.home);
+    }
+}

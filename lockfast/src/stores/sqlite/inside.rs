@@ -1,0 +1,248 @@
+//! What one open store has in this process: the file, its place on the street, and the thread that looks out.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::claim::{Claim, ClaimMap, ClientId, Ticket};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::store::Change;
+
+use super::super::mailbox::Subscribers;
+use super::file::File;
+use super::home::{Home, Life, Residence};
+use super::ledger::{Ledger, Letter, News};
+use super::lookout::Lookout;
+use super::post::Post;
+use super::rule::Failure;
+
+pub(super) struct Inside {
+    pub(super) path: PathBuf,
+    pub(super) clock: Clock,
+    pub(super) kept: Mutex<Kept>,
+    pub(super) subscribers: Mutex<Subscribers>,
+    pub(super) residence: Residence,
+    pub(super) lookout: Lookout,
+    pub(super) post: Post,
+}
+
+/// What belongs to the one who runs a verb.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// `None` when it has to be opened anew.
+    pub(super) file: Option<File>,
+    /// The tickets of this process's claims.
+    pub(super) known: ClaimMap<Ticket>,
+}
+
+impl Inside {
+    /// One verb: one transaction, then the letters it leaves behind.
+    pub(super) fn verb<T>(
+        &self,
+        doing: &str,
+        lasting: bool,
+        act: impl FnOnce(&mut Ledger<'_>) -> std::result::Result<T, Failure>,
+    ) -> Result<T> {
+        let mut kept = self.kept();
+        let answer = self.transaction(&mut kept, doing, lasting, act);
+        if answer.is_err() && !kept.file.as_ref().is_some_and(|file| file.connection.is_autocommit()) {
+            // It could not even be rolled back. A new connection knows nothing of it.
+            kept.file = None;
+        }
+        drop(kept);
+        let (answer, news) = answer?;
+        self.deliver(news);
+        Ok(answer)
+    }
+
+    pub(super) fn transaction<T>(
+        &self,
+        kept: &mut Kept,
+        doing: &str,
+        lasting: bool,
+        act: impl FnOnce(&mut Ledger<'_>) -> std::result::Result<T, Failure>,
+    ) -> Result<(T, News)> {
+        let Kept { file, known } = kept;
+        if file.as_ref().is_none_or(|file| !file.is_in_place()) {
+            // What is kept in a file that was taken away is seen by nobody else. The new one does not know our claims.
+            *file = None;
+            *file = Some(File::open(&self.path, &self.clock)?);
+            known.clear();
+        }
+        let file = file.as_mut().expect("it was put there just above");
+        let failed = |error: &rusqlite::Error| file.explain(doing, error);
+        if lasting {
+            file.connection.pragma_update(None, "synchronous", "FULL").map_err(|error| failed(&error))?;
+        }
+        let done = in_transaction(file, self.residence.home, &self.clock, known, act);
+        if lasting {
+            // Left at FULL it is only slower.
+            let _ = file.connection.pragma_update(None, "synchronous", "NORMAL");
+        }
+        done.map_err(|failure| match failure {
+            Failure::Refused(error) => error,
+            Failure::File(error) => failed(&error),
+        })
+    }
+
+    /// Takes letters to where they belong. Who turns out to be dead is buried, and what that leaves to say is said as well.
+    pub(super) fn deliver(&self, mut news: News) {
+        while !news.is_empty() {
+            let (own, others): (News, News) =
+                std::mem::take(&mut news).into_iter().partition(|(home, ..)| *home == self.residence.home);
+            own.into_iter().for_each(|(_, client, letter)| self.hear(client, letter));
+            if others.is_empty() {
+                return;
+            }
+            let unreached = self.post.send(&self.residence, &others);
+            if self.post.is_waiting() {
+                self.lookout.ring();
+            }
+            for home in unreached {
+                news.extend(self.bury_if_dead(home));
+            }
+        }
+    }
+
+    /// What burying it leaves to say.
+    pub(super) fn bury_if_dead(&self, home: Home) -> News {
+        let is_dead = matches!(self.residence.street.look_at(home), Life::Dead);
+        let mut kept = self.kept();
+        let buried = self.transaction(&mut kept, "tidying up in", false, |ledger| {
+            // Nobody reads there any more, whether it can be seen to be dead or not.
+            ledger.remove_watcher(home, None)?;
+            if is_dead {
+                ledger.bury(home)?;
+            }
+            Ok(())
+        });
+        drop(kept);
+        if is_dead && buried.is_ok() {
+            self.residence.street.clear(home);
+        }
+        // If that failed, the lease ends it.
+        buried.map_or_else(|_| News::new(), |((), news)| news)
+    }
+
+    pub(super) fn hear(&self, client: ClientId, letter: Letter) {
+        match letter {
+            Letter::LookAgain(owner) => {
+                if let Some(claim) = self.lookout.waiting(owner) {
+                    self.look_again(&claim);
+                }
+            }
+            Letter::Change(change) => {
+                if let Change::Held(owner, _) | Change::Gone(owner) = &change {
+                    self.lookout.forget(*owner);
+                }
+                let mut told = Vec::new();
+                let mut subscribers = self.subscribers();
+                match &change {
+                    Change::Resource(name) => subscribers.tell_of_line(name, &mut told),
+                    other => subscribers.tell(client, other, &mut told),
+                }
+                let nobody_watches = matches!(change, Change::Resource(_)) && !subscribers.watch_lines();
+                drop(subscribers);
+                told.iter().for_each(|mailbox| mailbox.wake());
+                if nobody_watches {
+                    self.stop_watching();
+                }
+            }
+        }
+    }
+
+    /// No letters about lines any more, unless somebody has come to watch in the meantime.
+    pub(super) fn stop_watching(&self) {
+        // If that fails, the next letter comes, and is as useless.
+        let _ = self.verb("watching", false, |ledger| {
+            if !self.subscribers().watch_lines() {
+                ledger.remove_watcher(self.residence.home, None)?;
+            }
+            Ok(())
+        });
+    }
+
+    /// Finds out whose death matters to a claim that waits, and looks out for it.
+    pub(super) fn look_again(&self, claim: &Arc<Claim>) {
+        let homes = self.verb("reading", false, |ledger| {
+            Ok(match ledger.living(claim)? {
+                Some(seat) if !seat.holds() => Some(ledger.deaths_to_look_out_for(&seat)?),
+                _ => None,
+            })
+        });
+        match homes {
+            Ok(Some(homes)) => self.look_out_for(claim, homes),
+            Ok(None) => self.lookout.forget(claim.id.hash()),
+            // The lease of who is ahead ends it.
+            Err(_) => {}
+        }
+    }
+
+    pub(super) fn look_out_for(&self, claim: &Arc<Claim>, homes: Vec<Home>) {
+        for home in self.lookout.wait_for(claim, homes, &self.residence.street) {
+            let news = self.bury_if_dead(home);
+            self.deliver(news);
+        }
+    }
+
+    /// What the thread does.
+    pub(super) fn look_out(&self) {
+        while let Some(seen) = self.lookout.next(&self.residence, self.post.is_waiting()) {
+            for heard in seen.heard {
+                self.hear(heard.client, heard.letter);
+            }
+            for (home, waited) in seen.deaths {
+                let news = self.bury_if_dead(home);
+                self.deliver(news);
+                for claim in waited {
+                    self.look_again(&claim);
+                    // It may have died after it handed on and before it said so: whoever waited for it asks.
+                    self.hear(claim.client, Letter::Change(Change::Resync));
+                }
+            }
+            self.post.try_again(&self.residence);
+        }
+    }
+
+    pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn in_transaction<T>(
+    file: &File,
+    home: Home,
+    clock: &Clock,
+    known: &mut ClaimMap<Ticket>,
+    act: impl FnOnce(&mut Ledger<'_>) -> std::result::Result<T, Failure>,
+) -> std::result::Result<(T, News), Failure> {
+    let rows = &file.connection;
+    rows.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    let act = || {
+        // Read once, when nobody else can come between: so time never goes back for the rows.
+        let now = clock.now();
+        let Some(mut ledger) = Ledger::open(rows, file.boot(), now, home, known)? else {
+            return Err(Failure::Refused(Error::unavailable(
+                "using the file of locks",
+                "another machine uses it too, or it is a copy of another machine's; give each machine its own",
+            )));
+        };
+        ledger.settle()?;
+        let answer = act(&mut ledger)?;
+        ledger.close()?;
+        ledger.tell_watchers()?;
+        Ok((answer, std::mem::take(&mut ledger.news)))
+    };
+    let done = act().and_then(|done| {
+        rows.prepare_cached("COMMIT")?.execute([])?;
+        Ok(done)
+    });
+    if done.is_err() && !rows.is_autocommit() {
+        let _ = rows.execute_batch("ROLLBACK");
+    }
+    done
+}

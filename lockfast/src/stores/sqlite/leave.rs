@@ -1,0 +1,114 @@
+//! The ways out of a line, over the rows of the file.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rusqlite::Result;
+
+use crate::claim::{Claim, Ticket};
+use crate::clock::Moment;
+use crate::name::Name;
+use crate::store::{Change, Leaving, Standing, Why};
+
+use super::ledger::Ledger;
+
+impl Ledger<'_> {
+    pub(super) fn release(&mut self, leaving: &Leaving) -> Result<Standing> {
+        match leaving {
+            Leaving::Done(claim) => self.done(claim),
+            Leaving::Unknown(claim) => {
+                let standing = self.done(claim)?;
+                self.add_mark(claim.id.hash(), Why::Left, self.now + claim.ttl)?;
+                Ok(standing)
+            }
+            Leaving::Linger(claim, span) => self.linger_for(claim, *span),
+            Leaving::Seal { claim, value, keep } => self.seal_for(claim, value, self.now + *keep),
+            Leaving::UnlessAlone { claim, block, floor } => self.unless_alone(claim, *block, *floor),
+            Leaving::Break { name, ticket, at_once } => self.break_claim(name, *ticket, *at_once),
+        }
+    }
+
+    fn done(&mut self, claim: &Claim) -> Result<Standing> {
+        Ok(Standing::Gone(match self.seat_of(claim)? {
+            Some(seat) => {
+                self.remove(&seat)?;
+                match seat.expires <= self.now {
+                    true => Why::Expired,
+                    false if seat.broken() => Why::Broken,
+                    false => Why::Left,
+                }
+            }
+            None => self.mark(claim.id.hash())?.unwrap_or(Why::Unknown),
+        }))
+    }
+
+    fn linger_for(&mut self, claim: &Claim, span: Duration) -> Result<Standing> {
+        match self.living(claim)? {
+            Some(seat) if seat.holds() && !seat.broken() && !span.is_zero() => {
+                // Said twice, the first counts: a repeated call must not hold it longer.
+                if !seat.lingers() {
+                    self.linger(&seat, self.now + span)?;
+                    self.touched.extend(seat.names().iter().cloned());
+                }
+                Ok(Standing::Gone(Why::Left))
+            }
+            _ => self.done(claim),
+        }
+    }
+
+    fn seal_for(&mut self, claim: &Claim, value: &Bytes, until: Moment) -> Result<Standing> {
+        if let Some(sealer) = self.living(claim)?
+            && sealer.is_at_work()
+            && self.is_exclusive(&sealer)?
+        {
+            for name in sealer.names() {
+                // Order matters: the waiters go while the sealer still holds, so none of them is handed the lock to run
+                // again what was just sealed.
+                for waiter in self.line(name)? {
+                    if waiter.owner != sealer.owner && self.seat(name, waiter.tickets.first)?.is_some() {
+                        self.expire(&waiter)?;
+                    }
+                }
+                self.add_seal(name, value, until)?;
+            }
+        }
+        self.done(claim)
+    }
+
+    fn unless_alone(&mut self, claim: &Claim, block: u32, floor: Ticket) -> Result<Standing> {
+        let Some(seat) = self.living(claim)?.filter(|seat| seat.is_at_work()) else {
+            return self.done(claim);
+        };
+        let until = self.now + seat.ttl;
+        if seat.tickets.first > floor {
+            // It was sent before its client saw the numbers the claim has now: repeated, or late. To leave by it would take
+            // the lock from an owner who was told since to go on.
+            self.extend(&seat, until)?;
+            return Ok(Standing::Held(seat.tickets));
+        }
+        for name in seat.names() {
+            if self.somebody_waits_behind(name, seat.tickets.first)? {
+                return self.done(claim);
+            }
+        }
+        // Everybody behind holds, so moving behind them changes nobody's standing; and nobody else fits by it.
+        let fresh = self.draw(block, floor);
+        self.move_back(&seat, fresh, until)?;
+        self.touched.extend(seat.names().iter().cloned());
+        Ok(Standing::Held(fresh))
+    }
+
+    fn break_claim(&mut self, name: &Name, ticket: Ticket, at_once: bool) -> Result<Standing> {
+        let seat = self.at_or_before(name, ticket)?.filter(|seat| seat.tickets.contains(ticket));
+        let Some(seat) = seat else { return Ok(Standing::Gone(Why::Unknown)) };
+        if at_once || seat.lingers() || !seat.holds() {
+            self.expire(&seat)?;
+            self.add_mark(seat.owner, Why::Broken, self.now + seat.ttl)?;
+        } else if !seat.broken() {
+            self.break_it(&seat)?;
+            self.tell(&seat, Change::Gone(seat.owner));
+            self.touched.extend(seat.names().iter().cloned());
+        }
+        Ok(Standing::Gone(Why::Broken))
+    }
+}

@@ -1,0 +1,146 @@
+//! Small things as bytes: notes and lists of names in the file, letters on their way. Every text has its length before it.
+
+use std::sync::Arc;
+
+use crate::claim::{ClaimHash, Note};
+use crate::name::Name;
+
+/// Bytes being written.
+#[derive(Debug, Default)]
+pub(super) struct Packing(pub(super) Vec<u8>);
+
+impl Packing {
+    pub(super) fn number(&mut self, number: u64) -> &mut Self {
+        self.0.extend(number.to_le_bytes());
+        self
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        self.0.extend((text.len() as u32).to_le_bytes());
+        self.0.extend(text.as_bytes());
+        self
+    }
+
+    pub(super) fn byte(&mut self, byte: u8) -> &mut Self {
+        self.0.push(byte);
+        self
+    }
+
+    pub(super) fn hash(&mut self, hash: ClaimHash) -> &mut Self {
+        self.0.extend(hash.0);
+        self
+    }
+}
+
+/// Bytes being read. What is not there is `None`: whoever wrote them is not trusted.
+#[derive(Debug)]
+pub(super) struct Unpacking<'a>(pub(super) &'a [u8]);
+
+impl<'a> Unpacking<'a> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn number(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        self.take().map(|[byte]| byte)
+    }
+
+    pub(super) fn hash(&mut self) -> Option<ClaimHash> {
+        self.take().map(ClaimHash)
+    }
+
+    pub(super) fn text(&mut self) -> Option<&'a str> {
+        let length = usize::try_from(u32::from_le_bytes(self.take()?)).ok()?;
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        std::str::from_utf8(text).ok()
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+}
+
+pub(super) fn pack_note(note: &Note) -> Vec<u8> {
+    let mut bytes = Packing::default();
+    bytes.text(&note.host).number(note.pid.into()).text(&note.program);
+    match &note.text {
+        Some(text) => bytes.byte(1).text(text),
+        None => bytes.byte(0),
+    };
+    for (key, value) in &note.labels {
+        bytes.text(key).text(value);
+    }
+    bytes.0
+}
+
+/// The note, as far as it can be read: it is for people, and nothing depends on it.
+pub(super) fn unpack_note(bytes: &[u8]) -> Arc<Note> {
+    let mut bytes = Unpacking(bytes);
+    let mut note = Note::default();
+    let mut read = || {
+        note.host = bytes.text()?.to_owned();
+        note.pid = u32::try_from(bytes.number()?).ok()?;
+        note.program = bytes.text()?.to_owned();
+        if bytes.byte()? == 1 {
+            note.text = Some(bytes.text()?.to_owned());
+        }
+        while !bytes.is_empty() {
+            note.labels.push((bytes.text()?.to_owned(), bytes.text()?.to_owned()));
+        }
+        Some(())
+    };
+    read();
+    Arc::new(note)
+}
+
+pub(super) fn pack_names<'a>(names: impl Iterator<Item = &'a Name>) -> Vec<u8> {
+    let mut bytes = Packing::default();
+    names.for_each(|name| {
+        bytes.text(name.as_str());
+    });
+    bytes.0
+}
+
+pub(super) fn unpack_names(bytes: &[u8]) -> Option<Vec<Name>> {
+    let mut bytes = Unpacking(bytes);
+    let mut names = Vec::new();
+    while !bytes.is_empty() {
+        names.push(Name::stored(bytes.text()?));
+    }
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_come_back_as_they_went_in() {
+        let full = Note {
+            host: "web-2".into(),
+            pid: 812,
+            program: "payments".into(),
+            text: Some("10.0.0.7:80".into()),
+            labels: vec![("team".into(), "billing \u{1F512}".into()), (String::new(), String::new())],
+        };
+        for note in [full, Note::default()] {
+            assert_eq!(*unpack_note(&pack_note(&note)), note);
+        }
+    }
+
+    #[test]
+    fn bytes_that_end_early_are_no_names() {
+        let names: Vec<_> = ["a", "b}\0c"].iter().map(|text| Name::new(text).unwrap()).collect();
+        let bytes = pack_names(names.iter());
+        assert_eq!(unpack_names(&bytes), Some(names));
+        assert_eq!(unpack_names(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(unpack_names(&[255, 255, 255, 255, 1]), None);
+    }
+}

@@ -1,0 +1,89 @@
+//! What the file keeps beside the seats: marks, seals, counters, and who watches.
+
+use bytes::Bytes;
+use rusqlite::{OptionalExtension, Result, Row};
+
+use crate::claim::ClaimHash;
+use crate::clock::Moment;
+use crate::name::Name;
+use crate::store::{Counters, Why};
+
+use super::file::nanos;
+use super::home::Home;
+use super::ledger::Ledger;
+use super::seat::{moment, signed, unsigned};
+
+impl Ledger<'_> {
+    pub(super) fn mark(&self, owner: ClaimHash) -> Result<Option<Why>> {
+        let mut mark = self.rows.prepare_cached("SELECT why FROM marks WHERE owner = ?1")?;
+        let why: Option<u8> = mark.query_row([owner.0], |row| row.get(0)).optional()?;
+        Ok(why.map(|why| if why == 1 { Why::Broken } else { Why::Left }))
+    }
+
+    pub(super) fn add_mark(&mut self, owner: ClaimHash, why: Why, until: Moment) -> Result<()> {
+        self.ends_at(until);
+        let sql = "INSERT INTO marks (owner, why, until) VALUES (?1, ?2, ?3) \
+                   ON CONFLICT (owner) DO UPDATE SET until = max(until, excluded.until)";
+        self.run(sql, (owner.0, u8::from(why == Why::Broken), nanos(until.as_nanos())))
+    }
+
+    pub(super) fn seal(&self, name: &Name) -> Result<Option<(Bytes, Moment)>> {
+        let mut seal = self.rows.prepare_cached("SELECT value, until FROM seals WHERE name = ?1")?;
+        let read = |row: &Row<'_>| Ok((Bytes::from(row.get::<_, Vec<u8>>(0)?), moment(row.get(1)?)));
+        seal.query_row([name.as_str()], read).optional()
+    }
+
+    pub(super) fn add_seal(&mut self, name: &Name, value: &Bytes, until: Moment) -> Result<()> {
+        self.ends_at(until);
+        let sql = "INSERT OR REPLACE INTO seals (name, value, until) VALUES (?1, ?2, ?3)";
+        self.run(sql, (name.as_str(), &value[..], nanos(until.as_nanos())))
+    }
+
+    /// Ends marks and seals whose time is over.
+    pub(super) fn end_marks_and_seals(&mut self) -> Result<()> {
+        let now = nanos(self.now.as_nanos());
+        self.run("DELETE FROM marks WHERE until <= ?1", [now])?;
+        let sql = "DELETE FROM seals WHERE until <= ?1 RETURNING name";
+        let ended = self.many(sql, [now], |row| Ok(Name::stored(row.get_ref(0)?.as_str()?)))?;
+        self.touched.extend(ended);
+        Ok(())
+    }
+
+    /// Names with a line or a seal, in order, from this one on (or after it).
+    pub(super) fn names_from(&self, from: &str, or_after: bool, most: usize) -> Result<Vec<Name>> {
+        let sql = "SELECT name FROM (SELECT DISTINCT name FROM seats WHERE name > ?1 OR (?2 AND name = ?1) UNION SELECT name \
+                   FROM seals WHERE name > ?1 OR (?2 AND name = ?1)) ORDER BY name LIMIT ?3";
+        self.many(sql, (from, !or_after, most as i64), |row| Ok(Name::stored(row.get_ref(0)?.as_str()?)))
+    }
+
+    pub(super) fn counters(&self) -> Result<Counters> {
+        let mut all = self.rows.prepare_cached("SELECT acquired, released, contended, lost FROM state WHERE id = 1")?;
+        all.query_row([], |row| {
+            let count = |index| row.get(index).map(unsigned);
+            Ok(Counters { acquired: count(0)?, released: count(1)?, contended: count(2)?, lost: count(3)? })
+        })
+    }
+
+    pub(super) fn count(&mut self, since: &Counters) -> Result<()> {
+        let sql = "UPDATE state SET acquired = acquired + ?1, released = released + ?2, contended = contended + ?3, \
+                   lost = lost + ?4 WHERE id = 1";
+        let [acquired, released, contended, lost] =
+            [since.acquired, since.released, since.contended, since.lost].map(signed);
+        self.run(sql, (acquired, released, contended, lost))
+    }
+
+    pub(super) fn watchers(&self) -> Result<Vec<(Home, String)>> {
+        let read = |row: &Row<'_>| Ok((Home(unsigned(row.get(0)?)), row.get(1)?));
+        self.many("SELECT home, beginning FROM watchers", [], read)
+    }
+
+    pub(super) fn add_watcher(&mut self, beginning: &str) -> Result<()> {
+        let sql = "INSERT OR IGNORE INTO watchers (home, beginning) VALUES (?1, ?2)";
+        self.run(sql, (signed(self.home.0), beginning))
+    }
+
+    pub(super) fn remove_watcher(&mut self, home: Home, beginning: Option<&str>) -> Result<()> {
+        let sql = "DELETE FROM watchers WHERE home = ?1 AND (?2 IS NULL OR beginning = ?2)";
+        self.run(sql, (signed(home.0), beginning))
+    }
+}

@@ -1,0 +1,382 @@
+//! The rule over the rows of the file: what [`Table`](crate::table::Table) does in memory, verb for verb. The suite compares
+//! the two, answer by answer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rusqlite::Result as Rows;
+
+use crate::claim::{Claim, ClientId, Demand, Holder, Mode, Ticket};
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::name::Name;
+use crate::store::{
+    Admission, Busy, BusyWith, Change, Lease, Names, Page, Query, Resource, Seat as Shown, Standing, Why,
+};
+
+use super::home::Home;
+use super::ledger::{Ledger, Letter};
+use super::seat::Seat;
+
+/// How many leases one verb ends at most; the rest wait for the next verb. Nothing is granted over a lease that ran out and
+/// was not looked at yet, so the limit costs time, never safety.
+const ENDED_A_VERB: usize = 1024;
+
+/// Why a verb failed: by the rule, or by the file.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Refused(Error),
+    File(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::File(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+type Verb<T> = std::result::Result<T, Failure>;
+
+impl Ledger<'_> {
+    /// Ends what has run out: claims, marks, seals.
+    pub(super) fn settle(&mut self) -> Rows<()> {
+        if !self.is_due() {
+            return Ok(());
+        }
+        for seat in self.run_out(ENDED_A_VERB)? {
+            // An earlier one of these may have taken it along.
+            if self.seat(&seat.name, seat.tickets.first)?.is_some() {
+                self.expire(&seat)?;
+            }
+        }
+        self.end_marks_and_seals()?;
+        self.find_next_end()
+    }
+
+    pub(super) fn acquire(
+        &mut self,
+        claim: &Arc<Claim>,
+        busy: Busy,
+        is_dead: &dyn Fn(Home) -> bool,
+    ) -> Verb<Admission> {
+        let owner = claim.id.hash();
+        if let Some(why) = self.mark(owner)? {
+            return Ok(Admission::Gone(why));
+        }
+        if let Some(seat) = self.living(claim)? {
+            if seat.broken() || seat.lingers() {
+                return Ok(Admission::Gone(if seat.broken() { Why::Broken } else { Why::Left }));
+            }
+            self.extend(&seat, self.now + claim.ttl)?;
+            return Ok(self.admission(&seat)?);
+        }
+        for demand in claim.demands.iter() {
+            if let Some((value, _)) = self.seal(&demand.name)? {
+                return Ok(Admission::Sealed(value));
+            }
+        }
+        let mut fits = self.fits_of(claim)?;
+        while fits.contains(&false) && self.bury_those_ahead(claim, is_dead)? {
+            fits = self.fits_of(claim)?;
+        }
+        if let (Busy::Refuse, Some(index)) = (busy, fits.iter().position(|fits| !fits)) {
+            return Ok(Admission::Refused(self.busy_with(&claim.demands[index].name)?));
+        }
+        let tickets = self.draw(claim.block, claim.floor);
+        let missing = fits.iter().filter(|fits| !**fits).count() as u32;
+        for (demand, fits) in claim.demands.iter().zip(fits) {
+            self.add(claim, demand, tickets, (fits, missing))?;
+        }
+        self.ends_at(self.now + claim.ttl);
+        self.known.insert(owner, tickets.first);
+        self.touched.extend(claim.demands.iter().map(|demand| demand.name.clone()));
+        if missing == 0 {
+            return Ok(Admission::Held(tickets));
+        }
+        let seat = self.seat(&claim.demands[0].name, tickets.first)?.expect("it was added a moment ago");
+        Ok(self.admission(&seat)?)
+    }
+
+    /// Whether a newcomer would fit in each of the lines it wants to join; refused if it may not join one.
+    fn fits_of(&self, claim: &Claim) -> Verb<Vec<bool>> {
+        claim.demands.iter().map(|demand| self.fits(demand)).collect()
+    }
+
+    fn fits(&self, demand: &Demand) -> Verb<bool> {
+        demand.check_weight()?;
+        let Some(last) = self.last_in_line(&demand.name)? else { return Ok(true) };
+        if last.capacity != demand.capacity {
+            return Err(demand.disagrees_with(last.capacity).into());
+        }
+        // If the last one fits, so do all.
+        let is_full = !last.fits || demand.weight == demand.capacity || last.weight == last.capacity;
+        Ok(!is_full && self.used(&demand.name)? + u64::from(demand.weight) <= u64::from(demand.capacity))
+    }
+
+    /// Ends the claims of those in the way whose processes are dead. Whether there were any.
+    fn bury_those_ahead(&mut self, claim: &Claim, is_dead: &dyn Fn(Home) -> bool) -> Rows<bool> {
+        let mut buried = false;
+        for demand in claim.demands.iter() {
+            for home in self.homes_before(&demand.name, Ticket(u64::MAX >> 1))? {
+                if home != self.home && is_dead(home) {
+                    self.bury(home)?;
+                    buried = true;
+                }
+            }
+        }
+        Ok(buried)
+    }
+
+    /// Ends all claims of a process that is dead, but for those that are left to their lease.
+    pub(super) fn bury(&mut self, home: Home) -> Rows<()> {
+        for seat in self.of_home(home)? {
+            if self.seat(&seat.name, seat.tickets.first)?.is_some() {
+                self.expire(&seat)?;
+            }
+        }
+        self.remove_watcher(home, None)
+    }
+
+    pub(super) fn renew(&mut self, lease: &Lease) -> Rows<Standing> {
+        match self.living(&lease.claim)? {
+            None => {
+                let why = self.mark(lease.claim.id.hash())?;
+                Ok(Standing::Gone(why.unwrap_or(Why::Unknown)))
+            }
+            Some(seat) if seat.broken() => Ok(Standing::Gone(Why::Broken)),
+            Some(seat) if seat.lingers() => Ok(Standing::Gone(Why::Left)),
+            Some(seat) => {
+                self.extend(&seat, self.now + lease.ttl)?;
+                self.standing(&seat)
+            }
+        }
+    }
+
+    /// The claim, if its lease has not run out by now; if it has, it is dropped.
+    pub(super) fn living(&mut self, claim: &Claim) -> Rows<Option<Seat>> {
+        match self.seat_of(claim)? {
+            Some(seat) if seat.expires <= self.now => {
+                self.expire(&seat)?;
+                Ok(None)
+            }
+            found => Ok(found),
+        }
+    }
+
+    pub(super) fn expire(&mut self, seat: &Seat) -> Rows<()> {
+        self.remove(seat)?;
+        self.tell(seat, Change::Gone(seat.owner));
+        Ok(())
+    }
+
+    /// Takes a claim out of all its lines. Those who hold by that are told, unless their own lease has run out too: then
+    /// they are taken out as well, so that nobody is ever told of a grant that is withdrawn.
+    pub(super) fn remove(&mut self, seat: &Seat) -> Rows<()> {
+        let mut dead = Vec::new();
+        self.unseat(seat, &mut dead)?;
+        while let Some(seat) = dead.pop() {
+            self.unseat(&seat, &mut dead)?;
+            self.tell(&seat, Change::Gone(seat.owner));
+        }
+        Ok(())
+    }
+
+    fn unseat(&mut self, seat: &Seat, dead: &mut Vec<Seat>) -> Rows<()> {
+        self.delete(seat)?;
+        for name in seat.names() {
+            self.touched.insert(name.clone());
+            let Some(behind) = self.just_behind(name, seat.tickets.first)? else { continue };
+            self.admit(name, dead)?;
+            if !seat.holds() {
+                // Who stood behind it looked out for its death, and now has to look out for somebody else's.
+                self.news.push((behind.home, behind.client, Letter::LookAgain(behind.owner)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets those in who fit now, in order.
+    fn admit(&mut self, name: &Name, dead: &mut Vec<Seat>) -> Rows<()> {
+        let (mut used, mut shared) = (None, false);
+        while let Some(next) = self.first_that_does_not_fit(name)? {
+            let used = match &mut used {
+                Some(used) => used,
+                none => none.insert(self.used(name)?),
+            };
+            if *used + u64::from(next.weight) > u64::from(next.capacity) {
+                if shared {
+                    // Several hold now, and the death of each of them counts for the first who does not.
+                    self.news.push((next.home, next.client, Letter::LookAgain(next.owner)));
+                }
+                break;
+            }
+            *used += u64::from(next.weight);
+            shared |= next.weight < next.capacity;
+            let next = self.fit(&next)?;
+            if !next.holds() {
+                continue;
+            }
+            if next.expires <= self.now {
+                dead.push(next);
+            } else {
+                self.tell(&next, Change::Held(next.owner, next.tickets.first));
+                self.touched.extend(next.names().iter().cloned());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell(&mut self, seat: &Seat, change: Change) {
+        self.news.push((seat.home, seat.client, Letter::Change(change)));
+    }
+
+    /// Whose deaths a claim that waits has to look out for: those of all who hold before it, if it is the first who does
+    /// not; otherwise of the one just ahead, who looks out for the rest.
+    pub(super) fn deaths_to_look_out_for(&self, seat: &Seat) -> Rows<Vec<Home>> {
+        let mut homes = Vec::new();
+        for name in seat.names() {
+            let Some(here) = self.seat(name, seat.tickets.first)?.filter(|here| !here.fits) else { continue };
+            let before = Ticket(here.tickets.first.0 - 1);
+            match self.at_or_before(name, before)? {
+                Some(ahead) if !ahead.fits => homes.push(ahead.home),
+                Some(_) => homes.extend(self.homes_before(name, here.tickets.first)?),
+                None => {}
+            }
+        }
+        homes.sort_unstable();
+        homes.dedup();
+        homes.retain(|home| *home != self.home);
+        Ok(homes)
+    }
+
+    /// The same for one that was just told that it waits.
+    pub(super) fn deaths_of_those_before(&mut self, claim: &Claim) -> Rows<Vec<Home>> {
+        match self.seat_of(claim)? {
+            Some(seat) => self.deaths_to_look_out_for(&seat),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Adds letters to those who watch the lines that changed.
+    pub(super) fn tell_watchers(&mut self) -> Rows<()> {
+        if self.touched.is_empty() {
+            return Ok(());
+        }
+        let mut letters = BTreeSet::new();
+        for (home, beginning) in self.watchers()? {
+            let wanted = self.touched.iter().filter(|name| name.as_str().starts_with(&beginning));
+            letters.extend(wanted.map(|name| (home, name.clone())));
+        }
+        let letter = |(home, name)| (home, ClientId(0), Letter::Change(Change::Resource(name)));
+        self.news.extend(letters.into_iter().map(letter));
+        Ok(())
+    }
+
+    fn admission(&self, seat: &Seat) -> Rows<Admission> {
+        Ok(match self.standing(seat)? {
+            Standing::Waiting { ticket, recheck_in } => {
+                let mut position = 0;
+                for name in seat.names() {
+                    position = self.count_ahead(name, ticket)?.max(position);
+                }
+                Admission::Queued { ticket, position, recheck_in }
+            }
+            Standing::Held(tickets) => Admission::Held(tickets),
+            Standing::Gone(why) => Admission::Gone(why),
+        })
+    }
+
+    fn standing(&self, seat: &Seat) -> Rows<Standing> {
+        if seat.holds() {
+            return Ok(Standing::Held(seat.tickets));
+        }
+        let mut ends = Moment::START;
+        for name in seat.names() {
+            ends = self.leases_end(name, seat.tickets.first)?.max(ends);
+        }
+        Ok(Standing::Waiting { ticket: seat.tickets.first, recheck_in: ends.since(self.now) })
+    }
+
+    fn busy_with(&self, name: &Name) -> Rows<BusyWith> {
+        let holder = self.first_holder(name)?;
+        Ok(BusyWith {
+            held_for: holder.as_ref().map(|(seat, _)| self.now.since(seat.since)),
+            holder: holder.map(|(seat, note)| Holder { owner: seat.owner, fence: seat.tickets.first, note }),
+            position: self.count_ahead(name, Ticket(u64::MAX >> 1))?,
+        })
+    }
+
+    /// The names a query is about, and where the next page begins.
+    fn names_of(&self, query: &Query) -> Rows<(Vec<Name>, Option<Name>)> {
+        let limit = query.limit.max(1);
+        let mut names = match (&query.names, &query.after) {
+            (Names::One(one), Some(after)) if one <= after => Vec::new(),
+            (Names::One(one), _) => {
+                let is_used = self.last_in_line(one)?.is_some() || self.seal(one)?.is_some();
+                is_used.then(|| one.clone()).into_iter().collect()
+            }
+            (Names::Beginning(beginning), Some(after)) if after.as_str() > beginning.as_str() => {
+                self.names_from(after.as_str(), true, limit + 1)?
+            }
+            (Names::Beginning(beginning), _) => self.names_from(beginning, false, limit + 1)?,
+        };
+        if let Names::Beginning(beginning) = &query.names {
+            // Names are in order, so those that begin with it are together.
+            names.retain(|name| name.as_str().starts_with(beginning.as_str()));
+        }
+        let next = (names.len() > limit).then(|| names[limit - 1].clone());
+        names.truncate(limit);
+        Ok((names, next))
+    }
+
+    /// Whose claims a query shows.
+    pub(super) fn homes_shown(&self, query: &Query) -> Rows<BTreeSet<Home>> {
+        let mut homes = BTreeSet::new();
+        for name in self.names_of(query)?.0 {
+            homes.extend(self.homes_before(&name, Ticket(u64::MAX >> 1))?);
+        }
+        homes.remove(&self.home);
+        Ok(homes)
+    }
+
+    pub(super) fn inspect(&self, query: &Query) -> Rows<Page> {
+        let (names, next) = self.names_of(query)?;
+        let resources: Rows<Vec<_>> = names.into_iter().map(|name| self.resource(name)).collect();
+        Ok(Page { resources: resources?, next, fleet: self.counters()? })
+    }
+
+    fn resource(&self, name: Name) -> Rows<Resource> {
+        let line = self.line_with_notes(&name)?;
+        let sealed_for = self.seal(&name)?.map(|(_, until)| until.since(self.now));
+        let capacity = line.first().map_or(Demand::ALL, |(seat, _)| seat.capacity);
+        let line = line.into_iter().map(|(seat, note)| Shown {
+            owner: seat.owner,
+            tickets: seat.tickets,
+            mode: seat.demand().mode(),
+            weight: seat.weight,
+            holds: seat.holds(),
+            since: self.now.since(seat.since),
+            expires_in: seat.expires.since(self.now),
+            lingers: seat.lingers(),
+            broken: seat.broken(),
+            note,
+        });
+        Ok(Resource { line: line.collect(), name, capacity, sealed_for })
+    }
+
+    pub(super) fn is_exclusive(&self, seat: &Seat) -> Rows<bool> {
+        for name in seat.names() {
+            let here = self.seat(name, seat.tickets.first)?;
+            if here.is_none_or(|here| here.demand().mode() != Mode::Exclusive) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
