@@ -215,3 +215,51 @@ fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
     });
     lines
 }
+
+/// A store that several processes share; gone after the test.
+pub(crate) struct Shared {
+    place: Place,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self { place: Place::new() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.path().join("locks.db").display())
+    }
+
+    /// A command line of lockfast that uses this store.
+    pub(crate) fn lockfast(&self, args: &[&str]) -> Command {
+        let mut command = lockfast(args);
+        command.env("LOCKFAST_URL", self.url()).env("HOME", self.path());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
+        outcome(self.lockfast(args))
+    }
+
+    /// A command that holds `key` until it is written to; says its number first.
+    pub(crate) fn hold(&self, options: &[&str]) -> (Running, u32) {
+        let line = ["run"].into_iter().chain(options.iter().copied()).chain(["--", "sh", "-c", "echo $$; read line"]);
+        let mut command = self.lockfast(&line.collect::<Vec<_>>());
+        command.stdin(Stdio::piped());
+        let mut running = Running::start(command);
+        let pid = running.line_pid();
+        (running, pid)
+    }
+
+    /// Waits until so many stand in line for `key`, holders included.
+    pub(crate) fn until_in_line(&self, key: &str, count: usize) {
+        until("all stand in line", || {
+            let said = self.run(&["inspect", "-o", "json", key]).stdout;
+            said.matches("\"owner\"").count() == count
+        });
+    }
+}
