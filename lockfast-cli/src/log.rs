@@ -5,12 +5,18 @@ use std::fmt::Write as _;
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Globals, LogFormat};
 use crate::out::plain;
+
+/// Where the library's messages come from; the program's own module path begins in the same way.
+const LIBRARY: &str = "lockfast::client";
 
 /// From here on, messages are shown.
 pub(crate) fn start(globals: &Globals, format: LogFormat) {
@@ -20,10 +26,15 @@ pub(crate) fn start(globals: &Globals, format: LogFormat) {
         (_, 1) => Level::DEBUG,
         _ => Level::TRACE,
     };
+    // What the library says when a lock is lost or waited for in vain, commands say in their own words.
+    let in_full = globals.verbose > 0;
+    let is_news = filter_fn(move |said| in_full || *said.level() == Level::WARN || !said.target().starts_with(LIBRARY));
     let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
     match format {
-        LogFormat::Text => lines.event_format(Line).init(),
-        LogFormat::Json => lines.json().with_timer(Utc).with_target(false).flatten_event(true).init(),
+        LogFormat::Text => lines.event_format(Line).finish().with(is_news).init(),
+        LogFormat::Json => {
+            lines.json().with_timer(Utc).with_target(false).flatten_event(true).finish().with(is_news).init();
+        }
     }
 }
 

@@ -61,7 +61,7 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
     let kill_after = ending.kill_after(ttl)?;
     let mut task = ending.task(line.into_words(), ttl, kill_after);
     let mut signals = Signals::listen().map_err(|error| failed("listening to signals", &error))?;
-    let mut builder = settings.builder().ttl(ttl).trace_id(trace);
+    let mut builder = settings.builder().trace_id(trace).count_children(true);
     if let Some(name) = name {
         builder = builder.note(name);
     }
@@ -69,7 +69,7 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
     let locks = settings.connect(builder).await?;
     refuse_nested(&locks, std::iter::once(key.as_str())).await?;
     let exit = loop {
-        let campaign = campaign(&locks, &key);
+        let campaign = campaign(&locks, &key, ttl);
         let leadership = match waiting::unless_signalled(campaign, &mut signals, &locks, &key).await {
             Ok(leadership) => {
                 leadership.map_err(|error| Failure::while_running(format!("campaigning for {key}"), &error))?
@@ -82,7 +82,7 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
         let is_lost = matches!(ended, Ok(Ended::Lost));
         // The command is dead: whether the store has heard of it or not, somebody else may lead.
         let stepped_down = leadership.step_down().await;
-        if is_lost || (!task.ends_on_loss && matches!(ended, Ok(Ended::Lost))) {
+        if is_lost {
             tracing::info!("campaigning again for {key}");
             continue;
         }
@@ -96,10 +96,10 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
 }
 
 /// Campaigns for as long as it takes, also while the store does not answer.
-async fn campaign(locks: &Locks, key: &str) -> lockfast::Result<lockfast::Leadership> {
+async fn campaign(locks: &Locks, key: &str, ttl: Duration) -> lockfast::Result<lockfast::Leadership> {
     let mut is_said = false;
     loop {
-        match locks.election(key).campaign().await {
+        match locks.election(key).ttl(ttl).campaign().await {
             Err(error) if error.is_retryable() => {
                 if !std::mem::replace(&mut is_said, true) {
                     tracing::warn!("campaigning for {key}: {error}; trying on");

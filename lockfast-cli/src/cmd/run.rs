@@ -194,11 +194,11 @@ impl Run {
             ));
         }
         let mut signals = Signals::listen().map_err(|error| failed("listening to signals", &error))?;
-        let locks = self.settings.connect(self.builder(ttl)).await?;
+        let locks = self.settings.connect(self.builder()).await?;
         let keys = std::iter::once(key).chain(also).map(String::as_str);
         refuse_nested(&locks, keys).await?;
 
-        let entered = waiting::unless_signalled(self.enter(&locks), &mut signals, &locks, key).await;
+        let entered = waiting::unless_signalled(self.enter(&locks, ttl), &mut signals, &locks, key).await;
         let held = match entered {
             Ok(Ok(Some(held))) => held,
             Ok(Ok(None)) => {
@@ -221,9 +221,8 @@ impl Run {
         exit
     }
 
-    fn builder(&self, ttl: Duration) -> Builder {
-        // Here the liveness of all descendants comes in, where a store knows of such a thing.
-        let mut builder = self.settings.builder().ttl(ttl).trace_id(self.trace);
+    fn builder(&self) -> Builder {
+        let mut builder = self.settings.builder().trace_id(self.trace).count_children(true);
         if self.patience() == Some(Duration::ZERO) {
             builder = builder.retry(Retry { count: Some(0), ..Retry::default() });
         }
@@ -239,12 +238,12 @@ impl Run {
     }
 
     /// Gets in, or finds that it was done before.
-    async fn enter(&self, locks: &Locks) -> lockfast::Result<Option<Held>> {
+    async fn enter(&self, locks: &Locks, ttl: Duration) -> lockfast::Result<Option<Held>> {
         let Wanted { key, also, shared, slots, .. } = &self.args.wanted;
         // No patience at all is one attempt, as the client was told.
         let within = self.patience().filter(|patience| !patience.is_zero());
         if let Some(keep) = self.args.once {
-            let once = locks.once(key).keep(keep);
+            let once = locks.once(key).ttl(ttl).keep(keep);
             let begun = match within {
                 Some(patience) => once.begin_within(patience).await?,
                 None => once.begin().await?,
@@ -257,7 +256,7 @@ impl Run {
         /// Asks one of the faces, which have the same options and verbs of their own.
         macro_rules! ask {
             ($face:expr, $wait:ident, $within:ident) => {{
-                let mut face = $face;
+                let mut face = $face.ttl(ttl);
                 if let Some(span) = self.args.at_least {
                     face = face.hold_at_least(span);
                 }

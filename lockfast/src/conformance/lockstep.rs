@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
+use futures::future::join_all;
 
 use crate::claim::{Claim, Demand, Demands, Holder, Ticket, Tickets};
 use crate::clock::Moment;
@@ -286,10 +287,13 @@ impl<'a> Lockstep<'a> {
     }
 
     async fn compare_lines(&mut self) {
-        for index in 0..self.names.len() {
-            let query = Query { names: Names::One(self.names[index].0.clone()), after: None, limit: 1 };
-            let store = promised(self.clients[0].store().inspect(&query).await);
-            let table = self.table.inspect(&query, self.now);
+        let query = |name: &Name| Query { names: Names::One(name.clone()), after: None, limit: 1 };
+        let queries: Vec<_> = self.names.iter().map(|(name, _)| query(name)).collect();
+        // All at once: where each answer takes a while, looking is most of what this case does.
+        let shown = join_all(queries.iter().map(|query| self.clients[0].store().inspect(query))).await;
+        for (query, store) in queries.iter().zip(shown) {
+            let store = promised(store);
+            let table = self.table.inspect(query, self.now);
             let same = store.resources.len() == table.resources.len();
             self.check(same, "resources", (&store.resources, &table.resources));
             for (shown, expected) in store.resources.iter().zip(&table.resources) {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::claim::{Claim, ClaimMap, ClientId, Ticket};
 use crate::clock::Clock;
@@ -15,6 +16,10 @@ use super::ledger::{Ledger, Letter, News};
 use super::lookout::Lookout;
 use super::post::Post;
 use super::rule::Failure;
+
+/// How soon letters are tried again that found their reader's queue full; when that gets nowhere, later and later.
+const SOON: Duration = Duration::from_millis(2);
+const LATER: Duration = Duration::from_millis(250);
 
 pub(super) struct Inside {
     pub(super) path: PathBuf,
@@ -187,7 +192,8 @@ impl Inside {
 
     /// What the thread does.
     pub(super) fn look_out(&self) {
-        while let Some(seen) = self.lookout.next(&self.residence, self.post.is_waiting()) {
+        let mut pause = SOON;
+        while let Some(seen) = self.lookout.next(&self.residence, self.post.is_waiting().then_some(pause)) {
             for heard in seen.heard {
                 self.hear(heard.client, heard.letter);
             }
@@ -200,7 +206,7 @@ impl Inside {
                     self.hear(claim.client, Letter::Change(Change::Resync));
                 }
             }
-            self.post.try_again(&self.residence);
+            pause = if self.post.try_again(&self.residence) { SOON } else { (pause * 2).min(LATER) };
         }
     }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -15,9 +16,6 @@ use crate::error::{Error, Result};
 
 use super::home::{Home, Life, Residence, Street};
 use super::post::{Heard, receive};
-
-/// How soon a datagram is tried again that found its reader's queue full.
-const AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 3_000_000 };
 
 #[derive(Debug)]
 pub(super) struct Lookout {
@@ -101,12 +99,13 @@ impl Lookout {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until there is something to do, or the lookout is over: then `None`.
-    pub(super) fn next(&self, residence: &Residence, has_post: bool) -> Option<Seen> {
+    /// Sleeps until there is something to do, but not longer than `at_most`, or the lookout is over: then `None`.
+    pub(super) fn next(&self, residence: &Residence, at_most: Option<Duration>) -> Option<Seen> {
         let homes: Vec<_> = self.watched().homes.iter().map(|(home, (pipe, _))| (*home, Arc::clone(pipe))).collect();
         let mut files = vec![PollFd::new(&self.bell, PollFlags::IN), PollFd::new(&residence.socket, PollFlags::IN)];
         files.extend(homes.iter().map(|(_, pipe)| PollFd::new(&**pipe, PollFlags::IN)));
-        let _ = poll(&mut files, has_post.then_some(&AGAIN));
+        let at_most = at_most.and_then(|pause| Timespec::try_from(pause).ok());
+        let _ = poll(&mut files, at_most.as_ref());
         let ended: Vec<Home> = files[2..]
             .iter()
             .zip(&homes)

@@ -13,7 +13,7 @@ use crate::claim::{ClientId, Ticket};
 use crate::name::Name;
 use crate::store::Change;
 
-use super::home::{Home, Residence};
+use super::home::{Home, Life, Residence};
 use super::ledger::Letter;
 use super::pack::{Packing, Unpacking};
 
@@ -22,8 +22,8 @@ const FORMAT: u8 = 1;
 /// A datagram is closed when it has this many bytes; with the longest name it stays well below what a socket takes.
 const ENOUGH: usize = 16 * 1024;
 const LARGEST: usize = 64 * 1024;
-/// How often a datagram is tried again that found its reader's queue full, some milliseconds apart.
-const TRIES: u32 = 200;
+/// How many datagrams are kept for readers whose queue is full; the oldest go first.
+const KEPT: usize = 1024;
 
 /// What a datagram says, letter by letter.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) struct Heard {
 #[derive(Debug, Default)]
 pub(super) struct Post {
     /// Those whose reader's queue was full.
-    kept: Mutex<VecDeque<(Home, Vec<u8>, u32)>>,
+    kept: Mutex<VecDeque<(Home, Vec<u8>)>>,
 }
 
 impl Post {
@@ -58,7 +58,7 @@ impl Post {
                 match from.socket.send_to(&datagram, from.street.address_of(home)) {
                     Ok(_) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        self.kept().push_back((home, datagram, TRIES));
+                        self.keep(home, datagram);
                     }
                     Err(error)
                         if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
@@ -78,17 +78,33 @@ impl Post {
         !self.kept().is_empty()
     }
 
-    pub(super) fn try_again(&self, from: &Residence) {
-        for _ in 0..self.kept().len() {
-            let Some((home, datagram, tries)) = self.kept().pop_front() else { return };
-            let sent = from.socket.send_to(&datagram, from.street.address_of(home));
-            if sent.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) && tries > 1 {
-                self.kept().push_back((home, datagram, tries - 1));
+    /// Tries to send what was kept, and says whether that got anywhere. A reader that is stopped may go on some day; one
+    /// that cannot be seen to live gets no more.
+    pub(super) fn try_again(&self, from: &Residence) -> bool {
+        let mut moved = false;
+        let kept = std::mem::take(&mut *self.kept());
+        for (home, datagram) in kept {
+            match from.socket.send_to(&datagram, from.street.address_of(home)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if matches!(from.street.look_at(home), Life::Alive(_)) {
+                        self.keep(home, datagram);
+                    }
+                }
+                _ => moved = true,
             }
         }
+        moved
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<(Home, Vec<u8>, u32)>> {
+    fn keep(&self, home: Home, datagram: Vec<u8>) {
+        let mut kept = self.kept();
+        if kept.len() >= KEPT {
+            kept.pop_front();
+        }
+        kept.push_back((home, datagram));
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<(Home, Vec<u8>)>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

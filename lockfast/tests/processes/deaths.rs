@@ -1,0 +1,320 @@
+//! Processes that are killed, with the store in one file. The clocks stand still, so no lease ever ends: whatever moves on,
+//! moves on because a death was seen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use lockfast::store::{Admission, Busy, BusyWith, Change, Leaving, Names, Query, Scope, Standing, Store, Why};
+use lockfast::{Claim, ClientId, Demand, Demands, Name};
+use rustix::process::Signal;
+use tokio::sync::RwLock;
+
+use crate::in_time;
+use crate::remote::{Process, Remote, Site};
+
+/// A process with one handle open, and what is told to its only client.
+struct Party {
+    process: Arc<Process>,
+    store: Remote,
+    client: ClientId,
+    told: BoxStream<'static, Change>,
+}
+
+impl Party {
+    async fn at(site: &Arc<Site>) -> Self {
+        let process = Process::start(site);
+        let store = Remote::open(&process, &Arc::<RwLock<()>>::default()).await;
+        let client = ClientId(fastrand::u64(..));
+        let told = store.watch(Scope::Client(client));
+        // Requests are taken in order, so by this answer the watch has begun.
+        nobody_on(&store, "nothing").await;
+        Self { process, store, client, told }
+    }
+
+    fn claim(&self, demands: impl Into<Demands>) -> Arc<Claim> {
+        let claim = Claim::new(demands.into(), Duration::from_secs(30)).unwrap();
+        Arc::new(Claim { client: self.client, ..claim })
+    }
+
+    async fn holds(&self, demand: Demand) -> Arc<Claim> {
+        let claim = self.claim(demand);
+        let answer = self.store.acquire(&claim, Busy::Wait).await.unwrap();
+        assert!(matches!(answer, Admission::Held(_)), "{answer:?}");
+        claim
+    }
+
+    async fn waits(&self, demand: Demand) -> Arc<Claim> {
+        let claim = self.claim(demand);
+        let answer = self.store.acquire(&claim, Busy::Wait).await.unwrap();
+        assert!(matches!(answer, Admission::Queued { .. }), "{answer:?}");
+        claim
+    }
+
+    async fn is_refused(&self, demand: Demand) -> BusyWith {
+        match self.store.acquire(&self.claim(demand), Busy::Refuse).await.unwrap() {
+            Admission::Refused(busy) => busy,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Comes back when this claim is told that it holds.
+    async fn is_handed(&mut self, claim: &Claim) {
+        loop {
+            match self.told.next().await.expect("the watch goes on") {
+                Change::Held(owner, _) if owner == claim.id.hash() => return,
+                Change::Resync => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+async fn nobody_on(store: &Remote, name: &str) -> bool {
+    let query = Query { names: Names::One(Name::new(name).unwrap()), after: None, limit: 1 };
+    store.inspect(&query).await.unwrap().resources.is_empty()
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn all() -> Demand {
+    Demand::exclusive(name("a"))
+}
+
+fn one_of_two() -> Demand {
+    Demand::permits(name("s"), 1, 2).unwrap()
+}
+
+#[test]
+fn who_waits_for_a_process_that_is_killed_is_handed_the_lock_at_once() {
+    in_time(async {
+        let site = Site::file();
+        let (holder, mut waiter) = (Party::at(&site).await, Party::at(&site).await);
+        holder.holds(all()).await;
+        let waiting = waiter.waits(all()).await;
+        holder.process.kill();
+        waiter.is_handed(&waiting).await;
+    });
+}
+
+#[test]
+fn nobody_is_refused_or_shown_what_the_dead_held() {
+    in_time(async {
+        let site = Site::file();
+        let (first, second, third) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        first.holds(all()).await;
+        first.process.kill();
+        assert!(nobody_on(&third.store, "a").await);
+        second.holds(all()).await;
+        second.process.kill();
+        let answer = third.store.acquire(&third.claim(all()), Busy::Refuse).await.unwrap();
+        assert!(matches!(answer, Admission::Held(_)), "{answer:?}");
+    });
+}
+
+#[test]
+fn when_the_holder_and_the_next_die_together_the_one_after_is_handed_the_lock() {
+    in_time(async {
+        let site = Site::file();
+        let (holder, next, mut last) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        holder.holds(all()).await;
+        next.waits(all()).await;
+        let waiting = last.waits(all()).await;
+        // Stopped, neither of them can see the other die.
+        next.process.signal(Signal::STOP);
+        holder.process.kill();
+        next.process.kill();
+        last.is_handed(&waiting).await;
+    });
+}
+
+#[test]
+fn who_stood_behind_one_that_gave_up_sees_the_holder_die() {
+    in_time(async {
+        let site = Site::file();
+        let (holder, next, mut last) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        holder.holds(all()).await;
+        let impatient = next.waits(all()).await;
+        let waiting = last.waits(all()).await;
+        let left = next.store.release(&[Leaving::Done(impatient)]).await.unwrap();
+        assert_eq!(left, [Standing::Gone(Why::Left)]);
+        holder.process.kill();
+        last.is_handed(&waiting).await;
+    });
+}
+
+#[test]
+fn the_death_of_any_holder_of_a_semaphore_is_seen_by_the_first_who_waits() {
+    in_time(async {
+        let site = Site::file();
+        let (one, two) = (Party::at(&site).await, Party::at(&site).await);
+        let (mut three, mut four) = (Party::at(&site).await, Party::at(&site).await);
+        one.holds(one_of_two()).await;
+        two.holds(one_of_two()).await;
+        let third = three.waits(one_of_two()).await;
+        let fourth = four.waits(one_of_two()).await;
+        one.process.kill();
+        three.is_handed(&third).await;
+        // The fourth looked out for the third only, until that one got in.
+        two.process.kill();
+        four.is_handed(&fourth).await;
+    });
+}
+
+#[test]
+fn a_multi_is_handed_what_the_dead_held_on_either_name() {
+    in_time(async {
+        let site = Site::file();
+        let (on_a, on_b, mut both) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        on_a.holds(all()).await;
+        on_b.holds(Demand::exclusive(name("b"))).await;
+        let claim = both.claim(Demands::of(vec![all(), Demand::exclusive(name("b"))]).unwrap());
+        both.store.acquire(&claim, Busy::Wait).await.unwrap();
+        on_b.process.kill();
+        on_a.process.kill();
+        both.is_handed(&claim).await;
+    });
+}
+
+#[test]
+fn what_is_left_to_its_lease_outlives_its_process() {
+    in_time(async {
+        let site = Site::file();
+        let (first, other) = (Party::at(&site).await, Party::at(&site).await);
+        let detached = Arc::new(Claim { detached: true, ..(*first.claim(all())).clone() });
+        first.store.acquire(&detached, Busy::Wait).await.unwrap();
+        let lingering = first.holds(Demand::exclusive(name("b"))).await;
+        first.store.release(&[Leaving::Linger(lingering, Duration::from_secs(20))]).await.unwrap();
+        first.holds(Demand::exclusive(name("c"))).await;
+        first.process.kill();
+        other.is_refused(all()).await;
+        other.is_refused(Demand::exclusive(name("b"))).await;
+        other.holds(Demand::exclusive(name("c"))).await;
+        other.process.pass(Duration::from_secs(31)).await;
+        other.holds(all()).await;
+        other.holds(Demand::exclusive(name("b"))).await;
+    });
+}
+
+#[test]
+fn a_process_that_is_stopped_is_not_dead_however_many_letters_it_does_not_read() {
+    in_time(async {
+        let site = Site::file();
+        let (stopped, other) = (Party::at(&site).await, Party::at(&site).await);
+        let names: Vec<_> = (0..40).map(|number| name(&format!("n{number}"))).collect();
+        let mut held = Vec::new();
+        for name in &names {
+            held.push(other.holds(Demand::exclusive(name.clone())).await);
+            stopped.waits(Demand::exclusive(name.clone())).await;
+        }
+        stopped.process.signal(Signal::STOP);
+        for claim in held {
+            // One letter each: the queue of its socket is full long before the last.
+            other.store.release(&[Leaving::Done(claim)]).await.unwrap();
+        }
+        for name in &names {
+            other.is_refused(Demand::exclusive(name.clone())).await;
+        }
+        stopped.process.signal(Signal::CONT);
+        let told: Vec<_> = stopped.told.take(names.len()).collect().await;
+        assert!(told.iter().all(|change| matches!(change, Change::Held(..))), "{told:?}");
+    });
+}
+
+#[test]
+fn a_pipe_that_is_missing_or_something_else_is_no_death() {
+    in_time(async {
+        let site = Site::file();
+        let (holder, other) = (Party::at(&site).await, Party::at(&site).await);
+        holder.holds(all()).await;
+        let street = site.folder().join("locks.db.live");
+        for entry in std::fs::read_dir(&street).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        other.is_refused(all()).await;
+        holder.process.kill();
+        // It is dead, but nobody can know that any more: the lease decides.
+        let busy = other.is_refused(all()).await;
+        assert!(busy.holder.is_some());
+        other.process.pass(Duration::from_secs(30)).await;
+        other.holds(all()).await;
+    });
+}
+
+#[test]
+fn the_dead_leave_no_files_behind() {
+    in_time(async {
+        let site = Site::file();
+        for _ in 0..5 {
+            Party::at(&site).await.process.kill();
+        }
+        let last = Party::at(&site).await;
+        let kept = std::fs::read_dir(site.folder().join("locks.db.live")).unwrap().count();
+        assert_eq!(kept, 2, "a socket and a pipe for the one that lives");
+        drop(last);
+    });
+}
+
+/// Killed at random moments: while it opens the file, while it waits, in the middle of a verb.
+#[test]
+fn processes_killed_at_any_moment_leave_a_valid_file_and_nothing_stuck() {
+    let kills = 200;
+    let site = Site::file();
+    let fences = in_time(async {
+        let survivor = Party::at(&site).await;
+        let mut fences = Vec::new();
+        for _ in 0..kills {
+            let process = Process::start(&site);
+            let victim = {
+                let process = Arc::clone(&process);
+                tokio::spawn(async move { work_until_killed(&process).await })
+            };
+            tokio::time::sleep(Duration::from_micros(fastrand::u64(..30_000))).await;
+            process.kill();
+            let did = victim.await.unwrap();
+            fences.extend(did);
+            for text in ["a", "b", "s"] {
+                let claim = survivor.claim(Demand::exclusive(name(text)));
+                match survivor.store.acquire(&claim, Busy::Refuse).await.unwrap() {
+                    Admission::Held(tickets) => fences.push(tickets.first.0),
+                    other => panic!("{text} is stuck: {other:?}"),
+                }
+                survivor.store.release(&[Leaving::Done(claim)]).await.unwrap();
+            }
+        }
+        fences
+    });
+    assert!(fences.is_sorted_by(|before, after| before < after), "fences only rise: {fences:?}");
+    assert!(fences.len() > kills * 4, "the fault bites only if many are killed at work; {} fences", fences.len());
+    let file = rusqlite::Connection::open(site.folder().join("locks.db")).unwrap();
+    let verdict: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok");
+    let seats: i64 = file.query_row("SELECT count(*) FROM seats", [], |row| row.get(0)).unwrap();
+    assert_eq!(seats, 0);
+}
+
+/// The fences it was given, in order.
+async fn work_until_killed(process: &Arc<Process>) -> Vec<u64> {
+    let Some(store) = Remote::try_open(process).await else { return Vec::new() };
+    let mut fences = Vec::new();
+    loop {
+        let demands = match fastrand::u8(..3) {
+            0 => Demand::exclusive(name("a")).into(),
+            1 => Demands::of(vec![Demand::exclusive(name("a")), Demand::exclusive(name("b"))]).unwrap(),
+            _ => Demand::shared(name("s")).into(),
+        };
+        let claim = Arc::new(Claim::new(demands, Duration::from_secs(30)).unwrap());
+        match store.acquire(&claim, Busy::Refuse).await {
+            Ok(Admission::Held(tickets)) => fences.push(tickets.first.0),
+            // It has kept that one before.
+            Ok(_) => continue,
+            Err(_) => return fences,
+        }
+        if fastrand::u8(..20) > 0 && store.release(&[Leaving::Done(claim)]).await.is_err() {
+            return fences;
+        }
+    }
+}

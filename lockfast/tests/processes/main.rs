@@ -1,0 +1,120 @@
+//! The suite with its claims spread over several processes: each handle is open in another one, and a verb of the handle
+//! is a message to it. A store that processes share answers as if all of them were one.
+//!
+//! The other processes are this program too, started again to run the one test that serves when it is told to.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
+#![allow(unreachable_pub, reason = "a test has no public interface")]
+
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod deaths;
+mod remote;
+mod serve;
+mod travel;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lockfast::conformance::{Subject, Time};
+use lockfast::store::{Admission, Busy, Store};
+use lockfast::{Claim, Clock, Demand, Error, ManualClock, Name};
+use tokio::sync::RwLock;
+
+use remote::{Process, Remote, Site};
+
+/// What to serve, for a process that shall.
+const SERVE: &str = "LOCKFAST_TEST_SERVE";
+/// The test that does it.
+const SERVER: &str = "a_process_serves_until_nobody_can_ask";
+
+/// A place that is reached through several processes, on clocks that move together.
+struct Processes {
+    processes: Vec<Arc<Process>>,
+    opened: AtomicUsize,
+    /// Locked for reading by every verb under way, so that no verb sees some clocks moved and others not.
+    time: Arc<RwLock<()>>,
+    hand: ManualClock,
+}
+
+impl Processes {
+    async fn start(count: usize, site: Arc<Site>) -> Self {
+        let processes = (0..count).map(|_| Process::start(&site)).collect();
+        Self { processes, opened: AtomicUsize::new(0), time: Arc::default(), hand: ManualClock::new() }
+    }
+}
+
+#[async_trait]
+impl Subject for Processes {
+    async fn open(&self) -> Arc<dyn Store> {
+        let next = self.opened.fetch_add(1, Ordering::Relaxed) % self.processes.len();
+        Arc::new(Remote::open(&self.processes[next], &self.time).await)
+    }
+
+    async fn pass(&self, span: Duration) {
+        let _nobody_asks = self.time.write().await;
+        for process in &self.processes {
+            process.pass(span).await;
+        }
+        self.hand.advance(span);
+    }
+
+    fn time(&self) -> Time {
+        Time::Set
+    }
+
+    fn clock(&self) -> Clock {
+        self.hand.clock()
+    }
+}
+
+lockfast::conformance!(through_one_process, Processes::start(1, Site::memory()));
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+lockfast::conformance!(sqlite_over_processes, Processes::start(3, Site::file()));
+
+#[test]
+fn a_process_serves_until_nobody_can_ask() {
+    if let Ok(url) = std::env::var(SERVE) {
+        return serve::serve(&url);
+    }
+    in_time(async {
+        let process = Process::start(&Site::memory());
+        let store = Remote::open(&process, &Arc::default()).await;
+        assert!(matches!(store.acquire(&claim(), Busy::Wait).await.unwrap(), Admission::Held(_)));
+        process.hang_up();
+        let ended = loop {
+            match process.ended() {
+                Some(ended) => break ended,
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        assert!(ended.success(), "{ended}");
+        let unanswered = store.acquire(&claim(), Busy::Wait).await;
+        assert!(matches!(unanswered, Err(Error::Unavailable { .. })), "{unanswered:?}");
+    });
+}
+
+#[test]
+fn processes_share_nothing_but_the_store() {
+    in_time(async {
+        let apart = Processes::start(3, Site::memory()).await;
+        for _ in 0..3 {
+            let store = apart.open().await;
+            assert!(matches!(store.acquire(&claim(), Busy::Wait).await.unwrap(), Admission::Held(_)));
+        }
+        let again = apart.open().await;
+        assert!(matches!(again.acquire(&claim(), Busy::Wait).await.unwrap(), Admission::Queued { .. }));
+    });
+}
+
+fn claim() -> Arc<Claim> {
+    let demands = Demand::exclusive(Name::new("a").unwrap()).into();
+    Arc::new(Claim::new(demands, Duration::from_secs(30)).unwrap())
+}
+
+fn in_time<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), work).await.expect("it takes no minute") })
+}

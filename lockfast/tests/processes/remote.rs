@@ -1,0 +1,266 @@
+//! The near side: processes that were started for a test, and stores whose every verb runs in one of them.
+
+use std::collections::HashMap;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use lockfast::store::{
+    Admission, Busy, Change, Guarantees, Lease, Leaving, Page, Query, Report, Scope, Standing, Store,
+};
+use lockfast::{Claim, Error, Result};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{RwLock, RwLockReadGuard};
+
+use crate::wire::{Request, Travels, receive, send, unpacked};
+use crate::{SERVE, SERVER};
+
+/// Where the lines of a test are kept, for as long as a process serves them.
+#[derive(Debug)]
+pub struct Site {
+    url: String,
+    folder: Option<PathBuf>,
+}
+
+impl Site {
+    /// Inside each process.
+    pub fn memory() -> Arc<Self> {
+        Arc::new(Self { url: "memory:".to_owned(), folder: None })
+    }
+
+    /// In a file that did not exist before.
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    pub fn file() -> Arc<Self> {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("lockfast-processes-{}-{number}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        Arc::new(Self { url: format!("sqlite:{}", folder.join("locks.db").display()), folder: Some(folder) })
+    }
+
+    /// The directory of the file.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.as_deref().expect("only asked of a file")
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// A process that serves. It is killed when the last handle to it is gone; should this process die before, it ends by
+/// itself, because its input does.
+#[derive(Debug)]
+pub struct Process {
+    child: Mutex<Child>,
+    socket: Mutex<UnixStream>,
+    next: AtomicU64,
+    waiting: Waiting,
+    /// Let go of after the process has ended.
+    _site: Arc<Site>,
+}
+
+/// Who gets the answers to which request; nobody any more when the process is gone.
+type Waiting = Arc<Mutex<Option<HashMap<u64, UnboundedSender<Vec<u8>>>>>>;
+
+impl Process {
+    /// Starts one.
+    pub fn start(site: &Arc<Site>) -> Arc<Self> {
+        let (socket, theirs) = UnixStream::pair().unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", SERVER, "--nocapture"]).env(SERVE, &site.url);
+        let child = command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).spawn().unwrap();
+        let waiting = Waiting::new(Mutex::new(Some(HashMap::new())));
+        let (from, answers) = (socket.try_clone().unwrap(), Arc::clone(&waiting));
+        std::thread::spawn(move || {
+            while let Ok((number, body)) = receive(&from) {
+                let waiting = answers.lock().unwrap();
+                // An answer that nobody waits for any more is dropped.
+                if let Some(waits) = waiting.as_ref().and_then(|waiting| waiting.get(&number)) {
+                    let _ = waits.send(body);
+                }
+            }
+            *answers.lock().unwrap() = None;
+        });
+        // The command has the other side's socket open until here: without it the end of the process ends our reading.
+        drop(command);
+        let (child, socket, next) = (Mutex::new(child), Mutex::new(socket), AtomicU64::new(0));
+        Arc::new(Self { child, socket, next, waiting, _site: Arc::clone(site) })
+    }
+
+    /// Sends nothing any more, which ends the process.
+    pub fn hang_up(&self) {
+        self.socket.lock().unwrap().shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Ends the process as nothing else does: it cannot even tidy up. Comes back when it is gone.
+    pub fn kill(&self) {
+        let mut child = self.child.lock().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Stops the process, or lets it go on.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = i32::try_from(self.child.lock().unwrap().id()).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    /// How the process ended, if it has.
+    pub fn ended(&self) -> Option<std::process::ExitStatus> {
+        self.child.lock().unwrap().try_wait().unwrap()
+    }
+
+    /// Moves the clock of the process.
+    pub async fn pass(self: &Arc<Self>, span: Duration) {
+        self.ask(&Request::Pass(span)).only::<()>().await.expect("the process answers");
+    }
+
+    fn ask(self: &Arc<Self>, request: &Request) -> Answers {
+        let (sender, bodies) = unbounded_channel();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        if let Some(waiting) = self.waiting.lock().unwrap().as_mut() {
+            waiting.insert(number, sender);
+        }
+        self.tell(number, request);
+        Answers { process: Arc::clone(self), number, bodies, are_all_here: false }
+    }
+
+    fn tell(&self, number: u64, request: &Request) {
+        // A process that is gone is noticed by who reads.
+        let _ = send(&self.socket.lock().unwrap(), number, request);
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let child = self.child.get_mut().unwrap();
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// The answers to one request. The other side stops working on it when they are dropped.
+struct Answers {
+    process: Arc<Process>,
+    number: u64,
+    bodies: UnboundedReceiver<Vec<u8>>,
+    are_all_here: bool,
+}
+
+impl Answers {
+    /// The answer to a request that has one; `None` when the process is gone.
+    async fn only<T: Travels>(mut self) -> Option<T> {
+        let body = self.bodies.recv().await;
+        self.are_all_here = true;
+        body.map(|body| unpacked(&body))
+    }
+
+    /// What a watch answers next, until its stream ends.
+    async fn change(mut self) -> Option<(Change, Self)> {
+        match self.bodies.recv().await.and_then(|body| unpacked(&body)) {
+            Some(change) => Some((change, self)),
+            None => {
+                self.are_all_here = true;
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        if let Some(waiting) = self.process.waiting.lock().unwrap().as_mut() {
+            waiting.remove(&self.number);
+        }
+        if !self.are_all_here {
+            self.process.tell(self.number, &Request::Forget(self.number));
+        }
+    }
+}
+
+/// A handle that is open in another process.
+#[derive(Debug)]
+pub struct Remote {
+    process: Arc<Process>,
+    time: Arc<RwLock<()>>,
+    handle: u64,
+    guarantees: Guarantees,
+}
+
+impl Remote {
+    /// Opens one. While `time` is locked for writing no verb is under way.
+    pub async fn open(process: &Arc<Process>, time: &Arc<RwLock<()>>) -> Self {
+        let answers = process.ask(&Request::Open);
+        let handle = answers.number;
+        let opened: Result<Guarantees> = answers.only().await.expect("the process lives");
+        let (process, time) = (Arc::clone(process), Arc::clone(time));
+        Self { process, time, handle, guarantees: opened.unwrap() }
+    }
+
+    /// Opens one in a process that may be killed meanwhile: then `None`.
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    pub async fn try_open(process: &Arc<Process>) -> Option<Self> {
+        let answers = process.ask(&Request::Open);
+        let handle = answers.number;
+        let opened: Result<Guarantees> = answers.only().await?;
+        let (process, time) = (Arc::clone(process), Arc::default());
+        Some(Self { process, time, handle, guarantees: opened.unwrap() })
+    }
+
+    async fn ask<T: Travels>(&self, request: Request) -> Result<T> {
+        let _time_stands_still: RwLockReadGuard<'_, ()> = self.time.read().await;
+        let answer = self.process.ask(&request).only::<Result<T>>().await;
+        answer.unwrap_or_else(|| Err(Error::unavailable("asking another process", "it is gone")))
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.process.tell(self.handle, &Request::Close(self.handle));
+    }
+}
+
+#[async_trait]
+impl Store for Remote {
+    fn guarantees(&self) -> Guarantees {
+        self.guarantees.clone()
+    }
+
+    async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
+        self.ask(Request::Acquire(self.handle, Arc::clone(claim), busy)).await
+    }
+
+    async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
+        self.ask(Request::Renew(self.handle, leases.to_vec())).await
+    }
+
+    async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
+        self.ask(Request::Release(self.handle, leaving.to_vec())).await
+    }
+
+    async fn inspect(&self, query: &Query) -> Result<Page> {
+        self.ask(Request::Inspect(self.handle, query.clone())).await
+    }
+
+    async fn record(&self, report: &Report) -> Result<()> {
+        self.ask(Request::Record(self.handle, report.clone())).await
+    }
+
+    fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
+        let answers = self.process.ask(&Request::Watch(self.handle, scope));
+        futures::stream::unfold(answers, Answers::change).boxed()
+    }
+}

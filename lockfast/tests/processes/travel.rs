@@ -1,0 +1,143 @@
+//! Whatever goes over the wire comes out as it went in.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockfast::store::{
+    Admission, Busy, BusyWith, Change, Lease, Leaving, Names, Page, Query, Report, Scope, Standing, Why,
+};
+use lockfast::{
+    Claim, ClaimHash, ClaimId, ClientId, Counters, Demand, Demands, Error, Guarantees, Holder, Mode, Name, Note,
+    Resource, Seat, Ticket, Tickets,
+};
+
+use crate::wire::{Request, Travels, unpacked};
+
+/// To the nanosecond, and not a number that a double could hold.
+const ODD: Duration = Duration::new(u64::MAX, 999_999_999);
+const BLOCK: Tickets = Tickets { first: Ticket(u64::MAX - 4_294_967_295), count: u32::MAX };
+
+#[test]
+fn requests_arrive_as_they_were() {
+    let (claim, name) = (claim(), name());
+    let leases = vec![Lease { claim: Arc::clone(&claim), ttl: ODD }, Lease { claim: Arc::clone(&claim), ttl: ODD }];
+    let leaving = vec![
+        Leaving::Done(Arc::clone(&claim)),
+        Leaving::Unknown(Arc::clone(&claim)),
+        Leaving::Linger(Arc::clone(&claim), ODD),
+        Leaving::Seal { claim: Arc::clone(&claim), value: Bytes::from_static(&[0, 255, 10]), keep: ODD },
+        Leaving::UnlessAlone { claim: Arc::clone(&claim), block: 7, floor: BLOCK.last() },
+        Leaving::Break { name: name.clone(), ticket: Ticket(3), at_once: true },
+    ];
+    let counters = Counters { acquired: 1, released: 2, contended: 3, lost: u64::MAX };
+    let entered = vec![(claim.id.hash(), claim.demands.clone())];
+    let report = Report { client: ClientId(9), counters, entered, left: vec![ClaimHash([7; 16])], keep: ODD };
+    let one = Query { names: Names::One(name.clone()), after: None, limit: usize::MAX };
+    let some = Query { names: Names::Beginning("a\0".into()), after: Some(name), limit: 0 };
+    for request in [
+        Request::Open,
+        Request::Close(1),
+        Request::Acquire(2, Arc::clone(&claim), Busy::Wait),
+        Request::Acquire(3, claim, Busy::Refuse),
+        Request::Renew(4, leases),
+        Request::Release(5, leaving),
+        Request::Inspect(6, one),
+        Request::Inspect(7, some),
+        Request::Record(8, report),
+        Request::Watch(9, Scope::Client(ClientId(u64::MAX))),
+        Request::Watch(10, Scope::Lines(String::new())),
+        Request::Forget(11),
+        Request::Pass(ODD),
+    ] {
+        arrives(request);
+    }
+}
+
+#[test]
+fn a_secret_arrives() {
+    let id = ClaimId::random().unwrap();
+    assert_eq!(sent(&id).expose_secret(), id.expose_secret());
+}
+
+#[test]
+fn answers_arrive_as_they_were() {
+    let whys = [Why::Left, Why::Expired, Why::Broken, Why::Sealed, Why::Unknown];
+    let (owner, note) = (ClaimHash([9; 16]), claim().note.clone());
+    let holder = Some(Holder { owner, fence: BLOCK.first, note: Arc::clone(&note) });
+    arrives(whys.map(Admission::Gone).to_vec());
+    arrives(whys.map(Standing::Gone).to_vec());
+    arrives(Ok::<_, Error>(Admission::Held(BLOCK)));
+    arrives(Admission::Queued { ticket: BLOCK.first, position: 4, recheck_in: ODD });
+    arrives(Admission::Refused(BusyWith { holder, held_for: Some(ODD), position: 2 }));
+    arrives(Admission::Refused(BusyWith::default()));
+    arrives(Admission::Sealed(Bytes::new()));
+    arrives(vec![Standing::Held(BLOCK), Standing::Waiting { ticket: BLOCK.first, recheck_in: ODD }]);
+    let seat = |mode: Mode, flag: bool| Seat {
+        owner,
+        tickets: BLOCK,
+        mode,
+        weight: 5,
+        holds: flag,
+        since: ODD,
+        expires_in: Duration::ZERO,
+        lingers: !flag,
+        broken: flag,
+        note: Arc::clone(&note),
+    };
+    let line = vec![seat(Mode::Exclusive, true), seat(Mode::Shared, false), seat(Mode::Permits, true)];
+    let resources = vec![
+        Resource { name: name(), capacity: Demand::ALL, line, sealed_for: None },
+        Resource { name: name(), capacity: 1, line: Vec::new(), sealed_for: Some(ODD) },
+    ];
+    arrives(Page { resources, next: Some(name()), fleet: Counters { lost: 1, ..Counters::default() } });
+    arrives(Some(Change::Held(owner, BLOCK.first)));
+    arrives(vec![Change::Gone(owner), Change::Resource(name()), Change::Resync]);
+    arrives(None::<Change>);
+    arrives(Guarantees::in_process());
+}
+
+#[test]
+fn errors_arrive_as_their_kind_and_text() {
+    for error in [
+        Error::unavailable("asking", "nobody there"),
+        Error::invalid("cannot"),
+        Error::unsupported("no pushes"),
+        Error::Closed("it was shut down"),
+    ] {
+        arrives(Err::<(), _>(error));
+    }
+}
+
+fn claim() -> Arc<Claim> {
+    let other = Demand::permits(Name::new("ключ\r\n").unwrap(), 2, 5).unwrap();
+    let labels = vec![("job".to_owned(), "42".to_owned()), (String::new(), String::new())];
+    let note = Note { host: "web-2".into(), pid: 812, program: "p".into(), text: Some("t".into()), labels };
+    Arc::new(Claim {
+        id: ClaimId::random().unwrap(),
+        client: ClientId(u64::MAX),
+        demands: Demands::of(vec![Demand::exclusive(name()), other]).unwrap(),
+        ttl: ODD,
+        block: 3,
+        floor: BLOCK.last(),
+        detached: true,
+        note: Arc::new(note),
+    })
+}
+
+/// As long as they get.
+fn name() -> Name {
+    Name::prefixed(&"p".repeat(Name::LONGEST_PREFIX), &"🔒".repeat(Name::LONGEST / 4)).unwrap()
+}
+
+fn sent<T: Travels>(value: &T) -> T {
+    let mut message = Vec::new();
+    value.pack(&mut message);
+    unpacked(&message)
+}
+
+/// All that travels can be printed, with every field.
+fn arrives<T: Travels + Debug>(value: T) {
+    assert_eq!(format!("{:?}", sent(&value)), format!("{value:?}"));
+}
