@@ -1,12 +1,90 @@
-//! The command line, `lockfast`.
+//! The command line, `lockfast`: arguments become settings, settings a client, and a command says how the program ends.
+//!
+//! Standard output belongs to the command's answer, or to the child; everything else goes to standard error.
 
-use clap::Parser;
+mod args;
+mod cmd;
+mod doctor;
+mod duration;
+mod exit;
+mod guardian;
+mod interrupt;
+mod log;
+mod out;
+mod pattern;
+mod run;
+mod settings;
+mod show;
 
-/// Locks that work across servers: exclusive access to a named resource, freed when its holder dies.
-#[derive(Debug, Parser)]
-#[command(name = "lockfast", version, arg_required_else_help = true)]
-struct Args {}
+use clap::{CommandFactory, Parser};
 
-fn main() {
-    Args::parse();
+use args::{Args, Command};
+use exit::{Exit, Failure};
+use settings::Settings;
+
+fn main() -> Exit {
+    // Before anything else: a guardian is started for every command, and must not depend on settings.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == run::link::GUARDIAN) {
+        return match guardian::main(words.skip(1).collect()) {
+            Ok(()) => Exit::Yes,
+            Err(_) => Exit::Failed,
+        };
+    }
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return misread(&error),
+    };
+    match Settings::load(&args.globals) {
+        Ok(settings) => {
+            log::start(&args.globals, settings.log_format);
+            dispatch(args.command, settings)
+        }
+        Err(failure) => {
+            log::start(&args.globals, args.globals.log_format.unwrap_or_default());
+            failure.report()
+        }
+    }
+}
+
+fn dispatch(command: Command, settings: Settings) -> Exit {
+    match command {
+        Command::Run(args) => wait_for(cmd::run::run(*args, settings)),
+        Command::Elect(args) => wait_for(cmd::elect::run(*args, settings)),
+        Command::Ls(args) => wait_for(cmd::ls::run(args, settings)),
+        Command::Inspect(args) => wait_for(cmd::inspect::run(args, settings)),
+        Command::Status(args) => wait_for(cmd::status::run(args, settings)),
+        Command::Acquire(args) => wait_for(cmd::acquire::run(args, settings)),
+        Command::Renew(args) => wait_for(cmd::renew::run(args, settings)),
+        Command::Release(args) => wait_for(cmd::release::run(args, settings)),
+        Command::Break(args) => wait_for(cmd::break_::run(args, settings)),
+        Command::Watch(args) => wait_for(cmd::watch::run(args, settings)),
+        Command::Stats(args) => wait_for(cmd::stats::run(args, settings)),
+        Command::Doctor(args) => wait_for(cmd::doctor::run(args, settings)),
+        Command::Completions(args) => cmd::completions::run(&args),
+        Command::Man(args) => cmd::man::run(&args),
+    }
+}
+
+/// Runs a command to its end.
+fn wait_for(command: impl Future<Output = Exit>) -> Exit {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(command),
+        Err(error) => Failure::new(Exit::Failed, format!("starting: {error}")).report(),
+    }
+}
+
+/// The command line could not be parsed, or asked for help.
+fn misread(error: &clap::Error) -> Exit {
+    // Whoever reads it may have left; there is nobody else to tell.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return Exit::Yes;
+    }
+    // `run` and `elect` keep away from the codes that their child may use.
+    let matches = Args::command().ignore_errors(true).try_get_matches().ok();
+    match matches.as_ref().and_then(|matches| matches.subcommand_name()) {
+        Some("run" | "elect") => Exit::RunUsage,
+        _ => Exit::Usage,
+    }
 }

@@ -20,6 +20,7 @@ mod wait;
 use std::ops::Deref;
 use std::time::Duration;
 
+use crate::claim::Token;
 use crate::client::Stats;
 use crate::error::Result;
 use crate::primitives;
@@ -111,6 +112,16 @@ impl Locks {
         block_on(self.0.break_lock(name, fence))
     }
 
+    /// See [`crate::Locks::renew_token`].
+    pub fn renew_token(&self, token: &Token, ttl: Duration) -> Result<()> {
+        block_on(self.0.renew_token(token, ttl))
+    }
+
+    /// See [`crate::Locks::release_token`].
+    pub fn release_token(&self, token: &Token) -> Result<()> {
+        block_on(self.0.release_token(token))
+    }
+
     /// See [`crate::Locks::shutdown`].
     pub fn shutdown(&self, timeout: Duration) -> Result<()> {
         block_on(self.0.shutdown(timeout))
@@ -143,6 +154,11 @@ impl Guard {
     /// See [`crate::Guard::extend`].
     pub fn extend(&self, span: Duration) -> Result<()> {
         block_on(self.0.extend(span))
+    }
+
+    /// See [`crate::Guard::into_token`].
+    pub fn into_token(self) -> Result<Token> {
+        self.0.into_token()
     }
 
     /// See [`crate::Guard::release`].

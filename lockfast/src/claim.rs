@@ -1,6 +1,7 @@
 //! A claim: one party's place in the line of each resource it names. Plain data; what it means is in `table.rs`.
 
 mod demand;
+mod token;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,6 +14,7 @@ use sha1::{Digest, Sha1};
 use crate::error::{Error, Result};
 
 pub use demand::{Demand, Demands, Mode};
+pub use token::Token;
 
 /// The number a claim gets when it joins: its place in line, and the fencing token of what it holds. Only goes up.
 ///
@@ -215,7 +217,8 @@ pub struct Claim {
     pub block: u32,
     /// The largest ticket its client has seen from this store: its own will be higher.
     pub floor: Ticket,
-    /// Judged by its lease alone, never by whether a process lives.
+    /// Judged by its lease alone, never by whether a process lives. A store that lists only what its clients report lists
+    /// such a claim by itself, for as long as it lives: its client may be gone.
     pub detached: bool,
     /// Who it is, for people.
     pub note: Arc<Note>,

@@ -171,20 +171,37 @@ impl ManualClock {
     }
 }
 
-/// Sleeps until moments of one clock. Made inside the keeper's runtime; a suspended machine does not make it late.
+/// Sleeps until moments of one clock, inside a tokio runtime with its drivers enabled. On Linux it is a timer of the
+/// kernel's that goes on while the machine is suspended, so resuming does not make it late.
+///
+/// ```
+/// # use lockfast::{Clock, Timer};
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let clock = Clock::boot();
+/// let until = clock.now() + Duration::from_millis(5);
+/// Timer::new(clock.clone()).sleep_until(until).await;
+/// assert!(clock.now() >= until);
+/// # }
+/// ```
 #[derive(Debug)]
-pub(crate) struct Timer {
+pub struct Timer {
     clock: Clock,
     alarm: machine::Alarm,
 }
 
 impl Timer {
-    pub(crate) fn new(clock: Clock) -> Self {
+    /// A timer of this clock; it costs nothing until something sleeps on it.
+    pub fn new(clock: Clock) -> Self {
         Self { clock, alarm: machine::Alarm::default() }
     }
 
-    /// Returns at `moment` or after, never before; `Moment::NEVER` sleeps until dropped.
-    pub(crate) async fn sleep_until(&mut self, moment: Moment) {
+    /// Returns at `moment` or after, never before; [`Moment::NEVER`] sleeps until dropped.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future changes nothing; the timer may be set to another moment.
+    pub async fn sleep_until(&mut self, moment: Moment) {
         match &self.clock.0 {
             _ if moment == Moment::NEVER => std::future::pending().await,
             Source::Boot => {

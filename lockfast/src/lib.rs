@@ -15,14 +15,14 @@ pub mod store;
 pub mod stores;
 pub mod table;
 
-pub use claim::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Holder, Mode, Note, Ticket, Tickets};
+pub use claim::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Holder, Mode, Note, Ticket, Tickets, Token};
 pub use client::{Events, Guard, Percentiles, Retry, Stats};
-pub use clock::{Clock, ManualClock, Moment};
+pub use clock::{Clock, ManualClock, Moment, Timer};
 pub use error::{Error, LostWhy, Result};
 pub use event::{Event, Happening, TraceId};
 pub use name::Name;
 pub use primitives::{
-    Builder, Cron, Election, Leader, Leadership, Locks, Multi, Mutex, Once, Outcome, RwLock, Semaphore,
+    Begun, Builder, Cron, Doing, Election, Leader, Leadership, Locks, Multi, Mutex, Once, Outcome, RwLock, Semaphore,
 };
 pub use store::{Counters, Guarantees, Resource, Seat, Store};
 pub use stores::Memory;

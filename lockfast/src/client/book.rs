@@ -151,7 +151,7 @@ impl Book {
             ttl: slot.request.ttl,
             block,
             floor: self.floor,
-            detached: false,
+            detached: slot.request.detached,
             note: Arc::clone(&slot.request.note),
         });
         self.by_hash.insert(claim.id.hash(), key);

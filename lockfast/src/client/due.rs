@@ -241,6 +241,7 @@ mod tests {
                 trace: TraceId(1),
                 validity: Validity::new(),
                 hands_over: false,
+                detached: false,
             };
             let mut out = Outbox::default();
             let key = book.enter(Arc::new(request), now, &mut out);

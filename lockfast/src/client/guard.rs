@@ -40,10 +40,10 @@ use super::slots::Key;
 pub struct Guard {
     pub(super) client: Arc<Client>,
     pub(super) hold: Key,
-    fence: Ticket,
-    request: Arc<Request>,
+    pub(super) fence: Ticket,
+    pub(super) request: Arc<Request>,
     /// The departure has been taken over by somebody else.
-    is_done: bool,
+    pub(super) is_done: bool,
 }
 
 impl Guard {
@@ -91,8 +91,14 @@ impl Guard {
 
     /// For how long the lock is certainly still held if no renewal succeeds from now on; zero when it is lost.
     pub fn remaining(&self) -> Duration {
-        let now = self.client.clock.now();
-        if self.validity().is_over(now) { Duration::ZERO } else { self.validity().until().since(now) }
+        self.valid_until().since(self.client.clock.now())
+    }
+
+    /// The moment of the client's [`Clock`](crate::Clock) until which the lock is certainly still held if no renewal succeeds
+    /// from now on; [`Moment::START`] when it is lost. For whoever passes the deadline on, like to a process that ends another
+    /// one in time.
+    pub fn valid_until(&self) -> Moment {
+        if self.validity().is_over(self.client.clock.now()) { Moment::START } else { self.validity().until() }
     }
 
     /// Whether the lock is still held, judged now, by the clock: ask before every step that must not be done twice.

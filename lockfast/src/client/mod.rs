@@ -11,11 +11,12 @@
 //! ```
 //!
 //! `slot` is one party, `slots` all of them and the wheel that says when to look at each, `lease` the local clock's verdict,
-//! `joining` the way from asking to holding, `alarm` sleeping for callers, `lost` waiting for a loss, `report`, `stats` and `telling` what people get to see.
+//! `joining` the way from asking to holding, `alarm` sleeping for callers, `lost` waiting for a loss, `detached` locks that no process keeps, `report`, `stats` and `telling` what people get to see.
 
 mod admit;
 mod alarm;
 mod book;
+mod detached;
 mod due;
 mod guard;
 mod joining;
@@ -317,6 +318,7 @@ mod tests {
             trace: TraceId(1),
             validity: Validity::new(),
             hands_over: false,
+            detached: false,
         })
     }
 

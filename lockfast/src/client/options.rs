@@ -20,6 +20,7 @@ pub(crate) struct Options {
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) trace: Option<TraceId>,
     pub(crate) local_handover: bool,
+    pub(crate) detached: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +43,7 @@ impl Default for Options {
             labels: Vec::new(),
             trace: None,
             local_handover: true,
+            detached: false,
         }
     }
 }
@@ -83,6 +85,11 @@ impl Options {
             return Err(Error::invalid(format!(
                 "hold_at_least ({least:?}) is longer than hold_at_most ({most:?}); swap them, or leave one out"
             )));
+        }
+        if self.detached && (self.hold_at_least.is_some() || self.hold_at_most.is_some()) {
+            return Err(Error::invalid(
+                "a detached lock is held until it is given back or its lease ends; leave out hold_at_least and hold_at_most",
+            ));
         }
         match &self.retry {
             Some(retry) => retry.check(),

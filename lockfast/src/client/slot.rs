@@ -32,6 +32,8 @@ pub(crate) struct Request {
     pub(crate) validity: Validity,
     /// Whether tasks of this process that ask the same may pass the lock to each other.
     pub(crate) hands_over: bool,
+    /// Whether it may outlive this process.
+    pub(crate) detached: bool,
 }
 
 impl Request {

@@ -128,6 +128,17 @@ impl Tally {
         self.note(held, |spans| &mut spans.hold);
     }
 
+    /// A hold became a token: this client has it no more, and somebody will give it back.
+    pub(crate) fn let_go(&self, held: Duration) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.note(held, |spans| &mut spans.hold);
+    }
+
+    /// What a token held was given back.
+    pub(crate) fn given_back(&self) {
+        self.released.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn note(&self, span: Duration, of: impl Fn(&mut Spans) -> &mut Histogram<u64>) {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1);
         of(&mut self.spans.lock().unwrap_or_else(PoisonError::into_inner)).saturating_record(nanos);

@@ -96,7 +96,8 @@ impl Ask {
         // Nor for who says something about itself, since what the store shows is the first holder's.
         let unnamed = Arc::ptr_eq(&note, &client.note);
         let plain = options.hold_at_least.is_none() && options.renew_every().is_some() && unnamed;
-        let hands_over = may_hand_over && options.local_handover && cannot_share && plain;
+        // Nor for a claim whose right to release may be given to somebody else.
+        let hands_over = may_hand_over && options.local_handover && cannot_share && plain && !options.detached;
         Ok(Arc::new(Request {
             demands,
             ttl: options.ttl,
@@ -107,6 +108,7 @@ impl Ask {
             trace: options.trace.unwrap_or_else(|| TraceId(fastrand::u128(1..))),
             validity: Validity::new(),
             hands_over,
+            detached: options.detached,
         }))
     }
 
@@ -228,3 +230,28 @@ macro_rules! options {
     };
 }
 pub(crate) use options;
+
+/// The option of those whose guard can become a token.
+macro_rules! detachable {
+    ($face:ty) => {
+        impl $face {
+            /// May outlive this process: the lock is judged by its lease alone, never by whether a process lives, and its guard
+            /// can become a [`Token`](crate::Token) for others to renew and give back. Until then it is a guard like any other.
+            ///
+            /// ```
+            /// # use lockfast::Locks;
+            /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+            /// # let locks = Locks::in_memory();
+            /// let token = locks.mutex("deploy").detached().lock().await?.into_token()?;
+            /// locks.renew_token(&token, token.ttl()).await?;
+            /// locks.release_token(&token).await?;
+            /// # Ok(()) }
+            /// ```
+            pub fn detached(mut self) -> Self {
+                self.ask.options.detached = true;
+                self
+            }
+        }
+    };
+}
+pub(crate) use detachable;

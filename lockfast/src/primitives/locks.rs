@@ -258,11 +258,11 @@ impl Locks {
         self.client().shutdown(timeout).await
     }
 
-    fn client(&self) -> &Client {
+    pub(super) fn client(&self) -> &Client {
         &self.handle.0
     }
 
-    fn ask(&self) -> Ask {
+    pub(super) fn ask(&self) -> Ask {
         Ask { handle: Arc::clone(&self.handle), options: self.client().defaults.clone() }
     }
 }

@@ -2,6 +2,7 @@
 
 mod ask;
 mod builder;
+mod changes;
 mod cron;
 mod election;
 mod locks;
@@ -10,6 +11,7 @@ mod mutex;
 mod once;
 mod rwlock;
 mod semaphore;
+mod tokens;
 
 pub use builder::Builder;
 pub use cron::Cron;
@@ -17,6 +19,6 @@ pub use election::{Election, Leader, Leadership};
 pub use locks::Locks;
 pub use multi::Multi;
 pub use mutex::Mutex;
-pub use once::{Once, Outcome};
+pub use once::{Begun, Doing, Once, Outcome};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;

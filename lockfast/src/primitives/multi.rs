@@ -6,7 +6,7 @@ use crate::claim::Demands;
 use crate::client::Guard;
 use crate::error::Result;
 
-use super::ask::{Ask, hold_while, options};
+use super::ask::{Ask, detachable, hold_while, options};
 
 /// Exclusive access to several names, all or nothing, in one step. Whoever takes names together this way cannot deadlock,
 /// in whatever order they write them. The price: while one waits for `b`, those behind it wait for `a` too.
@@ -26,6 +26,7 @@ pub struct Multi {
 }
 
 options!(Multi);
+detachable!(Multi);
 
 impl Multi {
     /// Waits in line until it holds them all.

@@ -7,7 +7,7 @@ use crate::client::Guard;
 use crate::error::Result;
 use crate::store::Resource;
 
-use super::ask::{Ask, hold_while, options};
+use super::ask::{Ask, detachable, hold_while, options};
 
 /// Exclusive access to one name, across all processes that use the same store. The same as the write half of a
 /// [`RwLock`](crate::RwLock) with that name.
@@ -28,6 +28,7 @@ pub struct Mutex {
 }
 
 options!(Mutex);
+detachable!(Mutex);
 
 impl Mutex {
     /// Waits in line until it holds.

@@ -1,5 +1,6 @@
 //! Something that is done once, and remembered.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -79,6 +80,75 @@ impl<T> Outcome<T> {
     }
 }
 
+/// What came of [`Once::begin`].
+///
+/// ```
+/// # use lockfast::{Begun, Locks};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let Begun::Ours(doing) = locks.once("order:7").begin().await? else { panic!("it was done before") };
+/// drop(doing); // failed: the next one does it
+/// assert!(matches!(locks.once("order:7").begin().await?, Begun::Ours(_)));
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "what is ours to do becomes the next one's when this is dropped"]
+pub enum Begun {
+    /// It is ours to do.
+    Ours(Doing),
+    /// It had been done before, with this result.
+    AlreadyDone(Bytes),
+}
+
+/// Something that is to be done once and is ours to do: a [`Guard`] that can be remembered as done. Dropped, or released,
+/// it is the next one's to do.
+///
+/// ```
+/// # use lockfast::{Begun, Locks};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// let Begun::Ours(doing) = locks.once("order:7").begin().await? else { panic!("it was done before") };
+/// doing.check()?; // still ours? as with every guard
+/// doing.done("shipped").await?;
+/// assert_eq!(locks.once("order:7").result().await?, Some("shipped".into()));
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "it becomes the next one's to do as soon as this is dropped"]
+pub struct Doing {
+    guard: Guard,
+    keep: Duration,
+}
+
+impl Doing {
+    /// Remembers that it was done, in one step with the release. Fails as [`Lost`](Error::Lost) when the lock was not held to
+    /// the end; then nothing is remembered.
+    ///
+    /// # Cancel safety
+    ///
+    /// After dropping this future it may be remembered or not.
+    pub async fn done(self, value: impl Into<Bytes>) -> Result<()> {
+        self.guard.seal(value.into(), self.keep).await
+    }
+
+    /// It was not done: the next one does it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Guard::release`].
+    pub async fn release(self) -> Result<()> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Doing {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
 impl Once {
     /// For how long the result is remembered, from a second on; a day if not said.
     pub fn keep(mut self, span: Duration) -> Self {
@@ -155,6 +225,45 @@ impl Once {
             Attempt::Entered(entered) => self.finish(entered, work).await,
             Attempt::Refused(_) => Ok(Outcome::InProgress),
         }
+    }
+
+    /// For work that is no future, like another program: says whether it is ours to do, and leaves it to the caller to say
+    /// when it is [done](Doing::done). Waits for whoever is at it, or asks by attempts if [`retry`](Self::retry) says so.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future leaves the line; had it just become ours to do, it is the next one's.
+    ///
+    /// ```
+    /// # use lockfast::{Begun, Locks};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// match locks.once("webhook:42").begin().await? {
+    ///     Begun::Ours(doing) => doing.done("paid").await?,
+    ///     Begun::AlreadyDone(_) => unreachable!("nobody was here before"),
+    /// }
+    /// assert!(matches!(locks.once("webhook:42").begin().await?, Begun::AlreadyDone(value) if value == "paid"));
+    /// # Ok(()) }
+    /// ```
+    pub async fn begin(&self) -> Result<Begun> {
+        self.begin_before(None).await
+    }
+
+    /// As [`begin`](Self::begin), but fails as [`Busy`](Error::Busy) when somebody is at it for longer than `patience`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`begin`](Self::begin).
+    pub async fn begin_within(&self, patience: Duration) -> Result<Begun> {
+        self.begin_before(Some(patience)).await
+    }
+
+    async fn begin_before(&self, patience: Option<Duration>) -> Result<Begun> {
+        self.check()?;
+        Ok(match self.ask.enter(self.demands(), patience, false).await? {
+            Entered::Held(guard) => Begun::Ours(Doing { guard, keep: self.keep }),
+            Entered::Sealed(value) => Begun::AlreadyDone(value),
+        })
     }
 
     /// The remembered result, if it has been done. Takes nothing, so it is in nobody's way.

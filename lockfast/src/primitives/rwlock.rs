@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::store::Resource;
 
-use super::ask::{Ask, options};
+use super::ask::{Ask, detachable, options};
 
 /// Many readers or one writer of one name. First come, first served: a reader behind a waiting writer waits too, so writers
 /// do not starve.
@@ -29,6 +29,7 @@ pub struct RwLock {
 }
 
 options!(RwLock);
+detachable!(RwLock);
 
 impl RwLock {
     /// Waits in line until it holds, together with other readers.

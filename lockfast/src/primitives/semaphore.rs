@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::store::Resource;
 
-use super::ask::{Ask, options};
+use super::ask::{Ask, detachable, options};
 
 /// At most so many at once, across all processes. Everybody has to name the same number; who disagrees while the semaphore
 /// is in use is refused, and an unused one takes on a new number.
@@ -30,6 +30,7 @@ pub struct Semaphore {
 }
 
 options!(Semaphore);
+detachable!(Semaphore);
 
 impl Semaphore {
     /// Waits in line for one permit.

@@ -1,0 +1,160 @@
+//! `lockfast acquire`: takes a lock that outlives this process, for scripts that span several commands.
+//!
+//! The right to it goes to standard output, or to a file that only its owner can read; never to a log or an argument.
+
+use std::time::Duration;
+
+use lockfast::{Builder, Error, Guard, Locks, Retry, Token};
+use serde::Serialize;
+
+use crate::args::Wanted;
+use crate::cmd::inspect::Format;
+use crate::cmd::token::TokenFile;
+use crate::duration::brief;
+use crate::exit::{Exit, Failure, conclude};
+use crate::interrupt::interrupted;
+use crate::out::put;
+use crate::settings::Settings;
+use crate::show::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  lockfast acquire deploy --ttl 10m --token-file /run/deploy.token
+  ./build.sh && lockfast renew --token-file /run/deploy.token && ./publish.sh
+  lockfast release --token-file /run/deploy.token
+
+  token=$(lockfast acquire -w 30s deploy) || exit 1          the same with a variable
+  echo \"$token\" | lockfast release
+
+Nobody renews it but you: after --ttl without `lockfast renew`, somebody else may have it. Where the work is one command,
+`lockfast run KEY -- COMMAND` is safer: it renews, and ends the command when the lock is lost.
+
+Exits 0 when it was acquired; 1 when somebody else has it, who is named on standard error; 69 when the store cannot be reached.";
+
+/// Take a lock and leave it to its lease; prints the token to renew and release it with
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AcquireArgs {
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Write the token to this new file, readable by you alone, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<std::path::PathBuf>,
+    /// What to print: the token alone, or an object with the fence too
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+/// The lease when nobody says anything: that of the library.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+/// How long telling the store the last things may take, once the answer is known.
+pub(crate) const GOODBYE: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run(args: AcquireArgs, settings: Settings) -> Exit {
+    conclude(answer(&args, &settings).await)
+}
+
+async fn answer(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure> {
+    // Order matters: a lock whose token cannot be written down would be nobody's.
+    let file = args.token_file.as_deref().map(TokenFile::create).transpose()?;
+    let ttl = args.wanted.ttl.or(settings.ttl).unwrap_or(DEFAULT_TTL);
+    let locks = settings.connect(as_wanted(settings.builder().ttl(ttl), &args.wanted)).await?;
+    let taken = tokio::select! {
+        taken = take(&locks, &args.wanted, ttl) => taken,
+        signal = interrupted() => Err(Failure::quiet(Exit::Signal(signal))),
+    };
+    let token = match taken {
+        Ok(token) => token,
+        Err(failure) => {
+            // Whoever stopped waiting leaves the line now, not when its lease ends.
+            let _ = locks.shutdown(GOODBYE).await;
+            return Err(failure);
+        }
+    };
+    if let Err(failure) = hand_over(&token, args, file) {
+        // Nobody has the token, so nobody could give the lock back.
+        let _ = locks.release_token(&token).await;
+        let _ = locks.shutdown(GOODBYE).await;
+        return Err(failure);
+    }
+    let (fence, ttl) = (token.fence(), brief(token.ttl()));
+    tracing::info!("acquired {:?} with fence {fence}; it is yours for {ttl}, and after each renew", args.wanted.key);
+    let _ = locks.shutdown(GOODBYE).await;
+    Ok(Exit::Yes)
+}
+
+/// What the flags say about every lock of this client.
+fn as_wanted(mut builder: Builder, wanted: &Wanted) -> Builder {
+    if let Some(name) = &wanted.name {
+        builder = builder.note(name);
+    }
+    if wanted.patience() == Some(Duration::ZERO) {
+        // Asked once, and told who has it.
+        builder = builder.retry(Retry { count: Some(0), ..Retry::default() });
+    }
+    wanted.label.iter().fold(builder, |builder, (key, value)| builder.label(key, value))
+}
+
+async fn take(locks: &Locks, wanted: &Wanted, ttl: Duration) -> Result<Token, Failure> {
+    let failed = |error: Error| Failure::while_(format!("acquiring {:?}", wanted.key), &error);
+    let guard = enter(locks, wanted).await.map_err(failed)?;
+    // Having waited, it may have used up some of its lease; a script counts on a whole one.
+    guard.extend(ttl).await.map_err(failed)?;
+    guard.into_token().map_err(failed)
+}
+
+async fn enter(locks: &Locks, wanted: &Wanted) -> lockfast::Result<Guard> {
+    let patience = wanted.patience().filter(|patience| !patience.is_zero());
+    macro_rules! enter {
+        ($face:expr, $wait:ident, $wait_within:ident) => {
+            match patience {
+                Some(patience) => $face.detached().$wait_within(patience).await,
+                None => $face.detached().$wait().await,
+            }
+        };
+    }
+    match (wanted.slots, wanted.shared, wanted.also.is_empty()) {
+        (Some(slots), ..) => enter!(locks.semaphore(&wanted.key, slots), acquire, acquire_within),
+        (_, true, _) => enter!(locks.rwlock(&wanted.key), read, read_within),
+        (.., true) => enter!(locks.mutex(&wanted.key), lock, lock_within),
+        (.., false) => {
+            let names = std::iter::once(&wanted.key).chain(&wanted.also);
+            enter!(locks.multi(names), lock, lock_within)
+        }
+    }
+}
+
+/// What `-o json` prints.
+#[derive(Serialize)]
+struct Acquired<'a> {
+    key: &'a str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    also: Vec<&'a str>,
+    fence: u64,
+    owner: String,
+    ttl_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+}
+
+fn hand_over(token: &Token, args: &AcquireArgs, file: Option<TokenFile>) -> Result<(), Failure> {
+    let in_file = file.is_some();
+    if matches!(args.output, Format::Json) {
+        put(&json::pretty(&Acquired {
+            key: &args.wanted.key,
+            also: args.wanted.also.iter().map(String::as_str).collect(),
+            fence: token.fence(),
+            owner: token.owner().to_string(),
+            ttl_seconds: json::seconds(token.ttl()),
+            token: (!in_file).then(|| token.to_string()),
+        }))
+        .map_err(|_| nobody_reads())?;
+    } else if !in_file {
+        put(&format!("{token}\n")).map_err(|_| nobody_reads())?;
+    }
+    file.map_or(Ok(()), |file| file.write(token))
+}
+
+fn nobody_reads() -> Failure {
+    Failure::new(Exit::No, "nobody reads standard output, so nobody has the token; gave the lock back")
+}

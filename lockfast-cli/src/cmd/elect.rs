@@ -1,0 +1,113 @@
+//! `lockfast elect`: a command that runs on one of many servers, and on another one when that fails.
+
+use std::time::Duration;
+
+use lockfast::{Clock, Error, Locks, TraceId};
+use tracing::Instrument;
+
+use super::run::{Ending, LEAVING, Line, TTL, exit_of, failed, refuse_nested};
+use crate::args::label;
+use crate::duration;
+use crate::exit::{Exit, Failure, conclude};
+use crate::run::signals::Signals;
+use crate::run::{Ended, environment, supervise, waiting};
+use crate::settings::Settings;
+
+const EXAMPLES: &str = "\
+Examples:
+  lockfast elect scheduler -- ./scheduler              start it on every server: one leads and runs it
+  lockfast elect scheduler --name 10.0.0.5 -- ./serve  say where the leader can be found: `lockfast inspect scheduler`
+  lockfast elect --ttl 10s scheduler -- ./scheduler    another one takes over ten seconds after a crash
+
+All others wait in line. When the leader's command ends by itself, so does lockfast, with its exit code, and the next one
+leads. When leadership is lost, the command is ended before anybody else can lead, and lockfast campaigns again.
+Exit codes are those of `lockfast run`.";
+
+/// How long to wait before the store is asked again that did not answer.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Run a command on one of all servers that campaign, and on another one when that fails
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES, override_usage = "lockfast elect [OPTIONS] KEY -- COMMAND [ARG]...\n       lockfast elect [OPTIONS] KEY -c LINE")]
+pub(crate) struct ElectArgs {
+    /// What to lead: any text
+    #[arg(value_name = "KEY")]
+    key: String,
+    /// How long leadership outlives a leader that is not heard of any more [default: 30s]
+    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    ttl: Option<Duration>,
+    /// Shown to whoever looks at who leads, like an address
+    #[arg(long, value_name = "TEXT")]
+    name: Option<String>,
+    /// Shown too (repeatable)
+    #[arg(long, value_name = "K=V", value_parser = label)]
+    label: Vec<(String, String)>,
+    #[command(flatten)]
+    ending: Ending,
+    #[command(flatten)]
+    line: Line,
+}
+
+/// Campaigns, and runs a command while leading.
+pub(crate) async fn run(args: ElectArgs, settings: Settings) -> Exit {
+    let trace = environment::trace();
+    let running = async { conclude(elect(args, settings, trace).await) };
+    running.instrument(tracing::error_span!("elect", %trace)).await
+}
+
+async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Exit, Failure> {
+    let ElectArgs { key, ttl, name, label, ending, line } = args;
+    let ttl = ttl.or(settings.ttl).unwrap_or(TTL);
+    let kill_after = ending.kill_after(ttl)?;
+    let mut task = ending.task(line.into_words(), ttl, kill_after);
+    let mut signals = Signals::listen().map_err(|error| failed("listening to signals", &error))?;
+    let mut builder = settings.builder().trace_id(trace).count_children(true);
+    if let Some(name) = name {
+        builder = builder.note(name);
+    }
+    builder = label.iter().fold(builder, |builder, (key, value)| builder.label(key, value));
+    let locks = settings.connect(builder).await?;
+    refuse_nested(&locks, std::iter::once(key.as_str())).await?;
+    let exit = loop {
+        let campaign = campaign(&locks, &key, ttl);
+        let leadership = match waiting::unless_signalled(campaign, &mut signals, &locks, &key).await {
+            Ok(leadership) => {
+                leadership.map_err(|error| Failure::while_running(format!("campaigning for {key}"), &error))?
+            }
+            Err(signal) => break Ok(Exit::Signal(signal as u8)),
+        };
+        tracing::info!("leading {key}");
+        task.variables = environment::of(&leadership, &key, ttl, trace);
+        let ended = supervise(&leadership, &task, &mut signals).await;
+        let is_lost = matches!(ended, Ok(Ended::Lost));
+        // The command is dead: whether the store has heard of it or not, somebody else may lead.
+        let stepped_down = leadership.step_down().await;
+        if is_lost {
+            tracing::info!("campaigning again for {key}");
+            continue;
+        }
+        if task.ends_on_loss && matches!(stepped_down, Err(Error::Lost { .. })) {
+            break Ok(Exit::Lost);
+        }
+        break exit_of(ended, &task);
+    };
+    let _ = locks.shutdown(LEAVING).await;
+    exit
+}
+
+/// Campaigns for as long as it takes, also while the store does not answer.
+async fn campaign(locks: &Locks, key: &str, ttl: Duration) -> lockfast::Result<lockfast::Leadership> {
+    let mut is_said = false;
+    loop {
+        match locks.election(key).ttl(ttl).campaign().await {
+            Err(error) if error.is_retryable() => {
+                if !std::mem::replace(&mut is_said, true) {
+                    tracing::warn!("campaigning for {key}: {error}; trying on");
+                }
+                let mut timer = lockfast::Timer::new(Clock::boot());
+                timer.sleep_until(Clock::boot().now() + ASK_AGAIN).await;
+            }
+            result => return result,
+        }
+    }
+}

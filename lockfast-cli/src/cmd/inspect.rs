@@ -1,0 +1,57 @@
+//! `lockfast inspect`: one lock in full.
+
+use clap::ValueEnum;
+use lockfast::Clock;
+
+use crate::exit::{Exit, Failure, conclude};
+use crate::out::put;
+use crate::settings::Settings;
+use crate::show::{json, lines};
+
+const EXAMPLES: &str = "\
+Examples:
+  lockfast inspect nightly                            who holds it, since when, until when, and who waits, in order
+  lockfast inspect nightly -o json | jq .holders[0].fence
+  lockfast inspect nightly -o json | jq -r '.waiters[] | \"\\(.position) \\(.host)\"'
+
+Exits 0 when somebody is in its line, 1 when nobody is, 69 when the store cannot be reached.";
+
+/// Show one lock in full: its holder, and who waits, in order
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct InspectArgs {
+    /// Which lock
+    #[arg(value_name = "KEY")]
+    key: String,
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// One object
+    Json,
+}
+
+pub(crate) async fn run(args: InspectArgs, settings: Settings) -> Exit {
+    conclude(answer(&args, &settings).await)
+}
+
+async fn answer(args: &InspectArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let locks = settings.locks().await?;
+    let found = locks.mutex(&args.key).info().await;
+    let found = found.map_err(|error| Failure::while_(format!("inspecting {:?}", args.key), &error))?;
+    let now = Clock::boot().wall();
+    match (&found, args.output) {
+        (Some(resource), Format::Text) => put(&lines::in_full(resource, now))?,
+        (Some(resource), Format::Json) => put(&json::pretty(&json::Line::of(resource, now)))?,
+        (None, Format::Text) => {
+            return Err(Failure::new(Exit::No, format!("{:?} is free: nobody is in its line", args.key)));
+        }
+        (None, Format::Json) => put("null\n")?,
+    }
+    Ok(if found.is_some() { Exit::Yes } else { Exit::No })
+}

@@ -1,0 +1,166 @@
+//! `lockfast ls`: who holds what, and who waits.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use futures::StreamExt;
+use lockfast::{ClaimHash, Clock, Locks, Resource, Seat};
+
+use crate::exit::{Exit, Failure, conclude};
+use crate::interrupt::interrupted;
+use crate::out::{plain, put};
+use crate::pattern::Pattern;
+use crate::settings::Settings;
+use crate::show::{self, json, table};
+
+const EXAMPLES: &str = "\
+Examples:
+  lockfast ls                               every line that somebody holds or waits in
+  lockfast ls account:                      those whose key begins with account:
+  lockfast ls '*:daily' -o wide             those that end in :daily, with program, labels and owner
+  lockfast ls --watch                       redrawn as it changes
+  lockfast ls -o jsonl | jq -r 'select(.waiters | length > 3) | .key'
+  lockfast ls -o name | xargs -n1 lockfast status
+
+Exits 0, also when there is nothing to list; 69 when the store cannot be reached.";
+
+/// List locks: who holds what, since when, and how many wait
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LsArgs {
+    /// Only keys that begin with this, or match it if it has a `*` (any text) or `?` (one letter)
+    #[arg(value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// How to show them
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+    /// Go on, and show them again when they change
+    #[arg(long)]
+    watch: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// KEY MODE HOLDER HELD TTL FENCE WAITERS
+    Table,
+    /// The same with PROGRAM LABELS OWNER
+    Wide,
+    /// One array of objects
+    Json,
+    /// One object a line
+    Jsonl,
+    /// The keys alone
+    Name,
+}
+
+pub(crate) async fn run(args: LsArgs, settings: Settings) -> Exit {
+    conclude(answer(&args, &settings).await)
+}
+
+async fn answer(args: &LsArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let locks = settings.locks().await?;
+    let pattern = Pattern::new(args.pattern.as_deref());
+    if !args.watch {
+        let resources = list(&locks, &pattern).await?;
+        put(&render(&resources, args.output))?;
+        return Ok(Exit::Yes);
+    }
+    tokio::select! {
+        failure = follow(&locks, &pattern, args.output) => Err(failure),
+        _ = interrupted() => Ok(Exit::Yes),
+    }
+}
+
+/// Everything in line under keys that match.
+pub(crate) async fn list(locks: &Locks, pattern: &Pattern) -> Result<Vec<Resource>, Failure> {
+    let found = locks.inspect(pattern.beginning()).await;
+    let mut resources = found.map_err(|error| Failure::while_("listing locks", &error))?;
+    resources.retain(|resource| pattern.matches(resource.name.as_str()));
+    Ok(resources)
+}
+
+/// Shows them again and again, until something fails. At most once a second: faster than anybody reads, and no burden for
+/// the store.
+async fn follow(locks: &Locks, pattern: &Pattern, output: Format) -> Failure {
+    let mut changes = locks.changes(pattern.beginning());
+    let draws = std::io::stdout().is_terminal() && matches!(output, Format::Table | Format::Wide);
+    let mut last = None;
+    loop {
+        let resources = match list(locks, pattern).await {
+            Ok(resources) => resources,
+            Err(failure) => return failure,
+        };
+        let shape = shape(&resources);
+        if draws || last.as_ref() != Some(&shape) {
+            let clear = if draws { "\u{1b}[H\u{1b}[2J" } else { "" };
+            if let Err(failure) = put(&(clear.to_owned() + &render(&resources, output))) {
+                return failure;
+            }
+        }
+        last = Some(shape);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if !draws {
+            // A table on a terminal shows how time passes; elsewhere only changes are news.
+            changes.next().await;
+        }
+    }
+}
+
+/// What has to differ for a line to have changed: who is where, not for how long.
+#[derive(Debug, PartialEq)]
+struct Shape {
+    key: String,
+    is_sealed: bool,
+    seats: Vec<(ClaimHash, [bool; 3])>,
+}
+
+fn shape(resources: &[Resource]) -> Vec<Shape> {
+    let seat = |seat: &Seat| (seat.owner, [seat.holds, seat.lingers, seat.broken]);
+    let of = |resource: &Resource| Shape {
+        key: resource.name.to_string(),
+        is_sealed: resource.sealed_for.is_some(),
+        seats: resource.line.iter().map(seat).collect(),
+    };
+    resources.iter().map(of).collect()
+}
+
+fn render(resources: &[Resource], output: Format) -> String {
+    let now = Clock::boot().wall();
+    let objects = || resources.iter().map(|resource| json::Line::of(resource, now));
+    match output {
+        Format::Table => table::lines(resources, false, show::colours()),
+        Format::Wide => table::lines(resources, true, show::colours()),
+        Format::Json => json::pretty(&objects().collect::<Vec<_>>()),
+        Format::Jsonl => objects().map(|object| json::line(&object)).collect(),
+        Format::Name => resources.iter().map(|resource| plain(resource.name.as_str()) + "\n").collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::show::tests::{resource, seat};
+
+    use super::*;
+
+    #[test]
+    fn each_way_to_show_lines_shows_them_all() {
+        let resources = [resource("a", vec![seat(1, true)]), resource("b\n", vec![seat(2, true)])];
+        assert_eq!(render(&resources, Format::Name), "a\nb\\n\n");
+        assert_eq!(render(&resources, Format::Jsonl).lines().count(), 2);
+        let array: Vec<serde_json::Value> = serde_json::from_str(&render(&resources, Format::Json)).unwrap();
+        assert_eq!(array[1]["key"], "b\n");
+        assert!(render(&resources, Format::Wide).contains("OWNER"));
+        assert_eq!(render(&[], Format::Json), "[]\n");
+    }
+
+    #[test]
+    fn lines_have_changed_when_somebody_is_elsewhere_not_when_time_has_passed() {
+        let before = resource("a", vec![seat(1, true), seat(2, false)]);
+        let mut later = before.clone();
+        later.line[0].since += Duration::from_secs(5);
+        assert_eq!(shape(std::slice::from_ref(&before)), shape(std::slice::from_ref(&later)));
+        later.line[1].holds = true;
+        assert_ne!(shape(&[before]), shape(&[later]));
+    }
+}

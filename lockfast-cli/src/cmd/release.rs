@@ -1,0 +1,41 @@
+//! `lockfast release`: gives back what `acquire` took.
+
+use lockfast::Error;
+
+use crate::cmd::acquire::GOODBYE;
+use crate::cmd::token::TokenSource;
+use crate::exit::{Exit, Failure, conclude};
+use crate::settings::Settings;
+
+const EXAMPLES: &str = "\
+Examples:
+  lockfast release --token-file /run/deploy.token              and removes the file
+  echo \"$token\" | lockfast release
+  trap 'lockfast release --token-file \"$file\"' EXIT            at the end of a script, however it ends
+
+Exits 0 when it was given back; 1 when it was not held any more, so that somebody else may have had it in the meantime;
+69 when the store cannot be reached.";
+
+/// Give back a lock that `acquire` took
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ReleaseArgs {
+    #[command(flatten)]
+    token: TokenSource,
+}
+
+pub(crate) async fn run(args: ReleaseArgs, settings: Settings) -> Exit {
+    conclude(answer(&args, &settings).await)
+}
+
+async fn answer(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let token = args.token.read()?;
+    let locks = settings.locks().await?;
+    let released = locks.release_token(&token).await;
+    if matches!(released, Ok(()) | Err(Error::Lost { .. })) {
+        args.token.remove();
+    }
+    let _ = locks.shutdown(GOODBYE).await;
+    released.map_err(|error| Failure::while_("releasing a token", &error))?;
+    Ok(Exit::Yes)
+}

@@ -1,0 +1,151 @@
+//! `lockfast stats`: what all clients of the store have counted, and where they wait for each other.
+
+use lockfast::{Counters, Resource};
+use serde::Serialize;
+
+use crate::cmd::inspect::Format;
+use crate::cmd::ls::list;
+use crate::duration::brief;
+use crate::exit::{Exit, Failure, conclude};
+use crate::out::{plain, put};
+use crate::pattern::Pattern;
+use crate::settings::Settings;
+use crate::show::{self, json, table};
+
+const EXAMPLES: &str = "\
+Examples:
+  lockfast stats                                  counters of the whole fleet, and the ten keys with the longest lines
+  lockfast stats --top 3 'account:*'              the three longest among those that match
+  lockfast stats -o json | jq .counters.lost      for a graph
+  watch -n5 lockfast stats                        every five seconds
+
+Counters add up over all clients since the store began to count; each reports about once a second.
+Exits 0, or 69 when the store cannot be reached.";
+
+/// Count: what the whole fleet acquired, waited for and lost, and the hottest keys
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct StatsArgs {
+    /// Only keys that begin with this, or match it; the counters are always those of all
+    #[arg(value_name = "PATTERN")]
+    pattern: Option<String>,
+    /// How many keys to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+pub(crate) async fn run(args: StatsArgs, settings: Settings) -> Exit {
+    conclude(answer(&args, &settings).await)
+}
+
+async fn answer(args: &StatsArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let locks = settings.locks().await?;
+    let resources = list(&locks, &Pattern::new(args.pattern.as_deref())).await?;
+    let counters = locks.fleet_stats().await.map_err(|error| Failure::while_("reading the counters", &error))?;
+    let figures = Figures::of(&counters, &resources, args.top);
+    put(&match args.output {
+        Format::Text => figures.text(show::colours()),
+        Format::Json => json::pretty(&figures),
+    })?;
+    Ok(Exit::Yes)
+}
+
+#[derive(Serialize)]
+struct Figures<'a> {
+    counters: Counted,
+    now: Now,
+    hottest: Vec<Hot<'a>>,
+}
+
+/// Since the store began to count.
+#[derive(Serialize)]
+struct Counted {
+    acquired: u64,
+    released: u64,
+    contended: u64,
+    lost: u64,
+}
+
+/// At this moment, among the keys that were asked for.
+#[derive(Serialize)]
+struct Now {
+    lines: usize,
+    holders: usize,
+    waiters: usize,
+}
+
+#[derive(Serialize)]
+struct Hot<'a> {
+    key: &'a str,
+    holders: usize,
+    waiters: usize,
+    longest_wait_seconds: f64,
+}
+
+impl<'a> Figures<'a> {
+    fn of(counters: &Counters, resources: &'a [Resource], top: usize) -> Self {
+        let hot = |resource: &'a Resource| Hot {
+            key: resource.name.as_str(),
+            holders: resource.holders().count(),
+            waiters: resource.waiters().count(),
+            longest_wait_seconds: resource.waiters().map(|seat| json::seconds(seat.since)).fold(0.0, f64::max),
+        };
+        let mut hottest: Vec<_> = resources.iter().map(hot).collect();
+        let now = Now {
+            lines: hottest.len(),
+            holders: hottest.iter().map(|it| it.holders).sum(),
+            waiters: hottest.iter().map(|it| it.waiters).sum(),
+        };
+        hottest.retain(|it| it.waiters > 0);
+        // Stable, so that equals stay in name order.
+        hottest
+            .sort_by(|a, b| b.waiters.cmp(&a.waiters).then(b.longest_wait_seconds.total_cmp(&a.longest_wait_seconds)));
+        hottest.truncate(top);
+        let Counters { acquired, released, contended, lost } = *counters;
+        Self { counters: Counted { acquired, released, contended, lost }, now, hottest }
+    }
+
+    fn text(&self, colours: bool) -> String {
+        let Counted { acquired, released, contended, lost } = self.counters;
+        let Now { lines, holders, waiters } = self.now;
+        let mut text = format!(
+            "acquired {acquired}, released {released}, contended {contended}, lost {lost}\n\
+             now: {lines} lines, {holders} holders, {waiters} waiters\n"
+        );
+        if !self.hottest.is_empty() {
+            let row = |hot: &Hot<'_>| {
+                let longest = std::time::Duration::from_secs_f64(hot.longest_wait_seconds);
+                vec![plain(hot.key), hot.waiters.to_string(), brief(longest), hot.holders.to_string()]
+            };
+            let header = ["KEY", "WAITERS", "LONGEST WAIT", "HOLDERS"];
+            text += &format!("\n{}", table::columns(&header, self.hottest.iter().map(row), colours));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::show::tests::{resource, seat};
+
+    use super::*;
+
+    #[test]
+    fn the_hottest_keys_are_those_with_the_longest_lines() {
+        let quiet = resource("quiet", vec![seat(1, true)]);
+        let warm = resource("warm", vec![seat(1, true), seat(2, false)]);
+        let hot = resource("hot", vec![seat(1, true), seat(2, false), seat(3, false)]);
+        let counters = Counters { acquired: 7, ..Counters::default() };
+        let resources = [quiet, warm, hot];
+        let figures = Figures::of(&counters, &resources, 10);
+        let keys: Vec<_> = figures.hottest.iter().map(|it| it.key).collect();
+        assert_eq!(keys, ["hot", "warm"], "and nobody who has no line");
+        assert_eq!((figures.now.lines, figures.now.holders, figures.now.waiters), (3, 3, 3));
+        let text = figures.text(false);
+        assert!(text.contains("acquired 7") && text.contains("now: 3 lines, 3 holders, 3 waiters"), "{text}");
+        assert_eq!(Figures::of(&counters, &resources, 1).hottest.len(), 1);
+    }
+}

@@ -1,0 +1,37 @@
+//! `lockfast status`: whether a lock is held, for people in a line and for scripts as an exit code.
+
+use crate::exit::{Exit, Failure, conclude};
+use crate::out::{plain, put};
+use crate::settings::Settings;
+use crate::show::lines;
+
+const EXAMPLES: &str = "\
+Examples:
+  lockfast status nightly                                   nightly: held by web-2 (pid 812) for 3m12s, fence 41
+  lockfast status nightly > /dev/null && echo busy          for a script
+  while lockfast status deploy; do sleep 5; done            (better: lockfast run -w 10m deploy -- ..)
+
+Exits 0 when it is held, 1 when it is free, 69 when the store cannot be reached. By the time you read the answer it may
+have changed: to do something while it is free, take it (`lockfast run -n`).";
+
+/// Say in one line whether a lock is held; exits 0 if it is, 1 if it is free
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct StatusArgs {
+    /// Which lock
+    #[arg(value_name = "KEY")]
+    key: String,
+}
+
+pub(crate) async fn run(args: StatusArgs, settings: Settings) -> Exit {
+    conclude(answer(&args, &settings).await)
+}
+
+async fn answer(args: &StatusArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let locks = settings.locks().await?;
+    let found = locks.mutex(&args.key).info().await;
+    let found = found.map_err(|error| Failure::while_(format!("looking at {:?}", args.key), &error))?;
+    put(&format!("{}: {}\n", plain(&args.key), lines::in_short(found.as_ref())))?;
+    let is_held = found.is_some_and(|resource| resource.holders().next().is_some());
+    Ok(if is_held { Exit::Yes } else { Exit::No })
+}

@@ -1,0 +1,93 @@
+//! Durations as people write and read them.
+
+use std::time::Duration;
+
+/// Reads `90`, `1.5s`, `250ms`, `1m30s`, `2h`, `1d12h`: a bare number is seconds.
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        format!("{text:?} is not a duration; write seconds (`90`), or numbers with units: `250ms`, `1m30s`, `2h`, `1d`")
+    };
+    let mut rest = text.trim();
+    let (mut total, mut bare) = (0.0, false);
+    if rest.is_empty() {
+        return Err(wrong());
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
+        rest = &rest[digits..];
+        let letters = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let unit = match &rest[..letters] {
+            "" if total == 0.0 => {
+                bare = true;
+                1.0
+            }
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            "d" => 86_400.0,
+            "w" => 604_800.0,
+            _ => return Err(wrong()),
+        };
+        rest = &rest[letters..];
+        total += number * unit;
+        if bare && !rest.is_empty() {
+            return Err(wrong());
+        }
+    }
+    Duration::try_from_secs_f64(total).map_err(|_| wrong())
+}
+
+/// As short as it can be said: `0s`, `250ms`, `42s`, `3m12s`, `2h5m`, `3d4h`.
+pub(crate) fn brief(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let two = |big: u64, large: &str, small: u64, little: &str| match small {
+        0 => format!("{big}{large}"),
+        _ => format!("{big}{large}{small}{little}"),
+    };
+    match seconds {
+        0 if span.is_zero() => "0s".to_owned(),
+        0 => format!("{}ms", span.as_millis()),
+        1..60 => format!("{seconds}s"),
+        60..3600 => two(seconds / 60, "m", seconds % 60, "s"),
+        3600..86_400 => two(seconds / 3600, "h", seconds % 3600 / 60, "m"),
+        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_number_is_seconds_and_units_add_up() {
+        for (text, millis) in [
+            ("0", 0),
+            ("90", 90_000),
+            ("1.5", 1_500),
+            ("250ms", 250),
+            ("1m30s", 90_000),
+            ("2h", 7_200_000),
+            ("1d", 86_400_000),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused_with_examples() {
+        for text in ["", "s", "-1", "5x", "1 m", "5m3", "1e400", "..", "ten", "1m 30s"] {
+            let refused = parse(text).unwrap_err();
+            assert!(refused.contains("1m30s"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_span_is_said_in_at_most_two_units() {
+        let brief = |millis| super::brief(Duration::from_millis(millis));
+        assert_eq!([brief(0), brief(250), brief(42_900)], ["0s", "250ms", "42s"]);
+        assert_eq!([brief(192_000), brief(7_500_000), brief(273_600_000)], ["3m12s", "2h5m", "3d4h"]);
+        assert_eq!([brief(60_000), brief(3_600_000)], ["1m", "1h"]);
+    }
+}

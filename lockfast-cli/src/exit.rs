@@ -1,0 +1,187 @@
+//! How the program ends: every exit code that a script may rely on, in one place.
+//!
+//! `run` and `elect` pass on the code of their child and so keep to codes that programs rarely use themselves, those of
+//! `sysexits.h` and of `timeout`. The other commands answer a question: 0 is yes, 1 is no.
+
+use std::process::{ExitCode, Termination};
+
+use lockfast::Error;
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Yes; done.
+    Yes,
+    /// No: it is free, held by somebody else, not there; something is wrong.
+    No,
+    /// The command line makes no sense.
+    Usage,
+    /// The same for `run` and `elect`, whose child may well say 2.
+    RunUsage,
+    /// The store cannot be reached.
+    Store,
+    /// `run` did not get the lock.
+    NotAcquired,
+    /// A setting, a config file or the store's URL is wrong.
+    Config,
+    /// The lock was lost while the command ran.
+    Lost,
+    /// The command was ended by `--at-most`.
+    AtMost,
+    /// `run` failed in some other way.
+    Failed,
+    /// The command is there but cannot be executed.
+    NotExecutable,
+    /// There is no such command.
+    NotFound,
+    /// What the child said, or what `-E` asks for.
+    As(u8),
+    /// The child died of this signal.
+    Signal(u8),
+}
+
+impl Exit {
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Yes => 0,
+            Self::No => 1,
+            Self::Usage => 2,
+            Self::RunUsage => 64,
+            Self::Store => 69,
+            Self::NotAcquired => 75,
+            Self::Config => 78,
+            Self::Lost => 79,
+            Self::AtMost => 124,
+            Self::Failed => 125,
+            Self::NotExecutable => 126,
+            Self::NotFound => 127,
+            Self::As(code) => code,
+            Self::Signal(number) => 128_u8.saturating_add(number),
+        }
+    }
+
+    /// What an error means to whoever asked a question.
+    pub(crate) fn of(error: &Error) -> Self {
+        match error {
+            Error::Busy { .. } | Error::Lost { .. } => Self::No,
+            Error::Invalid(_) | Error::Unsupported(_) => Self::Usage,
+            _ => Self::Store,
+        }
+    }
+
+    /// What an error means to whoever wants a command run.
+    pub(crate) fn of_run(error: &Error) -> Self {
+        match error {
+            Error::Busy { .. } => Self::NotAcquired,
+            Error::Lost { .. } => Self::Lost,
+            Error::Invalid(_) | Error::Unsupported(_) => Self::RunUsage,
+            Error::Unavailable { .. } => Self::Store,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl Termination for Exit {
+    fn report(self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+}
+
+/// Why a command could not do what it was asked: what to say, and how to end.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    /// What was being done, what went wrong, what to do next; nothing when there is nothing to add.
+    message: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: Some(message.into()) }
+    }
+
+    /// Ends without a word.
+    pub(crate) fn quiet(exit: Exit) -> Self {
+        Self { exit, message: None }
+    }
+
+    /// The store, or the library, said no while `doing` something.
+    pub(crate) fn while_(doing: impl std::fmt::Display, error: &Error) -> Self {
+        let advice = match error {
+            Error::Unavailable { .. } => "; `lockfast doctor` looks for the cause",
+            _ => "",
+        };
+        Self::new(Exit::of(error), format!("{doing}: {error}{advice}"))
+    }
+
+    /// The same, for `run` and `elect`.
+    pub(crate) fn while_running(doing: impl std::fmt::Display, error: &Error) -> Self {
+        Self { exit: Exit::of_run(error), ..Self::while_(doing, error) }
+    }
+
+    /// Says it, and how the program ends.
+    pub(crate) fn report(self) -> Exit {
+        if let Some(message) = self.message {
+            tracing::error!("{message}");
+        }
+        self.exit
+    }
+}
+
+/// How a command ends that may have failed.
+pub(crate) fn conclude(outcome: Result<Exit, Failure>) -> Exit {
+    outcome.unwrap_or_else(Failure::report)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lockfast::{Locks, Name};
+
+    use super::*;
+
+    #[test]
+    fn every_way_to_end_has_its_code() {
+        let codes = [
+            (Exit::Yes, 0),
+            (Exit::No, 1),
+            (Exit::Usage, 2),
+            (Exit::RunUsage, 64),
+            (Exit::Store, 69),
+            (Exit::NotAcquired, 75),
+            (Exit::Config, 78),
+            (Exit::Lost, 79),
+            (Exit::AtMost, 124),
+            (Exit::Failed, 125),
+            (Exit::NotExecutable, 126),
+            (Exit::NotFound, 127),
+            (Exit::As(7), 7),
+            (Exit::Signal(15), 143),
+        ];
+        for (exit, code) in codes {
+            assert_eq!(exit.code(), code, "{exit:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_means_no_usage_or_store_and_something_else_to_run() {
+        let locks = Locks::in_memory();
+        let guard = locks.mutex("a").lock().await.unwrap();
+        let busy = locks.mutex("a").lock_within(Duration::from_millis(1)).await.unwrap_err();
+        assert_eq!((Exit::of(&busy), Exit::of_run(&busy)), (Exit::No, Exit::NotAcquired));
+        locks.break_lock_now("a", guard.fence().unwrap()).await.unwrap();
+        guard.lost().await;
+        let lost = guard.release().await.unwrap_err();
+        assert_eq!((Exit::of(&lost), Exit::of_run(&lost)), (Exit::No, Exit::Lost));
+        let invalid = Name::new("").unwrap_err();
+        assert_eq!((Exit::of(&invalid), Exit::of_run(&invalid)), (Exit::Usage, Exit::RunUsage));
+        let unsupported = Error::unsupported("no");
+        assert_eq!((Exit::of(&unsupported), Exit::of_run(&unsupported)), (Exit::Usage, Exit::RunUsage));
+        let unavailable = Error::unavailable("asking", "nobody there");
+        assert_eq!((Exit::of(&unavailable), Exit::of_run(&unavailable)), (Exit::Store, Exit::Store));
+        locks.shutdown(Duration::from_secs(5)).await.unwrap();
+        let closed = locks.mutex("a").lock().await.unwrap_err();
+        assert_eq!((Exit::of(&closed), Exit::of_run(&closed)), (Exit::Store, Exit::Failed));
+    }
+}

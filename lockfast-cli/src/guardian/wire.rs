@@ -1,0 +1,232 @@
+//! What lockfast and its guardian say to each other: lines of text over one socket, a word and some numbers each.
+//!
+//! Moments are those of the machine's clock since boot, which on Linux is the same for every process. Elsewhere each
+//! process counts from its own start, and what lies between the two is taken from the first message.
+
+use std::fmt;
+use std::time::Duration;
+
+use lockfast::{Clock, Moment};
+
+/// When the command is asked to end, and when it is killed, unless a later deadline comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deadline {
+    pub(crate) signal_at: Moment,
+    pub(crate) kill_at: Moment,
+}
+
+impl Deadline {
+    pub(crate) const NEVER: Self = Self { signal_at: Moment::NEVER, kill_at: Moment::NEVER };
+}
+
+/// The first message, which arms the guardian; the command's standard input comes along with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Charge {
+    /// What asks the command to end.
+    pub(crate) signal: i32,
+    /// How long it has after that.
+    pub(crate) kill_after: Duration,
+    pub(crate) deadline: Deadline,
+    /// When the command has had its time, whatever becomes of the lock.
+    pub(crate) cap: Moment,
+    /// Whether the command ends when lockfast does.
+    pub(crate) ends_with_us: bool,
+    /// Whether the command's group gets the terminal.
+    pub(crate) foreground: bool,
+    /// The sender's clock when this was sent.
+    pub(crate) sent: Moment,
+}
+
+/// From lockfast to its guardian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Deadline(Deadline),
+    /// End the command now.
+    End,
+    /// Pass this signal on to the command's group.
+    Signal(i32),
+}
+
+/// From the guardian to lockfast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// The command runs, with this process id, which is also its group's.
+    Started(i32),
+    /// It could not be started, for the reason with this number.
+    NotStarted(i32),
+    /// It was stopped by this signal.
+    Stopped(i32),
+    /// It is being ended.
+    Ending(Cause),
+    /// It has ended. Without an `Ending` before it, this is the last word.
+    Exited(Status),
+    /// Neither it nor any of its descendants is left; the last word.
+    Dead,
+}
+
+/// Why a command is being ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// No later deadline came in time.
+    Deadline,
+    /// It has had its time.
+    Cap,
+    /// Lockfast said so, or is no more.
+    Asked,
+}
+
+/// How a command has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Code(u8),
+    Signal(u8),
+}
+
+impl fmt::Display for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Deadline { signal_at, kill_at } = self.deadline;
+        let after = u64::try_from(self.kill_after.as_nanos()).unwrap_or(u64::MAX);
+        let moments = [signal_at, kill_at, self.cap, self.sent].map(|at| at.as_nanos().to_string()).join(" ");
+        let (ends, front) = (u8::from(self.ends_with_us), u8::from(self.foreground));
+        writeln!(f, "charge {} {after} {moments} {ends} {front}", self.signal)
+    }
+}
+
+impl Charge {
+    /// As the receiver's clock has it.
+    pub(crate) fn read(line: &str) -> Option<Self> {
+        let numbers = numbers(line, "charge")?;
+        let [signal, after, signal_at, kill_at, cap, sent, ends, front] = numbers.try_into().ok()?;
+        let ahead = Ahead::of(Moment::from_nanos(sent));
+        Some(Self {
+            signal: i32::try_from(signal).ok()?,
+            kill_after: Duration::from_nanos(after),
+            deadline: Deadline { signal_at: ahead.here(signal_at), kill_at: ahead.here(kill_at) },
+            cap: ahead.here(cap),
+            ends_with_us: ends != 0,
+            foreground: front != 0,
+            sent: Moment::from_nanos(sent),
+        })
+    }
+}
+
+/// How far the sender's clock is ahead of ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead(u64);
+
+impl Ahead {
+    pub(crate) fn of(sent: Moment) -> Self {
+        match cfg!(target_os = "linux") {
+            true => Self(0),
+            false => Self(sent.as_nanos().saturating_sub(Clock::boot().now().as_nanos())),
+        }
+    }
+
+    fn here(self, nanos: u64) -> Moment {
+        Moment::from_nanos(if nanos == Moment::NEVER.as_nanos() { nanos } else { nanos.saturating_sub(self.0) })
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deadline(Deadline { signal_at, kill_at }) => {
+                writeln!(f, "deadline {} {}", signal_at.as_nanos(), kill_at.as_nanos())
+            }
+            Self::End => writeln!(f, "end"),
+            Self::Signal(number) => writeln!(f, "signal {number}"),
+        }
+    }
+}
+
+impl Order {
+    pub(crate) fn read(line: &str, ahead: Ahead) -> Option<Self> {
+        let (word, _) = line.split_once(' ').unwrap_or((line, ""));
+        match (word, numbers(line, word)?.as_slice()) {
+            ("deadline", &[signal_at, kill_at]) => {
+                Some(Self::Deadline(Deadline { signal_at: ahead.here(signal_at), kill_at: ahead.here(kill_at) }))
+            }
+            ("end", []) => Some(Self::End),
+            ("signal", &[number]) => Some(Self::Signal(i32::try_from(number).ok()?)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started(pid) => writeln!(f, "started {pid}"),
+            Self::NotStarted(errno) => writeln!(f, "not-started {errno}"),
+            Self::Stopped(signal) => writeln!(f, "stopped {signal}"),
+            Self::Ending(Cause::Deadline) => writeln!(f, "ending-deadline"),
+            Self::Ending(Cause::Cap) => writeln!(f, "ending-cap"),
+            Self::Ending(Cause::Asked) => writeln!(f, "ending-asked"),
+            Self::Exited(Status::Code(code)) => writeln!(f, "exited {code}"),
+            Self::Exited(Status::Signal(signal)) => writeln!(f, "killed {signal}"),
+            Self::Dead => writeln!(f, "dead"),
+        }
+    }
+}
+
+impl Report {
+    pub(crate) fn read(line: &str) -> Option<Self> {
+        let (word, _) = line.split_once(' ').unwrap_or((line, ""));
+        match (word, numbers(line, word)?.as_slice()) {
+            ("started", &[pid]) => Some(Self::Started(i32::try_from(pid).ok()?)),
+            ("not-started", &[errno]) => Some(Self::NotStarted(i32::try_from(errno).ok()?)),
+            ("stopped", &[signal]) => Some(Self::Stopped(i32::try_from(signal).ok()?)),
+            ("ending-deadline", []) => Some(Self::Ending(Cause::Deadline)),
+            ("ending-cap", []) => Some(Self::Ending(Cause::Cap)),
+            ("ending-asked", []) => Some(Self::Ending(Cause::Asked)),
+            ("exited", &[code]) => Some(Self::Exited(Status::Code(u8::try_from(code).ok()?))),
+            ("killed", &[signal]) => Some(Self::Exited(Status::Signal(u8::try_from(signal).ok()?))),
+            ("dead", []) => Some(Self::Dead),
+            _ => None,
+        }
+    }
+}
+
+fn numbers(line: &str, word: &str) -> Option<Vec<u64>> {
+    let mut words = line.split_whitespace();
+    (words.next() == Some(word)).then(|| words.map(|number| number.parse().ok()).collect())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let deadline = Deadline { signal_at: Moment::from_nanos(17), kill_at: Moment::NEVER };
+        let charge = Charge {
+            signal: 15,
+            kill_after: Duration::from_millis(5),
+            deadline,
+            cap: Moment::NEVER,
+            ends_with_us: true,
+            foreground: false,
+            sent: Moment::START,
+        };
+        assert_eq!(Charge::read(charge.to_string().trim_end()), Some(charge));
+        let ahead = Ahead::of(Moment::START);
+        for order in [Order::Deadline(deadline), Order::End, Order::Signal(2)] {
+            assert_eq!(Order::read(order.to_string().trim_end(), ahead), Some(order));
+        }
+        let causes = [Cause::Deadline, Cause::Cap, Cause::Asked].map(Report::Ending);
+        let statuses = [Status::Code(3), Status::Signal(9)].map(Report::Exited);
+        let others = [Report::Started(7), Report::NotStarted(2), Report::Stopped(20), Report::Dead];
+        for report in causes.into_iter().chain(statuses).chain(others) {
+            assert_eq!(Report::read(report.to_string().trim_end()), Some(report));
+        }
+    }
+
+    #[test]
+    fn what_nobody_writes_is_not_read() {
+        for line in ["", "deadline 1", "end now", "signal x", "charge 1 2", "dead 1", "exited 256"] {
+            assert_eq!(Order::read(line, Ahead::of(Moment::START)), None, "{line}");
+            assert_eq!(Report::read(line), None, "{line}");
+            assert_eq!(Charge::read(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Which keys a command is about: a beginning, or a pattern with `*` (any text) and `?` (one letter).
+
+/// What the user wrote.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pattern(String);
+
+impl Pattern {
+    /// Without a text, every key.
+    pub(crate) fn new(text: Option<&str>) -> Self {
+        Self(text.unwrap_or_default().to_owned())
+    }
+
+    /// What every key that matches begins with.
+    pub(crate) fn beginning(&self) -> &str {
+        self.0.split(['*', '?']).next().unwrap_or_default()
+    }
+
+    pub(crate) fn matches(&self, key: &str) -> bool {
+        if !self.0.contains(['*', '?']) {
+            return key.starts_with(&self.0);
+        }
+        let (pattern, key): (Vec<char>, Vec<char>) = (self.0.chars().collect(), key.chars().collect());
+        // The last star seen, and how much of the key it stands for so far: on a mismatch it takes one letter more.
+        let (mut at, mut star) = ((0, 0), None);
+        while at.1 < key.len() {
+            match pattern.get(at.0) {
+                Some('*') => {
+                    star = Some(at);
+                    at.0 += 1;
+                }
+                Some(letter) if *letter == '?' || *letter == key[at.1] => at = (at.0 + 1, at.1 + 1),
+                _ => match star {
+                    Some((pattern_at, key_at)) => {
+                        star = Some((pattern_at, key_at + 1));
+                        at = (pattern_at + 1, key_at + 1);
+                    }
+                    None => return false,
+                },
+            }
+        }
+        pattern[at.0..].iter().all(|letter| *letter == '*')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_without_stars_is_a_beginning() {
+        let accounts = Pattern::new(Some("account:"));
+        assert_eq!(accounts.beginning(), "account:");
+        assert!(accounts.matches("account:1") && !accounts.matches("an account:1"));
+        assert!(Pattern::new(None).matches("anything"));
+    }
+
+    #[test]
+    fn a_star_is_any_text_and_a_question_mark_one_letter() {
+        for (pattern, key, fits) in [
+            ("*", "", true),
+            ("a*c", "abbbc", true),
+            ("a*c", "abbbd", false),
+            ("*:daily", "cron:daily", true),
+            ("*:daily", "cron:daily:2", false),
+            ("a*b*c", "aXbXbXc", true),
+            ("?", "я", true),
+            ("?", "ab", false),
+            ("cron:?*", "cron:", false),
+            ("**", "x", true),
+            ("a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
+        ] {
+            assert_eq!(Pattern::new(Some(pattern)).matches(key), fits, "{pattern} {key}");
+        }
+        assert_eq!(Pattern::new(Some("cron:*ly")).beginning(), "cron:");
+    }
+}

@@ -1,0 +1,107 @@
+//! The signals that lockfast passes on, and their names.
+
+use std::future::poll_fn;
+use std::str::FromStr;
+use std::task::Poll;
+
+use nix::sys::signal::Signal as Named;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use Named::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
+
+/// Passed on to the command; while there is none, they end the wait for the lock.
+const PASSED_ON: &[i32] =
+    &[SIGINT as i32, SIGTERM as i32, SIGHUP as i32, SIGQUIT as i32, SIGUSR1 as i32, SIGUSR2 as i32];
+/// Everything that a guardian must not die of, or be stopped by.
+pub(crate) const ALL: &[i32] = &[
+    SIGINT as i32,
+    SIGTERM as i32,
+    SIGHUP as i32,
+    SIGQUIT as i32,
+    SIGUSR1 as i32,
+    SIGUSR2 as i32,
+    SIGTSTP as i32,
+    SIGTTIN as i32,
+    SIGTTOU as i32,
+];
+pub(crate) const STOP_FROM_TERMINAL: i32 = SIGTSTP as i32;
+pub(crate) const CONTINUE: i32 = Named::SIGCONT as i32;
+
+/// Whether a process was stopped because it wanted the terminal and another group had it.
+pub(crate) fn wants_terminal(signal: i32) -> bool {
+    signal == SIGTTIN as i32 || signal == SIGTTOU as i32
+}
+
+/// Reads `TERM`, `SIGTERM` or `15`, for clap.
+pub(crate) fn parse(text: &str) -> Result<i32, String> {
+    let upper = text.to_ascii_uppercase();
+    let name = format!("SIG{}", upper.trim_start_matches("SIG"));
+    let number = text.parse().ok().and_then(|number: i32| Named::try_from(number).ok());
+    match number.or_else(|| Named::from_str(&name).ok()) {
+        Some(signal) => Ok(signal as i32),
+        None => Err(format!("{text:?} is not a signal; write a name like TERM, INT or HUP, or a number")),
+    }
+}
+
+/// Those of `kinds` that this process was not told to ignore. What `nohup` made us ignore, our children ignore too, and
+/// handling it would change that.
+pub(crate) fn not_ignored(kinds: &[i32]) -> impl Iterator<Item = i32> {
+    let ignored = ignored();
+    kinds.iter().copied().filter(move |kind| ignored & (1 << (kind - 1)) == 0)
+}
+
+/// The ignored signals, one bit each.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Signals to this process, one after the other. What comes while nobody looks is kept, once for each kind.
+#[derive(Debug)]
+pub(crate) struct Signals(Vec<(i32, Signal)>);
+
+impl Signals {
+    /// From here on, signals are for us to handle.
+    pub(crate) fn listen() -> std::io::Result<Self> {
+        let each = |kind: i32| Ok((kind, signal(SignalKind::from_raw(kind))?));
+        not_ignored(PASSED_ON).map(each).collect::<std::io::Result<_>>().map(Self)
+    }
+
+    /// The terminal's request to stop too. Not while waiting in line: there is nobody to pass it on to, and stopping is
+    /// what should happen.
+    pub(crate) fn listen_to_stops(&mut self) -> std::io::Result<()> {
+        for kind in not_ignored(&[STOP_FROM_TERMINAL]) {
+            if self.0.iter().all(|(known, _)| *known != kind) {
+                self.0.push((kind, signal(SignalKind::from_raw(kind))?));
+            }
+        }
+        Ok(())
+    }
+
+    /// # Cancel safety
+    ///
+    /// Dropping this future loses no signal.
+    pub(crate) async fn next(&mut self) -> i32 {
+        poll_fn(|cx| {
+            let ready = self.0.iter_mut().find_map(|(kind, signal)| signal.poll_recv(cx).is_ready().then_some(*kind));
+            ready.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_has_a_name_and_a_number() {
+        for text in ["TERM", "SIGTERM", "term", "15"] {
+            assert_eq!(parse(text), Ok(15), "{text}");
+        }
+        for text in ["", "NOPE", "0", "999", "-1"] {
+            assert!(parse(text).unwrap_err().contains("TERM"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Who has the terminal. The command gets it while it runs, so that Ctrl-C and Ctrl-Z reach the command, and reach it once.
+
+use std::fs::File;
+use std::io::IsTerminal;
+
+use nix::sys::signal::{SigSet, Signal};
+use rustix::process::Pid;
+
+/// Whether the command should have the terminal from the beginning: it was ours, and both ends of the command are on it.
+/// In a pipeline like `lockfast run .. | less` the terminal belongs to all of its programs, and stays with them until the
+/// command asks for it.
+pub(crate) fn is_for_the_command() -> bool {
+    std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && is_ours()
+}
+
+/// Whether our own group has the terminal.
+pub(crate) fn is_ours() -> bool {
+    is_of(rustix::process::getpgrp())
+}
+
+/// Whether this group has the terminal.
+pub(crate) fn is_of(group: Pid) -> bool {
+    controlling().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok()) == Some(group)
+}
+
+/// Gives the terminal to this group, if there is a terminal.
+pub(crate) fn give_to(group: Pid) {
+    let Some(terminal) = controlling() else { return };
+    // Who does not have the terminal and gives it away all the same is stopped by SIGTTOU, unless that is blocked.
+    let mut stop = SigSet::empty();
+    stop.add(Signal::SIGTTOU);
+    let blocked = stop.thread_block();
+    let _ = rustix::termios::tcsetpgrp(terminal, group);
+    if blocked.is_ok() {
+        let _ = stop.thread_unblock();
+    }
+}
+
+/// Takes the terminal back from this group, if it has it.
+pub(crate) fn take_from(group: Pid) {
+    if is_of(group) {
+        give_to(rustix::process::getpgrp());
+    }
+}
+
+/// Whether somebody is there who would let us go on after we have stopped: a shell in the same session with another group.
+/// Without one, what the terminal says about stopping is ignored by the kernel too.
+pub(crate) fn has_a_shell() -> bool {
+    let Some(parent) = rustix::process::getppid() else { return false };
+    let is_same_session = rustix::process::getsid(Some(parent)).ok() == rustix::process::getsid(None).ok();
+    let is_other_group = rustix::process::getpgid(Some(parent)).is_ok_and(|group| group != rustix::process::getpgrp());
+    controlling().is_some() && is_same_session && is_other_group
+}
+
+/// Stops this process until its shell lets it go on.
+pub(crate) fn stop_here() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+}
+
+fn controlling() -> Option<File> {
+    File::options().read(true).write(true).open("/dev/tty").ok()
+}

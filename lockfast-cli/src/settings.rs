@@ -1,0 +1,181 @@
+//! From flags, environment and config files to one set of settings: flag > environment > `./lockfast.toml` > the user's
+//! config > `/etc/lockfast/config.toml`, key by key.
+//!
+//! Never shows a password: a URL leaves this module only as [`Settings::store`], for connecting, and as
+//! [`shown`], for people.
+
+mod layer;
+mod url;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lockfast::{Builder, Error, Locks, Retry};
+
+use crate::args::{Globals, LogFormat};
+use crate::exit::{Exit, Failure};
+
+use layer::Layer;
+pub(crate) use url::shown;
+
+/// What all sources together come to.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// The store's URL; may hold a password.
+    pub(crate) store: String,
+    pub(crate) prefix: Option<String>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) renew_every: Option<Duration>,
+    pub(crate) name: Option<String>,
+    pub(crate) labels: Vec<(String, String)>,
+    pub(crate) retry: Option<Retry>,
+    pub(crate) log_format: LogFormat,
+}
+
+/// Where the locks live when nobody says anything.
+const DEFAULT_STORE: &str = "sqlite:";
+
+/// What the sources are read from; tests bring their own.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
+    /// The config files that may be there, the most important first.
+    pub(crate) files: Vec<PathBuf>,
+    /// Reads the first line of standard input.
+    pub(crate) stdin: &'a mut dyn FnMut() -> std::io::Result<String>,
+}
+
+impl Settings {
+    /// Reads everything. A wrong setting ends the program as [`Exit::Config`].
+    pub(crate) fn load(globals: &Globals) -> Result<Self, Failure> {
+        // An empty variable is one that somebody wanted to unset; but a prefix may well be empty.
+        let env = |key: &str| std::env::var(key).ok().filter(|value| !value.is_empty() || key == "LOCKFAST_PREFIX");
+        let mut stdin = first_line_of_stdin;
+        Self::resolve(globals, Surroundings { env: &env, files: files(&env), stdin: &mut stdin })
+    }
+
+    pub(crate) fn resolve(globals: &Globals, around: Surroundings<'_>) -> Result<Self, Failure> {
+        Self::merged(globals, around).map_err(|wrong| Failure::new(Exit::Config, wrong))
+    }
+
+    fn merged(globals: &Globals, around: Surroundings<'_>) -> Result<Self, String> {
+        let mut layers = vec![Layer::of_flags(globals), Layer::of_env(around.env)?];
+        let named = globals.config.clone().or_else(|| (around.env)("LOCKFAST_CONFIG").map(PathBuf::from));
+        match named {
+            Some(file) => layers.push(Layer::of_file(&file)?.ok_or_else(|| {
+                format!("reading the config file {}: there is no such file; check --config", file.display())
+            })?),
+            None => {
+                for file in &around.files {
+                    layers.extend(Layer::of_file(file)?);
+                }
+            }
+        }
+        let all = layers.into_iter().reduce(Layer::over).unwrap_or_default();
+        let store = match all.store {
+            Some(source) => source.read(around.stdin)?,
+            None => DEFAULT_STORE.to_owned(),
+        };
+        Ok(Self {
+            store,
+            prefix: all.prefix,
+            ttl: all.ttl,
+            renew_every: all.renew_every,
+            name: all.name,
+            labels: all.labels.unwrap_or_default().into_iter().collect(),
+            retry: all.retry,
+            log_format: all.log_format.unwrap_or_default(),
+        })
+    }
+
+    /// How locks behave by these settings.
+    pub(crate) fn builder(&self) -> Builder {
+        let mut builder = Locks::builder();
+        if let Some(prefix) = &self.prefix {
+            builder = builder.prefix(prefix);
+        }
+        if let Some(ttl) = self.ttl {
+            builder = builder.ttl(ttl);
+        }
+        if let Some(span) = self.renew_every {
+            builder = builder.renew_every(span);
+        }
+        if let Some(name) = &self.name {
+            builder = builder.note(name);
+        }
+        if let Some(retry) = self.retry {
+            builder = builder.retry(retry);
+        }
+        // Somebody else's broken header is no reason not to lock.
+        if let Some(trace) = std::env::var("TRACEPARENT").ok().and_then(|header| header.parse().ok()) {
+            builder = builder.trace_id(trace);
+        }
+        self.labels.iter().fold(builder, |builder, (key, value)| builder.label(key, value))
+    }
+
+    /// A client of the store.
+    pub(crate) async fn locks(&self) -> Result<Locks, Failure> {
+        self.connect(self.builder()).await
+    }
+
+    /// A client of the store that behaves as `builder` says.
+    pub(crate) async fn connect(&self, builder: Builder) -> Result<Locks, Failure> {
+        builder.connect(&self.store).await.map_err(|error| self.unreachable(&error))
+    }
+
+    /// What it means that the store cannot be opened.
+    pub(crate) fn unreachable(&self, error: &Error) -> Failure {
+        let doing = format!("opening the store {}", shown(&self.store));
+        match error {
+            Error::Invalid(_) | Error::Unsupported(_) => Failure::new(
+                Exit::Config,
+                format!("{doing}: {error} (--store, LOCKFAST_URL or a config file say which)"),
+            ),
+            _ => Failure::while_(doing, error),
+        }
+    }
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { prefix, ttl, .. } = self;
+        f.debug_struct("Settings")
+            .field("store", &shown(&self.store))
+            .field("prefix", prefix)
+            .field("ttl", ttl)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The config files in their usual places, the most important first.
+fn files(env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+    let home = || env("HOME").map(|home| PathBuf::from(home).join(".config"));
+    let user = env("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).or_else(home);
+    let user = user.map(|dir| dir.join("lockfast/config.toml"));
+    [Some("lockfast.toml".into()), user, Some("/etc/lockfast/config.toml".into())].into_iter().flatten().collect()
+}
+
+/// One line and not a byte more: what follows is the child's.
+fn first_line_of_stdin() -> std::io::Result<String> {
+    use std::io::Read;
+    let mut stdin = unbuffered_stdin()?;
+    let mut line = Vec::new();
+    let mut byte = [0];
+    while stdin.read(&mut byte)? == 1 && byte != *b"\n" {
+        line.push(byte[0]);
+    }
+    String::from_utf8(line).map_err(|_| std::io::Error::other("it is not UTF-8"))
+}
+
+#[cfg(unix)]
+fn unbuffered_stdin() -> std::io::Result<std::fs::File> {
+    use std::os::fd::AsFd;
+    Ok(std::io::stdin().as_fd().try_clone_to_owned()?.into())
+}
+
+#[cfg(not(unix))]
+fn unbuffered_stdin() -> std::io::Result<std::io::Stdin> {
+    Ok(std::io::stdin())
+}
+
+#[cfg(test)]
+mod tests;

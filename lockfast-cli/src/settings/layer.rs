@@ -1,0 +1,199 @@
+//! One source of settings: the flags, the environment, or one file. What it does not say is left to the next.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lockfast::Retry;
+use serde::{Deserialize, Deserializer};
+
+use crate::args::{Globals, LogFormat, label};
+use crate::duration;
+
+/// Where to find the store's URL.
+#[derive(Clone, PartialEq)]
+pub(super) enum Source {
+    Url(String),
+    /// The first line of this file.
+    File(PathBuf),
+    /// The first line of standard input.
+    Stdin,
+}
+
+impl Source {
+    pub(super) fn read(self, stdin: &mut dyn FnMut() -> std::io::Result<String>) -> Result<String, String> {
+        let (text, place) = match self {
+            Self::Url(url) => return Ok(url),
+            Self::File(file) => {
+                let place = format!("the file {}", file.display());
+                (std::fs::read_to_string(file), place)
+            }
+            Self::Stdin => (stdin(), "standard input".to_owned()),
+        };
+        let text = text.map_err(|error| format!("reading the store's URL from {place}: {error}"))?;
+        match text.lines().next().map(str::trim) {
+            Some(line) if !line.is_empty() => Ok(line.to_owned()),
+            _ => Err(format!("reading the store's URL from {place}: its first line is empty; write the URL there")),
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Layer {
+    pub(super) store: Option<Source>,
+    pub(super) prefix: Option<String>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) renew_every: Option<Duration>,
+    pub(super) name: Option<String>,
+    pub(super) labels: Option<BTreeMap<String, String>>,
+    pub(super) retry: Option<Retry>,
+    pub(super) log_format: Option<LogFormat>,
+}
+
+impl Layer {
+    /// What `self` says, and for the rest what `below` says.
+    pub(super) fn over(self, below: Self) -> Self {
+        Self {
+            store: self.store.or(below.store),
+            prefix: self.prefix.or(below.prefix),
+            ttl: self.ttl.or(below.ttl),
+            renew_every: self.renew_every.or(below.renew_every),
+            name: self.name.or(below.name),
+            labels: self.labels.or(below.labels),
+            retry: self.retry.or(below.retry),
+            log_format: self.log_format.or(below.log_format),
+        }
+    }
+
+    pub(super) fn of_flags(globals: &Globals) -> Self {
+        let source = |url: &String| if url == "-" { Source::Stdin } else { Source::Url(url.clone()) };
+        Self {
+            store: globals.store.as_ref().map(source),
+            prefix: globals.prefix.clone(),
+            log_format: globals.log_format,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn of_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let span = |key: &str| match env(key) {
+            Some(text) => duration::parse(&text).map(Some).map_err(|wrong| format!("reading {key}: {wrong}")),
+            None => Ok(None),
+        };
+        let labels = |text: String| text.split(',').map(label).collect::<Result<_, _>>();
+        let log_format = |text: String| match text.as_str() {
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(format!("reading LOCKFAST_LOG_FORMAT: {text:?} is not one of: text, json")),
+        };
+        Ok(Self {
+            store: env("LOCKFAST_URL")
+                .map(Source::Url)
+                .or_else(|| env("LOCKFAST_URL_FILE").map(|file| Source::File(file.into()))),
+            prefix: env("LOCKFAST_PREFIX"),
+            ttl: span("LOCKFAST_TTL")?,
+            renew_every: span("LOCKFAST_RENEW_EVERY")?,
+            name: env("LOCKFAST_NAME"),
+            labels: env("LOCKFAST_LABELS")
+                .map(labels)
+                .transpose()
+                .map_err(|wrong| format!("reading LOCKFAST_LABELS: {wrong}, and commas between several"))?,
+            retry: None,
+            log_format: env("LOCKFAST_LOG_FORMAT").map(log_format).transpose()?,
+        })
+    }
+
+    /// `None` when there is no such file.
+    pub(super) fn of_file(file: &Path) -> Result<Option<Self>, String> {
+        match std::fs::read_to_string(file) {
+            Ok(text) => Self::of_text(&text, file).map(Some),
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+                Ok(None)
+            }
+            Err(error) => Err(format!("reading the config file {}: {error}", file.display())),
+        }
+    }
+
+    pub(super) fn of_text(text: &str, file: &Path) -> Result<Self, String> {
+        let written: Written = toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            let line = text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
+            format!("{}:{line}: {}", file.display(), error.message().replace('\n', " "))
+        })?;
+        let beside = |path: PathBuf| file.parent().map_or(path.clone(), |dir| dir.join(&path));
+        let store = match (written.store, written.store_file) {
+            (Some(_), Some(_)) => {
+                return Err(format!("{}: both store and store_file are set; keep one of them", file.display()));
+            }
+            (url, path) => url.map(Source::Url).or(path.map(beside).map(Source::File)),
+        };
+        Ok(Self {
+            store,
+            prefix: written.prefix,
+            ttl: written.ttl.map(|span| span.0),
+            renew_every: written.renew_every.map(|span| span.0),
+            name: written.name,
+            labels: written.labels,
+            retry: written.retry.map(Retry::from),
+            log_format: written.log_format,
+        })
+    }
+}
+
+/// A config file, as it is written. Every key is in `lockfast.example.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    store: Option<String>,
+    store_file: Option<PathBuf>,
+    prefix: Option<String>,
+    ttl: Option<Span>,
+    renew_every: Option<Span>,
+    name: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    retry: Option<WrittenRetry>,
+    log_format: Option<LogFormat>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRetry {
+    count: Option<usize>,
+    base: Option<Span>,
+    max: Option<Span>,
+    jitter: Option<bool>,
+}
+
+impl From<WrittenRetry> for Retry {
+    /// Without a count, it asks for ever.
+    fn from(written: WrittenRetry) -> Self {
+        let usual = Self::default();
+        Self {
+            count: written.count,
+            base: written.base.map_or(usual.base, |span| span.0),
+            max: written.max.map_or(usual.max, |span| span.0),
+            jitter: written.jitter.unwrap_or(usual.jitter),
+        }
+    }
+}
+
+/// `"1m30s"`, or a number of seconds.
+struct Span(Duration);
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "expected a duration: seconds, or text like \"1m30s\"")]
+        enum Either {
+            Text(String),
+            Whole(u32),
+            Part(f64),
+        }
+        let text = match Either::deserialize(deserializer)? {
+            Either::Text(text) => text,
+            Either::Whole(seconds) => seconds.to_string(),
+            Either::Part(seconds) => seconds.to_string(),
+        };
+        duration::parse(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}

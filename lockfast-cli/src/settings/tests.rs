@@ -1,0 +1,169 @@
+//! Which source wins, and what is said about a wrong one.
+
+use std::path::Path;
+
+use super::*;
+
+/// A directory that is gone when the test is.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(test: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("lockfast-settings-{}-{test}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let file = self.0.join(name);
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn resolve(globals: &Globals, env: &[(&str, &str)], files: Vec<PathBuf>) -> Result<Settings, String> {
+    let env = |key: &str| env.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned());
+    let mut stdin = || Ok("redis://:from-stdin@db\n".to_owned());
+    Settings::merged(globals, Surroundings { env: &env, files, stdin: &mut stdin })
+}
+
+#[test]
+fn without_any_setting_the_locks_are_in_a_file_of_this_user() {
+    let settings = resolve(&Globals::default(), &[], vec![]).unwrap();
+    assert_eq!((settings.store.as_str(), settings.prefix, settings.ttl), ("sqlite:", None, None));
+}
+
+#[test]
+fn each_key_comes_from_the_most_important_source_that_has_it() {
+    let dir = Dir::new("order");
+    let here = dir.file("here.toml", "store = \"memory:here\"\nprefix = \"here:\"\nttl = \"10s\"\n");
+    let user = dir.file("user.toml", "prefix = \"user:\"\nttl = 20\nname = \"user\"\nlabels = { team = \"a\" }\n");
+    let system = dir.file("system.toml", "name = \"system\"\nrenew_every = 1.5\nlog_format = \"json\"\n");
+    let flags = Globals { prefix: Some("flag:".to_owned()), ..Globals::default() };
+    let files = vec![here, user, dir.0.join("missing.toml"), system];
+    let settings = resolve(&flags, &[("LOCKFAST_URL", "memory:env"), ("LOCKFAST_PREFIX", "env:")], files).unwrap();
+    assert_eq!((settings.store.as_str(), settings.prefix.as_deref()), ("memory:env", Some("flag:")));
+    assert_eq!(settings.ttl, Some(Duration::from_secs(10)));
+    assert_eq!(settings.renew_every, Some(Duration::from_millis(1500)));
+    assert_eq!((settings.name.as_deref(), settings.log_format), (Some("user"), LogFormat::Json));
+    assert_eq!(settings.labels, [("team".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn a_config_file_that_is_named_is_the_only_one_and_has_to_be_there() {
+    let dir = Dir::new("named");
+    let (mine, other) = (dir.file("mine.toml", "ttl = 5"), dir.file("other.toml", "prefix = \"no\""));
+    let flags = Globals { config: Some(mine.clone()), ..Globals::default() };
+    let settings = resolve(&flags, &[], vec![other.clone()]).unwrap();
+    assert_eq!((settings.ttl, settings.prefix), (Some(Duration::from_secs(5)), None));
+    let by_env = resolve(&Globals::default(), &[("LOCKFAST_CONFIG", mine.to_str().unwrap())], vec![other]).unwrap();
+    assert_eq!(by_env.ttl, Some(Duration::from_secs(5)));
+    let flags = Globals { config: Some(dir.0.join("missing.toml")), ..Globals::default() };
+    assert!(resolve(&flags, &[], vec![]).unwrap_err().contains("no such file"));
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_said_with_its_line_and_what_is_allowed() {
+    let wrong = |text: &str| match Layer::of_text(text, Path::new("lockfast.toml")) {
+        Ok(_) => panic!("{text:?} was accepted"),
+        Err(said) => said,
+    };
+    let unknown = wrong("ttl = 5\n\nstor = \"memory:\"\n");
+    assert!(unknown.starts_with("lockfast.toml:3: unknown field `stor`"), "{unknown}");
+    assert!(unknown.contains("`store`") && unknown.contains("`log_format`"), "{unknown}");
+    let span = wrong("prefix = \"a\"\nttl = \"soon\"\n");
+    assert!(span.starts_with("lockfast.toml:2: ") && span.contains("1m30s"), "{span}");
+    let kind = wrong("ttl = true");
+    assert!(kind.starts_with("lockfast.toml:1: ") && kind.contains("1m30s"), "{kind}");
+    let format = wrong("log_format = \"xml\"");
+    assert!(format.contains("text") && format.contains("json"), "{format}");
+    let both = wrong("store = \"memory:\"\nstore_file = \"url\"\n");
+    assert!(both.contains("keep one"), "{both}");
+    let syntax = wrong("ttl = 5\nprefix\n");
+    assert!(syntax.starts_with("lockfast.toml:2: "), "{syntax}");
+}
+
+#[test]
+fn what_is_wrong_in_the_environment_is_said_with_its_name() {
+    for (key, value) in [("LOCKFAST_TTL", "soon"), ("LOCKFAST_LABELS", "team"), ("LOCKFAST_LOG_FORMAT", "xml")] {
+        let said = resolve(&Globals::default(), &[(key, value)], vec![]).unwrap_err();
+        assert!(said.contains(key), "{said}");
+    }
+}
+
+#[test]
+fn a_url_with_a_password_can_come_from_a_file_or_from_standard_input() {
+    let dir = Dir::new("secret");
+    dir.file("url", "redis://:s3cret@db\n");
+    let config = dir.file("lockfast.toml", "store_file = \"url\"\n");
+    let settings = resolve(&Globals::default(), &[], vec![config.clone()]).unwrap();
+    assert_eq!(settings.store, "redis://:s3cret@db", "found beside the config file");
+    assert!(!format!("{settings:?}").contains("s3cret"));
+    let flags = Globals { store: Some("-".to_owned()), ..Globals::default() };
+    assert_eq!(resolve(&flags, &[], vec![config]).unwrap().store, "redis://:from-stdin@db");
+    dir.file("url", "\n");
+    let empty = dir.0.join("url").to_str().unwrap().to_owned();
+    assert!(resolve(&Globals::default(), &[("LOCKFAST_URL_FILE", &empty)], vec![]).unwrap_err().contains("empty"));
+}
+
+const EXAMPLE: &str = include_str!("../../../lockfast.example.toml");
+
+/// The example with every key in force: those that are only proposals begin with `#` and no space.
+fn example_in_force() -> String {
+    EXAMPLE
+        .lines()
+        .map(|line| line.strip_prefix('#').filter(|it| !it.starts_with(' ')).unwrap_or(line))
+        .fold(String::new(), |text, line| text + line + "\n")
+}
+
+/// The same with one of the two ways to name a store.
+fn without_store() -> String {
+    example_in_force().replace("store = \"sqlite:\"\n", "")
+}
+
+#[test]
+fn the_example_file_says_what_holds_without_it() {
+    let dir = Dir::new("example");
+    let with = resolve(&Globals::default(), &[], vec![dir.file("lockfast.toml", EXAMPLE)]).unwrap();
+    let without = resolve(&Globals::default(), &[], vec![]).unwrap();
+    assert_eq!((with.store, with.log_format), (without.store, without.log_format));
+    assert_eq!((with.name, with.labels), (without.name, without.labels));
+    assert!(with.retry.is_none());
+    // Those that the library decides.
+    let usual = format!("{:?}", Locks::builder());
+    assert!(usual.contains(&format!("prefix: {:?}", with.prefix.unwrap())), "{usual}");
+    assert!(usual.contains(&format!("ttl: {:?}", with.ttl.unwrap())), "{usual}");
+    let proposed = Layer::of_text(&without_store(), Path::new("lockfast.example.toml")).ok().unwrap();
+    assert_eq!(proposed.renew_every, with.ttl.map(|ttl| ttl / 3), "in force it would not fit a shorter --ttl");
+}
+
+#[test]
+fn every_key_is_in_the_example_file() {
+    let all = toml::from_str::<toml::Table>(&example_in_force()).unwrap();
+    let keys_of = |prefix: &str| -> Vec<String> {
+        let said = Layer::of_text(&format!("{prefix}\nnonsense = 1\n"), Path::new("x")).err().unwrap();
+        let (_, allowed) = said.split_once("expected one of ").unwrap();
+        allowed.split(", ").map(|key| key.trim_matches('`').to_owned()).collect()
+    };
+    let keys = keys_of("");
+    assert!(keys.len() >= 9, "{keys:?}");
+    for key in keys {
+        assert!(all.contains_key(&key), "{key} is not in lockfast.example.toml");
+    }
+    for key in keys_of("[retry]") {
+        assert!(all["retry"].as_table().unwrap().contains_key(&key), "retry.{key} is not in lockfast.example.toml");
+    }
+}
+
+#[test]
+fn what_the_example_file_proposes_is_accepted() {
+    let layer =
+        Layer::of_text(&without_store(), Path::new("lockfast.example.toml")).unwrap_or_else(|said| panic!("{said}"));
+    assert!(layer.retry.is_some() && layer.labels.is_some() && layer.name.is_some());
+}

@@ -1,0 +1,163 @@
+//! Lines as JSON: durations are numbers with `_seconds` in their name, times are RFC 3339 in UTC.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use lockfast::{Mode, Resource, Seat};
+use serde::Serialize;
+
+use crate::out::plain_json;
+
+/// One resource and its line.
+#[derive(Serialize)]
+pub(crate) struct Line<'a> {
+    key: &'a str,
+    mode: Option<&'static str>,
+    /// How many permits there are, if it is a semaphore.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slots: Option<u32>,
+    /// How much longer it is remembered as done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sealed_for_seconds: Option<f64>,
+    holders: Vec<Place<'a>>,
+    waiters: Vec<Place<'a>>,
+}
+
+/// One claim in line.
+#[derive(Serialize)]
+pub(crate) struct Place<'a> {
+    /// How many are ahead among those who wait, counted from one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<usize>,
+    fence: u64,
+    owner: String,
+    mode: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permits: Option<u32>,
+    host: &'a str,
+    pid: u32,
+    program: &'a str,
+    name: Option<&'a str>,
+    labels: BTreeMap<&'a str, &'a str>,
+    /// Since when it has held, or waited.
+    since: String,
+    since_seconds: f64,
+    expires: String,
+    expires_in_seconds: f64,
+    lingers: bool,
+    broken: bool,
+}
+
+impl<'a> Line<'a> {
+    pub(crate) fn of(resource: &'a Resource, now: SystemTime) -> Self {
+        let first = resource.line.first();
+        Self {
+            key: resource.name.as_str(),
+            mode: first.map(|seat| mode(seat.mode)),
+            slots: first.filter(|seat| seat.mode == Mode::Permits).map(|_| resource.capacity),
+            sealed_for_seconds: resource.sealed_for.map(seconds),
+            holders: resource.holders().map(|seat| Place::of(seat, None, now)).collect(),
+            waiters: resource
+                .waiters()
+                .enumerate()
+                .map(|(ahead, seat)| Place::of(seat, Some(ahead + 1), now))
+                .collect(),
+        }
+    }
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn of(seat: &'a Seat, position: Option<usize>, now: SystemTime) -> Self {
+        Self {
+            position,
+            fence: seat.tickets.first.0,
+            owner: seat.owner.to_string(),
+            mode: mode(seat.mode),
+            permits: (seat.mode == Mode::Permits).then_some(seat.weight),
+            host: &seat.note.host,
+            pid: seat.note.pid,
+            program: &seat.note.program,
+            name: seat.note.text.as_deref(),
+            labels: seat.note.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
+            since: time(now.checked_sub(seat.since).unwrap_or(SystemTime::UNIX_EPOCH)),
+            since_seconds: seconds(seat.since),
+            expires: time(now.checked_add(seat.expires_in).unwrap_or(now)),
+            expires_in_seconds: seconds(seat.expires_in),
+            lingers: seat.lingers,
+            broken: seat.broken,
+        }
+    }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+        _ => "permits",
+    }
+}
+
+/// To the millisecond.
+pub(crate) fn seconds(span: Duration) -> f64 {
+    (span.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+/// A time of day as `2026-11-16T00:41:54.123Z`.
+pub(crate) fn time(at: SystemTime) -> String {
+    format!("{:.3}", Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+/// As text over several lines, for one answer.
+pub(crate) fn pretty(value: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(value).expect("what we show has text keys and finite numbers");
+    plain_json(&text) + "\n"
+}
+
+/// As one line, for one of many.
+pub(crate) fn line(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).expect("what we show has text keys and finite numbers");
+    plain_json(&text) + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lockfast::Note;
+    use serde_json::{Value, json};
+
+    use super::super::tests::{resource, seat};
+    use super::*;
+
+    #[test]
+    fn a_line_in_json_has_seconds_and_times_in_utc() {
+        let note = Note {
+            text: Some("reports".into()),
+            labels: vec![("team".into(), "a".into())],
+            ..Note::clone(&seat(1, true).note)
+        };
+        let held = Seat { note: Arc::new(note), ..seat(1, true) };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let resource = resource("nightly", vec![held, seat(2, false)]);
+        let shown: Value = serde_json::from_str(&pretty(&Line::of(&resource, now))).unwrap();
+        assert_eq!(shown["key"], "nightly");
+        assert_eq!(shown["holders"][0]["since"], "2027-01-15T07:56:48.000Z");
+        assert_eq!(shown["holders"][0]["since_seconds"], 192.0);
+        assert_eq!(shown["holders"][0]["expires"], "2027-01-15T08:00:17.000Z");
+        assert_eq!(
+            (&shown["holders"][0]["name"], &shown["holders"][0]["labels"]),
+            (&json!("reports"), &json!({"team": "a"}))
+        );
+        assert_eq!((&shown["waiters"][0]["position"], &shown["waiters"][0]["fence"]), (&json!(1), &json!(42)));
+        assert!(shown["holders"][0].get("position").is_none() && shown.get("slots").is_none());
+    }
+
+    #[test]
+    fn a_line_in_json_is_one_line_whatever_its_name() {
+        let text = line(&Line::of(&resource("a\n\u{1b}[2J\u{9b}", vec![]), SystemTime::UNIX_EPOCH));
+        assert_eq!(text.lines().count(), 1);
+        assert!(text.is_ascii() && !text.contains('\u{1b}'), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["key"], "a\n\u{1b}[2J\u{9b}");
+    }
+}

@@ -1,0 +1,125 @@
+//! One line in full, for people.
+
+use std::time::SystemTime;
+
+use lockfast::{Resource, Seat};
+
+use super::json::time;
+use super::{mode, remark, who};
+use crate::duration::brief;
+use crate::out::plain;
+
+/// Everything that is known about one resource.
+pub(crate) fn in_full(resource: &Resource, now: SystemTime) -> String {
+    let mut text = format!("key      {}\nmode     {}\n", plain(resource.name.as_str()), mode(resource));
+    if let Some(left) = resource.sealed_for {
+        text += &format!("done     and remembered for {} more\n", brief(left));
+    }
+    for seat in resource.holders() {
+        text += &holder(seat, now);
+    }
+    for (ahead, seat) in resource.waiters().enumerate() {
+        text += &format!(
+            "waiter {:<3} {}{}  waiting {}, fence {}\n",
+            ahead + 1,
+            who(&seat.note),
+            remark(seat),
+            brief(seat.since),
+            seat.tickets.first
+        );
+    }
+    if resource.waiters().next().is_none() {
+        text += "waiters  none\n";
+    }
+    text
+}
+
+fn holder(seat: &Seat, now: SystemTime) -> String {
+    let note = &seat.note;
+    let since = now.checked_sub(seat.since).unwrap_or(now);
+    let expires = now.checked_add(seat.expires_in).unwrap_or(now);
+    let fences = match seat.tickets.count {
+        0 | 1 => seat.tickets.first.to_string(),
+        _ => format!("{} to {}", seat.tickets.first, seat.tickets.last()),
+    };
+    let mut text = format!("holder   {}{}\n", who(note), remark(seat));
+    let mut row = |title: &str, value: String| text += &format!("  {title:<8} {value}\n");
+    row("host", plain(&note.host));
+    row("pid", note.pid.to_string());
+    row("program", plain(&note.program));
+    if let Some(name) = &note.text {
+        row("name", plain(name));
+    }
+    for (key, value) in &note.labels {
+        row("label", plain(&format!("{key}={value}")));
+    }
+    row("fence", fences);
+    row("since", format!("{} ({} ago)", time(since), brief(seat.since)));
+    row("expires", format!("{} (in {} unless renewed)", time(expires), brief(seat.expires_in)));
+    row("owner", seat.owner.to_string());
+    text
+}
+
+/// The same in one line, for `status` and for messages: `held by web-2 (pid 812) for 3m12s, 2 waiting`.
+pub(crate) fn in_short(resource: Option<&Resource>) -> String {
+    let Some(resource) = resource else { return "free".to_owned() };
+    let waiting = match resource.waiters().count() {
+        0 => String::new(),
+        many => format!(", {many} waiting"),
+    };
+    let mut holders = resource.holders();
+    match (holders.next(), resource.sealed_for) {
+        (Some(seat), _) => {
+            let more = match holders.count() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let since = brief(seat.since);
+            let fence = seat.tickets.first;
+            format!("held by {}{}{more} for {since}, fence {fence}{waiting}", who(&seat.note), remark(seat))
+        }
+        (None, Some(left)) => format!("done, and remembered for {} more", brief(left)),
+        (None, None) => format!("free{waiting}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use lockfast::Note;
+
+    use super::super::tests::{resource, seat};
+    use super::*;
+
+    #[test]
+    fn one_line_in_full_names_the_holder_and_the_waiters_in_order() {
+        let note = Note { labels: vec![("team".into(), "a\u{1b}[2J".into())], ..Note::clone(&seat(1, true).note) };
+        let line = vec![Seat { note: Arc::new(note), ..seat(1, true) }, seat(2, false), seat(3, false)];
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let text = in_full(&resource("nightly", line), now);
+        for part in [
+            "key      nightly",
+            "holder   web-1 (pid 812)",
+            "  program  job",
+            "  label    team=a\\u{1b}[2J",
+            "  fence    41",
+            "  since    2027-01-15T07:56:48.000Z (3m12s ago)",
+            "  expires  2027-01-15T08:00:17.000Z (in 17s unless renewed)",
+            "waiter 1   web-2 (pid 813)  waiting 5s, fence 42",
+            "waiter 2   web-3 (pid 814)",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn one_line_in_short_says_who_and_since_when() {
+        let line = resource("a", vec![seat(1, true), seat(2, false)]);
+        assert_eq!(in_short(Some(&line)), "held by web-1 (pid 812) for 3m12s, fence 41, 1 waiting");
+        assert_eq!(in_short(None), "free");
+        let sealed = Resource { sealed_for: Some(Duration::from_secs(60)), ..resource("a", vec![]) };
+        assert_eq!(in_short(Some(&sealed)), "done, and remembered for 1m more");
+    }
+}

@@ -1,0 +1,94 @@
+//! What people and programs get to see of lines: pure functions from resources to text.
+
+pub(crate) mod json;
+pub(crate) mod lines;
+pub(crate) mod table;
+
+use lockfast::{Mode, Note, Resource, Seat};
+
+use crate::out::plain;
+
+/// How it is held, or wanted, in one word or two.
+pub(crate) fn mode(resource: &Resource) -> String {
+    if resource.sealed_for.is_some() {
+        return "sealed".to_owned();
+    }
+    match resource.holders().chain(resource.waiters()).next().map(|seat| seat.mode) {
+        Some(Mode::Permits) => {
+            let taken: u64 = resource.holders().map(|seat| u64::from(seat.weight)).sum();
+            format!("permits {taken}/{}", resource.capacity)
+        }
+        Some(mode) => mode.to_string(),
+        None => "-".to_owned(),
+    }
+}
+
+/// Who somebody is: `reports on web-2 (pid 812)`.
+pub(crate) fn who(note: &Note) -> String {
+    plain(&note.to_string())
+}
+
+/// What is special about a place in line.
+pub(crate) fn remark(seat: &Seat) -> &'static str {
+    match (seat.broken, seat.lingers) {
+        (true, _) => ", broken",
+        (_, true) => ", lingers",
+        _ => "",
+    }
+}
+
+/// Bold, if anybody can see it.
+pub(crate) fn bold(text: &str, colours: bool) -> String {
+    if colours { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
+}
+
+/// Whether standard output is a terminal that wants colours.
+pub(crate) fn colours() -> bool {
+    use std::io::IsTerminal;
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    std::io::stdout().is_terminal() && !unwanted && !dumb
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use lockfast::{ClaimId, Demand, Name, Ticket, Tickets};
+
+    use super::*;
+
+    /// A place in line as a test wants it: the first is held since 192 s, each has a lease of 17 s left.
+    pub(crate) fn seat(number: u8, holds: bool) -> Seat {
+        let note = Note {
+            host: format!("web-{number}"),
+            pid: 811 + u32::from(number),
+            program: "job".into(),
+            ..Note::default()
+        };
+        Seat {
+            owner: ClaimId::from_secret([number; 16]).hash(),
+            tickets: Tickets::new(Ticket(40 + u64::from(number)), 1),
+            mode: Mode::Exclusive,
+            weight: Demand::ALL,
+            holds,
+            since: Duration::from_secs(if holds { 192 } else { 5 }),
+            expires_in: Duration::from_secs(17),
+            lingers: false,
+            broken: false,
+            note: Arc::new(note),
+        }
+    }
+
+    pub(crate) fn resource(name: &str, line: Vec<Seat>) -> Resource {
+        Resource { name: Name::new(name).unwrap(), capacity: Demand::ALL, line, sealed_for: None }
+    }
+
+    #[test]
+    fn permits_are_counted_by_weight() {
+        let permits = |number, weight, holds| Seat { mode: Mode::Permits, weight, ..seat(number, holds) };
+        let line = vec![permits(1, 2, true), permits(2, 1, true), permits(3, 4, false)];
+        assert_eq!(mode(&Resource { capacity: 5, ..resource("api", line) }), "permits 3/5");
+    }
+}

@@ -1,0 +1,130 @@
+//! Lines as a table, one for each row.
+
+use std::time::Duration;
+
+use comfy_table::{Table, presets};
+use lockfast::Resource;
+
+use super::{bold, mode, remark, who};
+use crate::duration::brief;
+use crate::out::plain;
+
+/// KEY MODE HOLDER HELD TTL FENCE WAITERS; `wide` adds who the holder says it is.
+pub(crate) fn lines(resources: &[Resource], wide: bool, colours: bool) -> String {
+    let mut header = vec!["KEY", "MODE", "HOLDER", "HELD", "TTL", "FENCE", "WAITERS"];
+    if wide {
+        header.extend(["PROGRAM", "LABELS", "OWNER"]);
+    }
+    columns(&header, resources.iter().map(|resource| row(resource, wide)), colours)
+}
+
+fn row(resource: &Resource, wide: bool) -> Vec<String> {
+    let nothing = || "-".to_owned();
+    let first = resource.holders().next();
+    let holder = first.map_or_else(nothing, |seat| {
+        let more = resource.holders().count() - 1;
+        let more = if more == 0 { String::new() } else { format!(" +{more}") };
+        format!("{}{}{more}", who(&seat.note), remark(seat))
+    });
+    let left = resource.sealed_for.or_else(|| resource.holders().map(|seat| seat.expires_in).max());
+    let mut row = vec![
+        plain(resource.name.as_str()),
+        mode(resource),
+        holder,
+        first.map_or_else(nothing, |seat| brief(whole(seat.since))),
+        left.map_or_else(nothing, |span| brief(whole(span))),
+        first.map_or_else(nothing, |seat| seat.tickets.first.to_string()),
+        resource.waiters().count().to_string(),
+    ];
+    if wide {
+        let labels = |seat: &lockfast::Seat| {
+            let labels: Vec<_> = seat.note.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            plain(&labels.join(","))
+        };
+        let said = |text: String| if text.is_empty() { nothing() } else { text };
+        row.push(first.map_or_else(nothing, |seat| said(plain(&seat.note.program))));
+        row.push(first.map_or_else(nothing, |seat| said(labels(seat))));
+        row.push(first.map_or_else(nothing, |seat| seat.owner.to_string()));
+    }
+    row
+}
+
+/// To the second above one: nobody reads more in a table.
+fn whole(span: Duration) -> Duration {
+    if span.as_secs() == 0 { span } else { Duration::from_secs(span.as_secs()) }
+}
+
+/// Aligned columns, two spaces apart, with a header in bold.
+pub(crate) fn columns(header: &[&str], rows: impl Iterator<Item = Vec<String>>, colours: bool) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header.to_vec());
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let mut text = String::new();
+    for (number, line) in table.lines().enumerate() {
+        let line = line.trim_end();
+        text += &if number == 0 { bold(line, colours) } else { line.to_owned() };
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use lockfast::{Note, Seat};
+
+    use super::super::tests::{resource, seat};
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_row_with_its_first_holder_and_how_many_wait() {
+        let busy = resource("nightly", vec![seat(1, true), seat(2, false), seat(3, false)]);
+        let readers =
+            resource("catalog", vec![Seat { weight: 1, mode: lockfast::Mode::Shared, ..seat(4, true) }, seat(5, true)]);
+        let text = lines(&[busy, readers], false, false);
+        let rows: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect()).collect();
+        assert_eq!(rows[0], ["KEY", "MODE", "HOLDER", "HELD", "TTL", "FENCE", "WAITERS"]);
+        assert_eq!(rows[1], ["nightly", "exclusive", "web-1 (pid 812)", "3m12s", "17s", "41", "2"]);
+        assert_eq!(rows[2], ["catalog", "shared", "web-4 (pid 815) +1", "3m12s", "17s", "44", "0"]);
+        let starts: Vec<_> = text.lines().map(|line| line.find("web").or(line.find("HOLDER"))).collect();
+        assert_eq!(starts[0], starts[1], "columns are aligned");
+    }
+
+    #[test]
+    fn what_is_sealed_broken_or_lingers_is_said() {
+        let sealed = Resource { sealed_for: Some(Duration::from_secs(3600)), ..resource("webhook", vec![]) };
+        let broken = resource("a", vec![Seat { broken: true, ..seat(1, true) }]);
+        let lingers = resource("b", vec![Seat { lingers: true, ..seat(1, true) }]);
+        let text = lines(&[sealed, broken, lingers], false, false);
+        assert!(text.contains("sealed") && text.contains("1h"), "{text}");
+        assert!(text.contains("(pid 812), broken") && text.contains("(pid 812), lingers"), "{text}");
+    }
+
+    #[test]
+    fn others_cannot_write_on_our_terminal() {
+        let evil = "\u{1b}[2J\r\n\u{9b}31m";
+        let note = Note {
+            host: evil.into(),
+            program: evil.into(),
+            text: Some(evil.into()),
+            labels: vec![(evil.into(), evil.into())],
+            ..Note::default()
+        };
+        let text = lines(&[resource(evil, vec![Seat { note: Arc::new(note), ..seat(1, true) }])], true, false);
+        assert_eq!(text.lines().count(), 2);
+        assert!(!text.contains(['\u{1b}', '\r', '\u{9b}']), "{text:?}");
+    }
+
+    #[test]
+    fn colours_are_only_in_the_header_and_only_when_wanted() {
+        assert!(!lines(&[], false, false).contains('\u{1b}'));
+        assert!(lines(&[], false, true).starts_with("\u{1b}[1mKEY"));
+    }
+}

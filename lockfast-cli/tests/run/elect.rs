@@ -1,0 +1,79 @@
+//! `lockfast elect`: one leader, and the next one when it is gone.
+
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::stage::{Running, Shared, is_alive, kill, run, until};
+
+fn candidate(shared: &Shared, name: &str, options: &[&str]) -> Running {
+    let script = format!("echo {name} leads $$; read line; exit 6");
+    let line: Vec<&str> = [&["elect"], options, &["post", "--", "sh", "-c", &script]].concat();
+    let mut command = shared.lockfast(&line);
+    command.stdin(Stdio::piped());
+    Running::start(command)
+}
+
+#[test]
+fn one_leads_and_the_next_one_follows() {
+    let shared = Shared::new();
+    let mut first = candidate(&shared, "first", &[]);
+    assert!(first.line().starts_with("first leads"));
+    let mut second = candidate(&shared, "second", &[]);
+    shared.until_in_line("post", 2);
+    assert!(!second.has_ended());
+    first.write("enough\n");
+    assert_eq!(first.end().code, Some(6));
+    assert!(second.line().starts_with("second leads"));
+    second.write("enough\n");
+    assert_eq!(second.end().code, Some(6));
+}
+
+#[test]
+fn who_loses_the_lead_ends_its_command_and_campaigns_again() {
+    let shared = Shared::new();
+    let first = candidate(&shared, "first", &[]);
+    let command: u32 = first.line().rsplit(' ').next().unwrap().parse().unwrap();
+    let mut second = candidate(&shared, "second", &[]);
+    shared.until_in_line("post", 2);
+    let line = shared.run(&["inspect", "-o", "json", "post"]).stdout;
+    let fence = line.split("\"fence\":").nth(1).unwrap().trim_start();
+    let fence: String = fence.chars().take_while(char::is_ascii_digit).collect();
+    assert_eq!(shared.run(&["break", "post", "--fence", &fence]).code, Some(0));
+    assert!(second.line().starts_with("second leads"));
+    assert!(!is_alive(command));
+    shared.until_in_line("post", 2);
+    second.write("enough\n");
+    assert!(first.line().starts_with("first leads"), "it had campaigned again");
+}
+
+#[test]
+fn a_signal_ends_the_campaign_or_goes_to_the_command() {
+    let shared = Shared::new();
+    let mut first = candidate(&shared, "first", &[]);
+    assert!(first.line().starts_with("first leads"));
+    let second = candidate(&shared, "second", &[]);
+    shared.until_in_line("post", 2);
+    second.signal(Signal::TERM);
+    assert_eq!(second.end().code, Some(143));
+    first.signal(Signal::TERM);
+    until("lockfast has ended", || first.has_ended());
+    assert_eq!(first.end().code, Some(143));
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_no_leader() {
+    assert_eq!(run(&["elect", "k", "--", "/nowhere/at/all"]).code, Some(127));
+    assert_eq!(run(&["elect", "k", "--", "sh", "-c", "exit 9"]).code, Some(9));
+}
+
+#[test]
+fn without_its_guardian_nobody_leads() {
+    let shared = Shared::new();
+    let mut leader = candidate(&shared, "first", &[]);
+    assert!(leader.line().starts_with("first leads"));
+    let guardian = leader.guardian();
+    kill(guardian, Signal::KILL);
+    until("lockfast has ended", || leader.has_ended());
+    assert_eq!(leader.end().code, Some(125));
+}

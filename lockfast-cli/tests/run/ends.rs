@@ -1,0 +1,188 @@
+//! Commands that have to end: the cap, a lock that is lost, lockfast or its guardian stopped or killed.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::stage::{Running, is_alive, kill, lockfast, now, run, until};
+
+/// A command that does not want to end, with a child in its group and a grandchild outside of it. Says all three numbers.
+const STUBBORN: &str = r#"
+    trap '' TERM
+    sh -c 'trap "" TERM; echo $$; while :; do sleep 1; done' &
+    setsid sh -c 'trap "" TERM; (trap "" TERM; while :; do sleep 1; done) & echo $!; wait' &
+    sleep 0.1; echo $$
+    while :; do sleep 1; done
+"#;
+
+fn start_stubborn(options: &[&str]) -> (Running, [u32; 3]) {
+    let line: Vec<&str> =
+        ["run"].into_iter().chain(options.iter().copied()).chain(["k", "--", "sh", "-c", STUBBORN]).collect();
+    let mut running = Running::start(lockfast(&line));
+    let tree = [(); 3].map(|()| running.line_pid());
+    assert!(tree.iter().all(|pid| is_alive(*pid)));
+    (running, tree)
+}
+
+fn until_dead(tree: &[u32]) {
+    until("the tree is dead", || !tree.iter().any(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_asked_to_end() {
+    let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+    let said = run(&["run", "--at-most", "0.3", "k", "--", "sh", "-c", script]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(124), "ready\nasked\n"));
+    assert!(said.stderr.contains("--at-most"), "{}", said.stderr);
+}
+
+#[test]
+fn the_signal_that_asks_it_can_be_chosen() {
+    let script = "trap 'echo asked; exit 3' USR2; echo ready; while :; do sleep 0.01; done";
+    let said = run(&["run", "--at-most", "0.3", "--signal", "usr2", "k", "--", "sh", "-c", script]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(124), "ready\nasked\n"));
+}
+
+#[test]
+fn a_command_that_ignores_being_asked_is_killed_with_all_its_descendants() {
+    let (running, tree) = start_stubborn(&["--at-most", "0.5", "-k", "0.2"]);
+    let said = running.end();
+    assert_eq!(said.code, Some(124));
+    // Lockfast came back: by then nothing may be left.
+    assert!(!tree.iter().any(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn a_command_that_ends_in_time_is_not_touched() {
+    let said = run(&["run", "--at-most", "20", "k", "--", "sh", "-c", "exit 4"]);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(4), ""));
+}
+
+#[test]
+fn what_a_command_leaves_in_the_background_is_left_alone() {
+    let mut running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"]));
+    let left = running.line_pid();
+    until("lockfast has ended", || running.has_ended());
+    assert!(is_alive(left));
+}
+
+#[test]
+fn a_stopped_lockfast_loses_the_command_before_the_lease_ends() {
+    let ttl = Duration::from_secs(2);
+    let (running, tree) = start_stubborn(&["--ttl", "2", "-k", "0.3"]);
+    running.stop();
+    // The last renewal was before this, so the lease ends before `stopped + ttl`.
+    let stopped = now();
+    until_dead(&tree);
+    assert!(now() < stopped + ttl, "dead only {:?} after the stop", now().since(stopped));
+    running.signal(Signal::CONT);
+    let said = running.end();
+    assert_eq!(said.code, Some(79), "{}", said.stderr);
+    assert!(said.stderr.contains("the lock on k"), "{}", said.stderr);
+}
+
+#[test]
+fn a_lockfast_that_is_stopped_briefly_loses_nothing() {
+    let mut command = lockfast(&["run", "--ttl", "3", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
+    command.stdin(std::process::Stdio::piped());
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "ready");
+    running.stop();
+    let stopped = now();
+    until("a third of the lease has passed", || now() >= stopped + Duration::from_secs(1));
+    running.signal(Signal::CONT);
+    running.write("on\n");
+    assert_eq!(running.end().code, Some(6));
+}
+
+#[test]
+fn the_command_dies_with_a_killed_lockfast() {
+    let (running, tree) = start_stubborn(&["-k", "0.3"]);
+    running.signal(Signal::KILL);
+    until_dead(&tree);
+    let said = running.end();
+    assert_eq!(said.code, Some(-9));
+}
+
+#[test]
+fn a_command_is_asked_before_it_dies_with_a_killed_lockfast() {
+    let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+    let running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", script]));
+    assert_eq!(running.line(), "ready");
+    running.signal(Signal::KILL);
+    assert_eq!(running.line(), "asked");
+}
+
+#[test]
+fn the_guardian_leaves_with_the_last_of_the_tree() {
+    let (mut running, tree) = start_stubborn(&["-k", "0.3"]);
+    let guardian = running.guardian();
+    running.signal(Signal::KILL);
+    until_dead(&tree);
+    until("the guardian has left", || !is_alive(guardian));
+}
+
+#[test]
+fn the_command_dies_with_a_killed_guardian() {
+    let (mut running, tree) = start_stubborn(&[]);
+    let guardian = running.guardian();
+    kill(guardian, Signal::KILL);
+    let said = running.end();
+    assert_eq!(said.code, Some(125));
+    assert!(said.stderr.contains("guardian"), "{}", said.stderr);
+    assert!(!tree.iter().any(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn nothing_that_ends_a_program_ends_a_guardian() {
+    let mut command = lockfast(&["run", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
+    command.stdin(std::process::Stdio::piped());
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "ready");
+    let guardian = running.guardian();
+    let signals = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
+    for signal in signals.into_iter().chain([Signal::TSTP, Signal::TTIN, Signal::TTOU, Signal::PIPE]) {
+        kill(guardian, signal);
+    }
+    running.write("on\n");
+    assert_eq!(running.end().code, Some(6));
+}
+
+#[test]
+fn a_stopped_guardian_does_not_keep_the_command_alive() {
+    let (mut running, tree) = start_stubborn(&["--ttl", "2", "-k", "0.3"]);
+    let guardian = running.guardian();
+    running.stop();
+    let stopped = now();
+    kill(guardian, Signal::STOP);
+    until("the lease has ended", || now() >= stopped + Duration::from_secs(2));
+    assert!(tree.iter().all(|pid| is_alive(*pid)), "nobody was there to end it");
+    running.signal(Signal::CONT);
+    let said = running.end();
+    assert_eq!(said.code, Some(79), "{}", said.stderr);
+    assert!(!tree.iter().any(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn a_command_that_may_go_on_without_the_lock_goes_on() {
+    let mut command =
+        lockfast(&["run", "--ttl", "1", "--on-lost", "warn", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
+    command.stdin(std::process::Stdio::piped());
+    let mut running = Running::start(command);
+    assert_eq!(running.line(), "ready");
+    running.stop();
+    let stopped = now();
+    until("the lease has ended", || now() >= stopped + Duration::from_millis(1200));
+    running.signal(Signal::CONT);
+    assert!(running.error_line().contains("goes on without it"));
+    running.write("on\n");
+    assert_eq!(running.end().code, Some(6));
+}
+
+#[test]
+fn a_stopped_command_is_let_go_on_to_end_itself() {
+    let script = "trap 'echo asked; exit 3' TERM; echo ready; kill -STOP $$; echo never";
+    let said = run(&["run", "--at-most", "0.4", "k", "--", "sh", "-c", script]);
+    assert_eq!(said.code, Some(124));
+    assert!(said.stdout.contains("asked"), "{}", said.stdout);
+}

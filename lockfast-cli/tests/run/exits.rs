@@ -1,0 +1,154 @@
+//! The table of exit codes, and what a command finds around it.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+
+use crate::stage::{Place, Running, lockfast, outcome, run};
+
+#[test]
+fn the_exit_code_is_the_commands_own() {
+    for code in [0, 1, 2, 7, 75, 255] {
+        assert_eq!(run(&["run", "k", "--", "sh", "-c", &format!("exit {code}")]).code, Some(code));
+    }
+}
+
+#[test]
+fn a_command_that_died_of_a_signal_is_128_and_its_number() {
+    for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139), ("USR1", 138)] {
+        assert_eq!(run(&["run", "k", "--", "sh", "-c", &format!("kill -{signal} $$")]).code, Some(code), "{signal}");
+    }
+}
+
+#[test]
+fn a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_is_126() {
+    let place = Place::new();
+    let file = place.path().join("plain");
+    std::fs::write(&file, "not a program").unwrap();
+    let file = file.to_str().unwrap();
+    let missing = run(&["run", "k", "--", "/nowhere/at/all", "x"]);
+    assert_eq!(missing.code, Some(127));
+    assert!(missing.stderr.contains("running /nowhere/at/all"), "{}", missing.stderr);
+    assert_eq!(run(&["run", "k", "--", "no-such-program-in-the-path"]).code, Some(127));
+    assert_eq!(run(&["run", "k", "--", file]).code, Some(126));
+    assert_eq!(run(&["run", "k", "--", "/"]).code, Some(126));
+    std::fs::set_permissions(file, PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(run(&["run", "k", "--", file]).code, Some(126), "no format that the kernel knows");
+}
+
+#[test]
+fn what_makes_no_sense_is_64_and_says_what_would() {
+    let lines: &[(&[&str], &str)] = &[
+        (&["run"], "KEY"),
+        (&["run", "k"], "COMMAND"),
+        (&["run", "k", "-c", "true", "--", "true"], "cannot be used with"),
+        (&["run", "-n", "-w", "3", "k", "--", "true"], "cannot be used with"),
+        (&["run", "-s", "-j", "2", "k", "--", "true"], "cannot be used with"),
+        (&["run", "--once", "1d", "--also", "l", "k", "--", "true"], "cannot be used with"),
+        (&["run", "-w", "soon", "k", "--", "true"], "1m30s"),
+        (&["run", "--signal", "NOPE", "k", "--", "true"], "TERM"),
+        (&["run", "--on-lost", "cry", "k", "--", "true"], "terminate"),
+        (&["run", "-E", "256", "k", "--", "true"], "255"),
+        (&["run", "--ttl", "9", "-k", "4", "k", "--", "true"], "at most 3s"),
+        (&["run", "--ttl", "1ms", "k", "--", "true"], "ttl"),
+        (&["run", "--at-least", "5", "--at-most", "4", "k", "--", "true"], "--at-least"),
+        (&["run", "--also", "k", "k", "--", "true"], "twice"),
+        (&["run", "-j", "0", "k", "--", "true"], "permits"),
+        (&["run", "", "--", "true"], "name"),
+        (&["elect", "k"], "COMMAND"),
+        (&["elect", "--ttl", "9", "-k", "4", "k", "--", "true"], "at most 3s"),
+    ];
+    for (line, hint) in lines {
+        let refused = run(line);
+        assert_eq!(refused.code, Some(64), "{line:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains(hint), "{line:?}: {}", refused.stderr);
+        assert_eq!(refused.stdout, "", "{line:?}");
+    }
+}
+
+#[test]
+fn a_url_that_makes_no_sense_is_78_and_shows_no_password() {
+    let refused = run(&["run", "--store", "mysql://root:s3cret@db", "k", "--", "true"]);
+    assert_eq!(refused.code, Some(78));
+    assert!(refused.stderr.contains("mysql") && !refused.stderr.contains("s3cret"), "{}", refused.stderr);
+}
+
+#[test]
+fn standard_output_is_the_commands_and_nobody_elses() {
+    let said = run(&["-vv", "run", "k", "--", "echo", "only", "this"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "only this\n"));
+    assert!(!said.stderr.is_empty());
+    let quiet = run(&["-q", "run", "--at-most", "0.2", "k", "--", "sleep", "600"]);
+    assert_eq!((quiet.code, quiet.stdout.as_str()), (Some(124), ""));
+}
+
+#[test]
+fn standard_input_goes_to_the_command() {
+    let mut command = lockfast(&["run", "k", "--", "cat"]);
+    command.stdin(Stdio::piped());
+    let mut running = Running::start(command);
+    running.write("one\n");
+    assert_eq!(running.line(), "one");
+    running.write("two");
+    let said = running.end();
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "two\n"));
+}
+
+#[test]
+fn nothing_after_the_two_dashes_is_ours() {
+    let said = run(&["run", "k", "--", "echo", "--store", "x", "-v", "--", "--help"]);
+    assert_eq!(said.stdout, "--store x -v -- --help\n");
+}
+
+#[test]
+fn a_shell_line_is_run_by_the_shell() {
+    let said = run(&["run", "k", "-c", "echo a | tr a b; exit 3"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(3), "b\n"));
+}
+
+#[test]
+fn the_command_knows_what_it_holds() {
+    let mut command = lockfast(&["run", "--ttl", "12s", "the key", "--", "env"]);
+    command.env("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
+    let said = outcome(command).stdout;
+    let value = |key: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(&format!("{key}=")));
+        line.unwrap_or_else(|| panic!("no {key} in {said}")).to_owned()
+    };
+    assert_eq!(value("LOCKFAST_HELD"), "1");
+    assert_eq!(value("LOCKFAST_KEY"), "the key");
+    assert!(value("LOCKFAST_FENCE").parse::<u64>().unwrap() > 0);
+    assert_eq!(value("LOCKFAST_TTL_MS"), "12000");
+    assert_eq!(value("LOCKFAST_OWNER").len(), 32);
+    assert_eq!(value("LOCKFAST_URL"), "memory:");
+    let trace = value("TRACEPARENT");
+    assert!(trace.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && trace.ends_with("-00"), "{trace}");
+    assert!(!trace.contains("00f067aa0ba902b7"), "the command is a step of its own: {trace}");
+}
+
+#[test]
+fn a_clean_environment_has_no_way_to_the_store() {
+    let mut command = lockfast(&["run", "--clean-env", "k", "--", "env"]);
+    command.env("LOCKFAST_TOKEN", "s3cret").env("LOCKFAST_PREFIX", "s3cret").env("HOME", "/home/me");
+    let said = outcome(command).stdout;
+    assert!(!said.contains("s3cret") && !said.contains("LOCKFAST_URL"), "{said}");
+    assert!(said.contains("LOCKFAST_FENCE") && said.contains("HOME=/home/me"), "{said}");
+}
+
+#[test]
+fn json_lines_carry_the_trace() {
+    let mut command = lockfast(&["--log-format", "json", "run", "k", "--", "/nowhere"]);
+    command.env("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    let said = outcome(command).stderr;
+    let line: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
+    assert!(line["message"].as_str().unwrap().contains("/nowhere"), "{said}");
+    assert!(said.contains("4bf92f3577b34da6a3ce929d0e0e4736"), "{said}");
+}
+
+#[test]
+fn help_teaches_by_example() {
+    for (command, example) in [("run", "--skip nightly"), ("elect", "elect scheduler")] {
+        let said = run(&[command, "--help"]);
+        assert_eq!(said.code, Some(0));
+        assert!(said.stdout.contains(example) && said.stdout.contains("Exit codes"), "{}", said.stdout);
+    }
+}

@@ -1,0 +1,9 @@
+//! `lockfast run` and `lockfast elect` as processes: every exit code, every signal, every way to lose a lock.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod elect;
+mod ends;
+mod exits;
+mod signals;
+mod stage;
+mod together;

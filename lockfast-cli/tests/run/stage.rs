@@ -1,0 +1,265 @@
+//! Real processes on a stage that is cleared whatever happens: lockfast, its guardian, the command and what that leaves
+//! behind are killed by number when a test ends.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use lockfast::{Clock, Moment};
+use rustix::process::{Pid, Signal};
+
+/// Longer than anything here takes on a machine that is busy with other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) fn now() -> Moment {
+    Clock::boot().now()
+}
+
+/// Waits until `is_so`, and fails when it is not for too long.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let patience = now() + PATIENCE;
+    while !is_so() {
+        assert!(now() < patience, "waited too long until {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub(crate) fn pid(number: u32) -> Pid {
+    Pid::from_raw(number as i32).unwrap()
+}
+
+pub(crate) fn kill(number: u32, signal: Signal) {
+    rustix::process::kill_process(pid(number), signal).unwrap();
+}
+
+/// Whether a process runs; one that has ended and was not waited for does not.
+pub(crate) fn is_alive(number: u32) -> bool {
+    !matches!(state_of(number), None | Some('Z' | 'X'))
+}
+
+/// As in the third column of `/proc/N/stat`.
+pub(crate) fn state_of(number: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+pub(crate) fn children_of(number: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{number}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect()
+}
+
+/// A directory that is gone after the test.
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let name = format!("lockfast-run-{}-{:08x}", std::process::id(), fastrand::u32(..));
+        let place = std::env::temp_dir().join(name);
+        fs::create_dir(&place).unwrap();
+        Self(place)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A command line of lockfast with nothing of the surroundings in it but the path.
+pub(crate) fn lockfast(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockfast"));
+    command.args(args).env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("LOCKFAST_URL", "memory:");
+    command.current_dir(std::env::temp_dir()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// How a program ended, and what it said.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a command line that ends by itself.
+pub(crate) fn run(args: &[&str]) -> Outcome {
+    outcome(lockfast(args))
+}
+
+pub(crate) fn outcome(command: Command) -> Outcome {
+    Running::start(command).end()
+}
+
+/// A program that runs, and whatever it has started.
+pub(crate) struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
+    /// Told by the command, and killed at the end.
+    known: Vec<u32>,
+}
+
+impl Running {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let lines = lines_of(child.stdout.take().unwrap());
+        let errors = lines_of(child.stderr.take().unwrap());
+        Self { child, lines, errors, known: Vec::new() }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The guardian: the one child of lockfast.
+    pub(crate) fn guardian(&mut self) -> u32 {
+        until("there is a guardian", || !children_of(self.child.id()).is_empty());
+        let guardian = children_of(self.child.id())[0];
+        self.known.push(guardian);
+        guardian
+    }
+
+    pub(crate) fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("the command says something within the time")
+    }
+
+    pub(crate) fn error_line(&self) -> String {
+        self.errors.recv_timeout(PATIENCE).expect("lockfast says something within the time")
+    }
+
+    /// The next line, which is the number of a process.
+    pub(crate) fn line_pid(&mut self) -> u32 {
+        let number = self.line().trim().parse().unwrap();
+        self.known.push(number);
+        number
+    }
+
+    pub(crate) fn write(&mut self, text: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal);
+    }
+
+    /// Stops lockfast, and comes back when it stands still.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        until("lockfast stands still", || state_of(self.pid()) == Some('T'));
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Outcome {
+        drop(self.child.stdin.take());
+        let mut status = None;
+        until("the program has ended", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        let status = status.unwrap();
+        // 0 - n for a program that itself died of a signal.
+        let code = status.code().or(status.signal().map(|signal| -signal));
+        Outcome { code, stdout: rest_of(&self.lines), stderr: rest_of(&self.errors) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The guardian first: it would take its time. What it had then falls to lockfast.
+        let mut all = vec![self.child.id()];
+        let mut at = 0;
+        while at < all.len() {
+            all.extend(children_of(all[at]));
+            at += 1;
+        }
+        for number in all.into_iter().skip(1).chain(self.known.drain(..)) {
+            let _ = rustix::process::kill_process(pid(number), Signal::KILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What is left to read. A command that lives on may keep the pipe open; what lockfast wrote is there already.
+fn rest_of(lines: &Receiver<String>) -> String {
+    let mut text = String::new();
+    while let Ok(line) = lines.recv_timeout(Duration::from_millis(300)) {
+        text += &line;
+        text.push('\n');
+    }
+    text
+}
+
+fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (say, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if say.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// A store that several processes share; gone after the test.
+pub(crate) struct Shared {
+    place: Place,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self { place: Place::new() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.place.path()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.path().join("locks.db").display())
+    }
+
+    /// A command line of lockfast that uses this store.
+    pub(crate) fn lockfast(&self, args: &[&str]) -> Command {
+        let mut command = lockfast(args);
+        command.env("LOCKFAST_URL", self.url()).env("HOME", self.path());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
+        outcome(self.lockfast(args))
+    }
+
+    /// A command that holds `key` until it is written to; says its number first.
+    pub(crate) fn hold(&self, options: &[&str]) -> (Running, u32) {
+        let line = ["run"].into_iter().chain(options.iter().copied()).chain(["--", "sh", "-c", "echo $$; read line"]);
+        let mut command = self.lockfast(&line.collect::<Vec<_>>());
+        command.stdin(Stdio::piped());
+        let mut running = Running::start(command);
+        let pid = running.line_pid();
+        (running, pid)
+    }
+
+    /// Waits until so many stand in line for `key`, holders included.
+    pub(crate) fn until_in_line(&self, key: &str, count: usize) {
+        until("all stand in line", || {
+            let said = self.run(&["inspect", "-o", "json", key]).stdout;
+            said.matches("\"owner\"").count() == count
+        });
+    }
+}

@@ -1,0 +1,211 @@
+//! Locks that no process keeps: a guard becomes a token, and any client renews it and gives it back.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing};
+use lockfast::{Claim, Error, Guarantees, Locks, LostWhy, ManualClock, Memory, Result, Store, Token};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// Two clients of one store, as two processes would be, and the clock of all three.
+fn stage() -> (Locks, Locks, ManualClock) {
+    let hand = ManualClock::new();
+    let store = Arc::new(Memory::with_clock(hand.clock()));
+    let client = || Locks::builder().clock(hand.clock()).build(store.clone()).unwrap();
+    (client(), client(), hand)
+}
+
+async fn token(locks: &Locks, name: &str) -> Token {
+    locks.mutex(name).detached().ttl(TTL).lock().await.unwrap().into_token().unwrap()
+}
+
+/// Until so many stand in line behind the holder.
+async fn wait_for_waiters(locks: &Locks, name: &str, many: usize) {
+    let enough = async {
+        while locks.mutex(name).info().await.unwrap().unwrap().waiters().count() < many {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), enough).await.expect("they are all in line");
+}
+
+#[tokio::test]
+async fn what_became_a_token_outlives_its_client_and_is_given_back_by_another() {
+    let (ours, theirs, _) = stage();
+    let text = token(&ours, "deploy").await.to_string();
+    ours.shutdown(TTL).await.unwrap();
+    drop(ours);
+    assert!(theirs.mutex("deploy").is_locked().await.unwrap());
+    theirs.release_token(&text.parse().unwrap()).await.unwrap();
+    assert!(!theirs.mutex("deploy").is_locked().await.unwrap());
+}
+
+#[tokio::test]
+async fn nobody_renews_a_token_but_who_has_it() {
+    let (ours, theirs, hand) = stage();
+    let token = token(&ours, "deploy").await;
+    // Both clients have all the time they need to renew what they think is theirs.
+    for _ in 0..3 {
+        hand.advance(TTL / 4);
+        assert!(theirs.mutex("deploy").is_locked().await.unwrap());
+        ours.fleet_stats().await.unwrap();
+    }
+    theirs.renew_token(&token, TTL).await.unwrap();
+    hand.advance(TTL * 3 / 4);
+    assert!(theirs.mutex("deploy").is_locked().await.unwrap(), "renewed, for a whole lease");
+    hand.advance(TTL / 4);
+    assert!(!theirs.mutex("deploy").is_locked().await.unwrap());
+    assert!(matches!(theirs.renew_token(&token, TTL).await, Err(Error::Lost { .. })));
+    assert!(matches!(theirs.release_token(&token).await, Err(Error::Lost { .. })));
+}
+
+#[tokio::test]
+async fn giving_a_token_back_hands_the_lock_on() {
+    let (ours, theirs, _) = stage();
+    let token = token(&ours, "deploy").await;
+    let next = theirs.mutex("deploy");
+    let waiting = tokio::spawn(async move { next.lock().await });
+    wait_for_waiters(&ours, "deploy", 1).await;
+    ours.release_token(&token).await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    assert!(guard.fence().unwrap() > token.fence());
+}
+
+#[tokio::test]
+async fn a_token_of_several_names_or_of_some_permits_gives_them_all_back() {
+    let (ours, theirs, _) = stage();
+    let both = ours.multi(["a", "b"]).detached().lock().await.unwrap().into_token().unwrap();
+    let one = ours.semaphore("api", 1).detached().acquire().await.unwrap().into_token().unwrap();
+    let reader = ours.rwlock("catalog").detached().read().await.unwrap().into_token().unwrap();
+    assert!(theirs.mutex("b").try_lock().await.unwrap().is_none());
+    assert!(theirs.semaphore("api", 1).try_acquire().await.unwrap().is_none());
+    assert!(theirs.rwlock("catalog").try_write().await.unwrap().is_none());
+    for token in [both, one, reader] {
+        theirs.renew_token(&token.to_string().parse().unwrap(), TTL).await.unwrap();
+        theirs.release_token(&token.to_string().parse().unwrap()).await.unwrap();
+    }
+    assert!(theirs.inspect("").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_token_works_under_any_prefix_and_is_named_as_its_user_knows_it() {
+    let store = Arc::new(Memory::new());
+    let client = |prefix: &str| Locks::builder().prefix(prefix).build(store.clone()).unwrap();
+    let token = token(&client("billing:"), "deploy").await;
+    client("billing:").release_token(&token).await.unwrap();
+    let lost = client("other:").release_token(&token).await.unwrap_err();
+    assert!(matches!(&lost, Error::Lost { name, why: LostWhy::Evicted, .. } if name == "billing:deploy"), "{lost}");
+    let lost = client("billing:").renew_token(&token, TTL).await.unwrap_err();
+    assert!(matches!(&lost, Error::Lost { name, .. } if name == "deploy"), "{lost}");
+}
+
+#[tokio::test]
+async fn only_a_detached_lock_becomes_a_token_and_another_is_given_back() {
+    let (ours, theirs, _) = stage();
+    let refused = ours.mutex("a").lock().await.unwrap().into_token().unwrap_err();
+    assert!(matches!(&refused, Error::Invalid(what) if what.contains("detached")), "{refused}");
+    drop(theirs.mutex("a").lock_within(TTL).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_lock_that_is_lost_does_not_become_a_token() {
+    let (ours, _, hand) = stage();
+    let guard = ours.mutex("a").detached().ttl(TTL).no_renewal().lock().await.unwrap();
+    hand.advance(TTL);
+    assert!(matches!(guard.into_token(), Err(Error::Lost { why: LostWhy::Expired, .. })));
+}
+
+#[tokio::test]
+async fn a_detached_lock_has_no_cap_and_does_not_linger() {
+    let (ours, ..) = stage();
+    assert!(matches!(ours.mutex("a").detached().hold_at_most(TTL).lock().await, Err(Error::Invalid(_))));
+    assert!(matches!(ours.mutex("a").detached().hold_at_least(TTL).lock().await, Err(Error::Invalid(_))));
+}
+
+#[tokio::test]
+async fn a_closed_client_does_nothing_with_a_token() {
+    let (ours, theirs, _) = stage();
+    let token = token(&ours, "a").await;
+    theirs.shutdown(TTL).await.unwrap();
+    assert!(matches!(theirs.renew_token(&token, TTL).await, Err(Error::Closed(_))));
+    assert!(matches!(theirs.release_token(&token).await, Err(Error::Closed(_))));
+    assert!(ours.mutex("a").is_locked().await.unwrap());
+}
+
+#[tokio::test]
+async fn the_counters_of_all_clients_add_up_over_a_token() {
+    let (ours, theirs, _) = stage();
+    let token = token(&ours, "a").await;
+    assert_eq!((ours.stats().acquired, ours.stats().held, ours.stats().released), (1, 0, 0));
+    ours.fleet_stats().await.unwrap();
+    theirs.release_token(&token).await.unwrap();
+    let fleet = theirs.fleet_stats().await.unwrap();
+    assert_eq!((fleet.acquired, fleet.released, fleet.lost), (1, 1, 0));
+}
+
+/// A store that notes what is said of each claim that asks to join.
+#[derive(Debug)]
+struct Noting {
+    store: Memory,
+    joined: Mutex<Vec<(bool, u32)>>,
+}
+
+#[async_trait]
+impl Store for Noting {
+    fn guarantees(&self) -> Guarantees {
+        self.store.guarantees()
+    }
+
+    async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
+        self.joined.lock().unwrap().push((claim.detached, claim.block));
+        self.store.acquire(claim, busy).await
+    }
+
+    async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
+        self.store.renew(leases).await
+    }
+
+    async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
+        self.store.release(leaving).await
+    }
+
+    async fn inspect(&self, query: &Query) -> Result<Page> {
+        self.store.inspect(query).await
+    }
+
+    async fn record(&self, report: &Report) -> Result<()> {
+        self.store.record(report).await
+    }
+
+    fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
+        self.store.watch(scope)
+    }
+}
+
+#[tokio::test]
+async fn a_detached_claim_says_so_when_it_joins_and_is_never_passed_on_locally() {
+    let store = Arc::new(Noting { store: Memory::new(), joined: Mutex::default() });
+    let locks = Locks::new(store.clone()).unwrap();
+    let first = locks.mutex("a").detached().lock().await.unwrap();
+    let owner = first.owner();
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let mutex = locks.mutex("a").detached();
+            tokio::spawn(async move { mutex.lock().await.unwrap().into_token().unwrap() })
+        })
+        .collect();
+    wait_for_waiters(&locks, "a", 3).await;
+    assert_eq!(*store.joined.lock().unwrap(), [(true, 1); 4], "each with a place of its own");
+    first.release().await.unwrap();
+    let mut owners = vec![owner];
+    for waiting in waiting {
+        let token = waiting.await.unwrap();
+        assert!(!owners.contains(&token.owner()));
+        owners.push(token.owner());
+        locks.release_token(&token).await.unwrap();
+    }
+}
