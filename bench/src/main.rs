@@ -4,16 +4,21 @@
 
 mod core;
 mod measure;
+mod sqlite;
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("core") => core::run(),
         Some("profile") => core::profile(),
+        Some("sqlite") => sqlite::run(),
+        Some("sqlite-profile") => sqlite::profile(),
+        Some("sqlite-partner") => sqlite::partner(&std::env::args().nth(2).unwrap_or_default()),
         other => {
             if let Some(name) = other {
                 println!("there is no benchmark called {name:?}");
             }
             println!("usage: bench core      the library on its in-process store, beside tokio::sync::Mutex");
+            println!("       bench sqlite    the store in one file, beside bare SQLite transactions and flock");
             println!("       bench profile   its hot paths alone, for a profiler");
             std::process::exit(2);
         }

@@ -29,6 +29,13 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// The value that this share of the others does not exceed.
+pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * share) as usize]
+}
+
 /// One line of the table: what was measured, what it came to, what it should come to.
 pub(crate) struct Row {
     pub(crate) what: &'static str,

@@ -7,8 +7,10 @@ use anyhow::Result;
 use crate::invocation::Invocation;
 
 /// What the `bench` crate can measure, for people who ask; the crate itself decides what a name means.
-const BENCHMARKS: &[(&str, &str)] =
-    &[("core", "the library over the in-process store: the cost of lockfast itself, without a network")];
+const BENCHMARKS: &[(&str, &str)] = &[
+    ("core", "the library over the in-process store: the cost of lockfast itself, without a network"),
+    ("sqlite", "the store in one file and `lockfast run`, beside bare SQLite transactions and flock"),
+];
 
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
     if words.is_empty() {
@@ -18,6 +20,8 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
         }
         return Ok(());
     }
+    // Some benchmarks start the command line too.
+    Invocation::new("cargo build --release -p lockfast-cli").run(root)?;
     invocation(words).run(root)
 }
 

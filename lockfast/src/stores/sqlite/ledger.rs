@@ -41,6 +41,14 @@ pub(super) enum Letter {
     LookAgain(ClaimHash),
 }
 
+/// Whether there is any of what there seldom is: one statement tells, and saves one for each that there is not.
+#[derive(Debug)]
+pub(super) struct Rare {
+    pub(super) watchers: bool,
+    pub(super) marks: bool,
+    pub(super) seals: bool,
+}
+
 /// One verb's view of the file.
 #[derive(Debug)]
 pub(super) struct Ledger<'a> {
@@ -51,6 +59,7 @@ pub(super) struct Ledger<'a> {
     last: Ticket,
     ends: Moment,
     is_changed: bool,
+    pub(super) rare: Rare,
     pub(super) news: News,
     pub(super) touched: BTreeSet<Name>,
     /// Tickets of this process's claims: a hint where to look.
@@ -66,11 +75,17 @@ impl<'a> Ledger<'a> {
         home: Home,
         known: &'a mut ClaimMap<Ticket>,
     ) -> Result<Option<Self>> {
-        let mut state = rows.prepare_cached("SELECT boot = ?1, ticket, ends FROM state WHERE id = 1")?;
-        let (same, last, ends) = state.query_row([boot], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-        let (last, ends) = (Ticket(unsigned(last)), moment(ends));
-        let (news, touched) = Default::default();
-        Ok(Some(Self { rows, now, home, last, ends, is_changed: false, news, touched, known }).filter(|_| same))
+        let mut state = rows.prepare_cached(
+            "SELECT boot = ?1, ticket, ends, EXISTS (SELECT 1 FROM watchers), EXISTS (SELECT 1 FROM marks), \
+             EXISTS (SELECT 1 FROM seals) FROM state WHERE id = 1",
+        )?;
+        state.query_row([boot], |row| {
+            let (last, ends) = (Ticket(unsigned(row.get(1)?)), moment(row.get(2)?));
+            let rare = Rare { watchers: row.get(3)?, marks: row.get(4)?, seals: row.get(5)? };
+            let (news, touched) = Default::default();
+            let ledger = Self { rows, now, home, last, ends, is_changed: false, rare, news, touched, known };
+            Ok(row.get::<_, bool>(0)?.then_some(ledger))
+        })
     }
 
     /// Writes what the verb changed beside the seats.

@@ -15,6 +15,9 @@ use super::seat::{moment, signed, unsigned};
 
 impl Ledger<'_> {
     pub(super) fn mark(&self, owner: ClaimHash) -> Result<Option<Why>> {
+        if !self.rare.marks {
+            return Ok(None);
+        }
         let mut mark = self.rows.prepare_cached("SELECT why FROM marks WHERE owner = ?1")?;
         let why: Option<u8> = mark.query_row([owner.0], |row| row.get(0)).optional()?;
         Ok(why.map(|why| if why == 1 { Why::Broken } else { Why::Left }))
@@ -22,12 +25,16 @@ impl Ledger<'_> {
 
     pub(super) fn add_mark(&mut self, owner: ClaimHash, why: Why, until: Moment) -> Result<()> {
         self.ends_at(until);
+        self.rare.marks = true;
         let sql = "INSERT INTO marks (owner, why, until) VALUES (?1, ?2, ?3) \
                    ON CONFLICT (owner) DO UPDATE SET until = max(until, excluded.until)";
         self.run(sql, (owner.0, u8::from(why == Why::Broken), nanos(until.as_nanos())))
     }
 
     pub(super) fn seal(&self, name: &Name) -> Result<Option<(Bytes, Moment)>> {
+        if !self.rare.seals {
+            return Ok(None);
+        }
         let mut seal = self.rows.prepare_cached("SELECT value, until FROM seals WHERE name = ?1")?;
         let read = |row: &Row<'_>| Ok((Bytes::from(row.get::<_, Vec<u8>>(0)?), moment(row.get(1)?)));
         seal.query_row([name.as_str()], read).optional()
@@ -35,6 +42,7 @@ impl Ledger<'_> {
 
     pub(super) fn add_seal(&mut self, name: &Name, value: &Bytes, until: Moment) -> Result<()> {
         self.ends_at(until);
+        self.rare.seals = true;
         let sql = "INSERT OR REPLACE INTO seals (name, value, until) VALUES (?1, ?2, ?3)";
         self.run(sql, (name.as_str(), &value[..], nanos(until.as_nanos())))
     }
@@ -73,16 +81,23 @@ impl Ledger<'_> {
     }
 
     pub(super) fn watchers(&self) -> Result<Vec<(Home, String)>> {
+        if !self.rare.watchers {
+            return Ok(Vec::new());
+        }
         let read = |row: &Row<'_>| Ok((Home(unsigned(row.get(0)?)), row.get(1)?));
         self.many("SELECT home, beginning FROM watchers", [], read)
     }
 
     pub(super) fn add_watcher(&mut self, beginning: &str) -> Result<()> {
+        self.rare.watchers = true;
         let sql = "INSERT OR IGNORE INTO watchers (home, beginning) VALUES (?1, ?2)";
         self.run(sql, (signed(self.home.0), beginning))
     }
 
     pub(super) fn remove_watcher(&mut self, home: Home, beginning: Option<&str>) -> Result<()> {
+        if !self.rare.watchers {
+            return Ok(());
+        }
         let sql = "DELETE FROM watchers WHERE home = ?1 AND (?2 IS NULL OR beginning = ?2)";
         self.run(sql, (signed(home.0), beginning))
     }
