@@ -55,13 +55,14 @@ pub(crate) async fn run(args: AcquireArgs, settings: Settings) -> Exit {
 }
 
 async fn answer(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let stop = interrupted();
     // Order matters: a lock whose token cannot be written down would be nobody's.
     let file = args.token_file.as_deref().map(TokenFile::create).transpose()?;
     let ttl = args.wanted.ttl.or(settings.ttl).unwrap_or(DEFAULT_TTL);
     let locks = settings.connect(as_wanted(settings.builder().ttl(ttl), &args.wanted)).await?;
     let taken = tokio::select! {
         taken = take(&locks, &args.wanted, ttl) => taken,
-        signal = interrupted() => Err(Failure::quiet(Exit::Signal(signal))),
+        signal = stop => Err(Failure::quiet(Exit::Signal(signal))),
     };
     let token = match taken {
         Ok(token) => token,

@@ -66,9 +66,10 @@ async fn answer(args: &LsArgs, settings: &Settings) -> Result<Exit, Failure> {
         put(&render(&resources, args.output))?;
         return Ok(Exit::Yes);
     }
+    let stop = interrupted();
     tokio::select! {
         failure = follow(&locks, &pattern, args.output) => Err(failure),
-        _ = interrupted() => Ok(Exit::Yes),
+        _ = stop => Ok(Exit::Yes),
     }
 }
 

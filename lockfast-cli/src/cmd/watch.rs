@@ -44,11 +44,12 @@ pub(crate) async fn run(args: WatchArgs, settings: Settings) -> Exit {
 }
 
 async fn answer(args: &WatchArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let stop = interrupted();
     let locks = settings.locks().await?;
     let pattern = Pattern::new(args.pattern.as_deref());
     tokio::select! {
         failure = follow(&locks, &pattern) => Err(failure),
-        _ = interrupted() => Ok(Exit::Yes),
+        _ = stop => Ok(Exit::Yes),
     }
 }
 

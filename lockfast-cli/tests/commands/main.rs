@@ -8,5 +8,6 @@ mod looking;
 mod settings;
 mod stage;
 mod teaching;
+mod terminal;
 mod tokens;
 mod watching;
