@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
-use crate::cmd::{acquire, break_, completions, elect, inspect, ls, man, release, renew, run, stats, status, watch};
+use crate::cmd::{
+    acquire, break_, completions, doctor, elect, inspect, ls, man, release, renew, run, stats, status, watch,
+};
 use crate::duration;
 
 const EXAMPLES: &str = "\
@@ -83,6 +85,7 @@ pub(crate) enum Command {
     Break(break_::BreakArgs),
     Watch(watch::WatchArgs),
     Stats(stats::StatsArgs),
+    Doctor(doctor::DoctorArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }

@@ -4,6 +4,7 @@
 
 mod args;
 mod cmd;
+mod doctor;
 mod duration;
 mod exit;
 mod guardian;
@@ -48,6 +49,8 @@ fn main() -> Exit {
 
 fn dispatch(command: Command, settings: Settings) -> Exit {
     match command {
+        Command::Run(args) => wait_for(cmd::run::run(*args, settings)),
+        Command::Elect(args) => wait_for(cmd::elect::run(*args, settings)),
         Command::Ls(args) => wait_for(cmd::ls::run(args, settings)),
         Command::Inspect(args) => wait_for(cmd::inspect::run(args, settings)),
         Command::Status(args) => wait_for(cmd::status::run(args, settings)),
@@ -57,9 +60,8 @@ fn dispatch(command: Command, settings: Settings) -> Exit {
         Command::Break(args) => wait_for(cmd::break_::run(args, settings)),
         Command::Watch(args) => wait_for(cmd::watch::run(args, settings)),
         Command::Stats(args) => wait_for(cmd::stats::run(args, settings)),
+        Command::Doctor(args) => wait_for(cmd::doctor::run(args, settings)),
         Command::Completions(args) => cmd::completions::run(&args),
-        Command::Run(args) => wait_for(cmd::run::run(*args, settings)),
-        Command::Elect(args) => wait_for(cmd::elect::run(*args, settings)),
         Command::Man(args) => cmd::man::run(&args),
     }
 }

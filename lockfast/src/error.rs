@@ -153,7 +153,7 @@ fn busy(
     if let Some(held_for) = held_for {
         text += &format!(" for {}", seconds(held_for));
     }
-    if !waited.is_zero() {
+    if waited >= Duration::from_millis(1) {
         text += &format!("; gave up after {}", seconds(waited));
     }
     if attempts > 1 {

@@ -29,23 +29,8 @@ pub(crate) fn run(args: &CompletionsArgs) -> Exit {
 
 fn script(shell: Shell) -> String {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut visible(Args::command()), "lockfast", &mut text);
+    clap_complete::generate(shell, &mut Args::command(), "lockfast", &mut text);
     String::from_utf8_lossy(&text).into_owned()
-}
-
-/// The command line without what is not meant for people: completion scripts would list hidden commands too, so they are
-/// left out from the start.
-pub(crate) fn visible(whole: clap::Command) -> clap::Command {
-    if !whole.get_subcommands().any(clap::Command::is_hide_set) {
-        return whole;
-    }
-    let shown: Vec<_> = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect();
-    clap::Command::new("lockfast")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about(whole.get_about().cloned().unwrap_or_default())
-        .after_help(whole.get_after_help().cloned().unwrap_or_default())
-        .args(whole.get_arguments().cloned())
-        .subcommands(shown)
 }
 
 #[cfg(test)]
@@ -63,12 +48,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_not_completed() {
-        let secret = clap::Command::new("backstage").hide(true);
-        let mut whole = visible(Args::command().subcommand(secret));
-        assert!(whole.find_subcommand("backstage").is_none() && whole.find_subcommand("man").is_some());
-        let mut text = Vec::new();
-        clap_complete::generate(Shell::Bash, &mut whole, "lockfast", &mut text);
-        assert!(!String::from_utf8_lossy(&text).contains("backstage"));
+    fn the_guardian_is_nobodys_to_start() {
+        for shell in Shell::value_variants() {
+            assert!(!script(*shell).contains(crate::run::link::GUARDIAN), "{shell}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use futures::StreamExt;
-use lockfast::{Clock, Locks, Resource};
+use lockfast::{ClaimHash, Clock, Locks, Resource, Seat};
 
 use crate::exit::{Exit, Failure, conclude};
 use crate::interrupt::interrupted;
@@ -107,15 +107,22 @@ async fn follow(locks: &Locks, pattern: &Pattern, output: Format) -> Failure {
     }
 }
 
-/// What has to differ for lines to have changed: who is where, not for how long.
-fn shape(resources: &[Resource]) -> Vec<(String, Vec<(lockfast::ClaimHash, bool, bool, bool)>, bool)> {
-    let seats = |resource: &Resource| {
-        resource.line.iter().map(|seat| (seat.owner, seat.holds, seat.lingers, seat.broken)).collect()
+/// What has to differ for a line to have changed: who is where, not for how long.
+#[derive(Debug, PartialEq)]
+struct Shape {
+    key: String,
+    is_sealed: bool,
+    seats: Vec<(ClaimHash, [bool; 3])>,
+}
+
+fn shape(resources: &[Resource]) -> Vec<Shape> {
+    let seat = |seat: &Seat| (seat.owner, [seat.holds, seat.lingers, seat.broken]);
+    let of = |resource: &Resource| Shape {
+        key: resource.name.to_string(),
+        is_sealed: resource.sealed_for.is_some(),
+        seats: resource.line.iter().map(seat).collect(),
     };
-    resources
-        .iter()
-        .map(|resource| (resource.name.to_string(), seats(resource), resource.sealed_for.is_some()))
-        .collect()
+    resources.iter().map(of).collect()
 }
 
 fn render(resources: &[Resource], output: Format) -> String {
@@ -152,7 +159,7 @@ mod tests {
         let before = resource("a", vec![seat(1, true), seat(2, false)]);
         let mut later = before.clone();
         later.line[0].since += Duration::from_secs(5);
-        assert_eq!(shape(&[before.clone()]), shape(&[later.clone()]));
+        assert_eq!(shape(std::slice::from_ref(&before)), shape(std::slice::from_ref(&later)));
         later.line[1].holds = true;
         assert_ne!(shape(&[before]), shape(&[later]));
     }

@@ -3,6 +3,7 @@
 pub(crate) mod acquire;
 pub(crate) mod break_;
 pub(crate) mod completions;
+pub(crate) mod doctor;
 pub(crate) mod elect;
 pub(crate) mod inspect;
 pub(crate) mod ls;

@@ -1,0 +1,99 @@
+//! `lockfast doctor`: is the store reachable, how fast is it, what does it promise, and what is wrong with it.
+
+use lockfast::{Error, Locks};
+use serde::Serialize;
+
+use crate::cmd::inspect::Format;
+use crate::doctor::{self, Check, Scratch, Verdict};
+use crate::exit::{Exit, Failure, conclude};
+use crate::out::{plain, put};
+use crate::settings::{Settings, shown};
+use crate::show::json;
+
+const EXAMPLES: &str = "\
+Examples:
+  lockfast doctor                                        the store of your settings
+  lockfast doctor --store sqlite:/var/lib/locks.db       another one, before you use it
+  lockfast doctor > /dev/null && echo fine               for a health check
+  lockfast doctor -o json | jq '.checks[] | select(.verdict != \"fine\")'
+
+It locks and unlocks a key of its own; nothing stays. Exits 0 when all is fine, 1 when something is wrong, 69 when the
+store cannot be reached, 78 when its URL makes no sense.";
+
+/// Check the store: reachable, how fast, what it promises, what is wrong
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DoctorArgs {
+    /// How to show it
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+#[derive(Serialize)]
+struct Findings {
+    store: String,
+    fine: bool,
+    checks: Vec<Check>,
+}
+
+pub(crate) async fn run(args: DoctorArgs, settings: Settings) -> Exit {
+    conclude(answer(&args, &settings).await)
+}
+
+async fn answer(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let mut checks = vec![Check::fine("url", shown(&settings.store))];
+    let reached = look(settings, &mut checks).await;
+    if let Err(error) = &reached {
+        checks.push(Check::wrong("store", error.to_string()));
+    }
+    checks.extend(doctor::checks(&settings.store));
+    let fine = checks.iter().all(|check| check.verdict != Verdict::Wrong);
+    let findings = Findings { store: shown(&settings.store), fine, checks };
+    put(&match args.output {
+        Format::Text => text(&findings),
+        Format::Json => json::pretty(&findings),
+    })?;
+    match reached {
+        // What was wrong has been said above.
+        Err(Error::Invalid(_) | Error::Unsupported(_)) => Ok(Exit::Config),
+        Err(_) => Ok(Exit::Store),
+        Ok(_) if findings.fine => Ok(Exit::Yes),
+        Ok(_) => Ok(Exit::No),
+    }
+}
+
+/// Everything that needs the store. Its clients are given back open, since some checks look at what an open store has.
+async fn look(settings: &Settings, checks: &mut Vec<Check>) -> Result<(Locks, Locks), Error> {
+    let one = settings.builder().connect(&settings.store).await?;
+    let other = settings.builder().connect(&settings.store).await?;
+    let lines = one.inspect("").await?.len();
+    checks.push(Check::fine("store", format!("answers; {lines} lines in use")));
+    let scratch = Scratch::new();
+    checks.push(doctor::latency(&one, &scratch).await?);
+    checks.push(doctor::hand_off(&one, &other, &scratch).await?);
+    checks.extend(doctor::promises(&one));
+    Ok((one, other))
+}
+
+fn text(findings: &Findings) -> String {
+    let word = |verdict| match verdict {
+        Verdict::Fine => "ok",
+        Verdict::Note => "note",
+        Verdict::Wrong => "WRONG",
+    };
+    let row = |check: &Check| format!("{:<6} {:<13} {}\n", word(check.verdict), check.name, plain(&check.text));
+    findings.checks.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_stands_out_and_cannot_write_on_the_terminal() {
+        let checks =
+            vec![Check::fine("url", "memory:"), Check::note("reach", "one"), Check::wrong("file", "\u{1b}[2J")];
+        let shown = text(&Findings { store: String::new(), fine: false, checks });
+        assert_eq!(shown, "ok     url           memory:\nnote   reach         one\nWRONG  file          \\u{1b}[2J\n");
+    }
+}

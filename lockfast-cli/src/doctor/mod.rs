@@ -1,0 +1,90 @@
+//! What `lockfast doctor` looks at: what is true of every store here, and what each store brings in a file of its own.
+
+mod measure;
+#[cfg(target_os = "linux")]
+mod sqlite;
+
+use lockfast::Locks;
+use lockfast::store::{Atomic, Fenced, Shared, StoreClock, Survives};
+use serde::Serialize;
+
+pub(crate) use measure::{Scratch, hand_off, latency};
+
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+pub(crate) struct Check {
+    pub(crate) name: &'static str,
+    pub(crate) verdict: Verdict,
+    /// What was found; and what to do about it, if anything.
+    pub(crate) text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Fine,
+    /// Worth knowing; nothing is broken.
+    Note,
+    Wrong,
+}
+
+impl Check {
+    pub(crate) fn fine(name: &'static str, text: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Fine, text: text.into() }
+    }
+
+    pub(crate) fn note(name: &'static str, text: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Note, text: text.into() }
+    }
+
+    pub(crate) fn wrong(name: &'static str, text: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Wrong, text: text.into() }
+    }
+}
+
+/// What the store behind this URL brings of its own. Called while a client of it is open.
+pub(crate) fn checks(url: &str) -> Vec<Check> {
+    match url.split_once(':') {
+        #[cfg(target_os = "linux")]
+        Some(("sqlite", rest)) => sqlite::checks(rest),
+        _ => Vec::new(),
+    }
+}
+
+/// What the store promises, in words.
+pub(crate) fn promises(locks: &Locks) -> Vec<Check> {
+    let promises = locks.guarantees();
+    let shared = match promises.shared {
+        Shared::Process => Check::note("reach", "the tasks of one process: other processes have locks of their own"),
+        Shared::Machine => Check::fine("reach", "all processes on this machine that use the same URL"),
+        _ => Check::fine("reach", "everybody who can connect to it"),
+    };
+    let order = match promises.fair {
+        true => Check::fine("order", "first come, first served"),
+        false => Check::note("order", "not promised: whoever asks at the right moment is next"),
+    };
+    let fences = match promises.fenced {
+        Fenced::Always => Check::fine("fences", "only go up, whatever happens to the store"),
+        _ => Check::fine("fences", "only go up; after a loss of data, as long as the store's clock was not set back"),
+    };
+    let survives = match promises.survives {
+        Survives::Nothing => Check::note("survival", "locks end with the store's process"),
+        Survives::Restart => Check::fine("survival", "locks survive a restart of the store"),
+        _ => Check::fine("survival", "locks survive the loss of a minority of nodes"),
+    };
+    let together = match promises.atomic {
+        Atomic::Always => Check::fine("several keys", "are taken in one step"),
+        _ => Check::note("several keys", "are taken in one step only when they fall into one slot"),
+    };
+    let clock = match (promises.clock, promises.shared) {
+        (StoreClock::SinceBoot, Shared::Process | Shared::Machine) => Check::fine(
+            "clock skew",
+            "none possible: leases are judged by this machine's own clock, which nobody can set",
+        ),
+        (StoreClock::SinceBoot, _) => {
+            Check::fine("clock skew", "harmless: leases are judged by a clock that nobody can set")
+        }
+        _ => Check::note("clock skew", "leases are judged by the server's time of day: do not set it by hand"),
+    };
+    vec![shared, order, fences, survives, together, clock]
+}
