@@ -203,6 +203,7 @@ fn the_command_is_dead_before_a_broken_lock_passes_on() {
         let broken = shared.run(&["break", "k", "--fence", &fence]);
         assert_eq!(broken.code, Some(0), "{}", broken.stderr);
         assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.end().code, Some(0));
         let said = holder.end();
         assert_eq!(said.code, Some(79));
         assert!(said.stderr.contains("an operator broke it"), "{}", said.stderr);
@@ -214,10 +215,11 @@ fn the_command_is_dead_before_a_broken_lock_passes_on() {
 fn the_command_is_dead_before_the_lock_of_a_killed_lockfast_passes_on() {
     let shared = Shared::new();
     for _ in 0..5 {
-        let (holder, command) = stubborn(&shared, &["--ttl", "3", "-k", "0.1"]);
+        let (holder, command) = stubborn(&shared, &["-k", "0.1"]);
         let waiter = next_one(&shared, command);
         holder.signal(Signal::KILL);
         assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.end().code, Some(0));
     }
 }
 
