@@ -189,11 +189,9 @@ impl Supervisor<'_> {
                     }
                 }
             }
-            // Ended by itself; or on request, and then others may be left.
-            Report::Exited(status) => match self.ended {
-                None => return Some(Ended::Exited(status)),
-                Some(_) => {}
-            },
+            Report::Exited(status) if self.ended.is_none() => return Some(Ended::Exited(status)),
+            // It was asked to, and some of what it has started may be left.
+            Report::Exited(_) => {}
             Report::Dead => return self.ended.take().or(Some(Ended::Lost)),
         }
         None

@@ -1,6 +1,7 @@
 //! `lockfast run` and `lockfast elect` as processes: every exit code, every signal, every way to lose a lock.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod at_terminal;
 mod elect;
 mod ends;
 mod exits;

@@ -149,7 +149,7 @@ fn what_was_done_once_is_not_done_again() {
 #[test]
 fn a_crash_is_not_done() {
     let shared = Shared::new();
-    let (crashing, command) = shared.hold(&["--once", "1h", "order:7"]);
+    let (crashing, command) = shared.hold(&["--ttl", "3", "--once", "1h", "order:7"]);
     let refused = shared.run(&["run", "-n", "--once", "1h", "order:7", "--", "echo", "never"]);
     assert_eq!(refused.code, Some(75), "{}", refused.stderr);
     crashing.signal(Signal::KILL);
@@ -203,6 +203,7 @@ fn the_command_is_dead_before_a_broken_lock_passes_on() {
         let broken = shared.run(&["break", "k", "--fence", &fence]);
         assert_eq!(broken.code, Some(0), "{}", broken.stderr);
         assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.end().code, Some(0));
         let said = holder.end();
         assert_eq!(said.code, Some(79));
         assert!(said.stderr.contains("an operator broke it"), "{}", said.stderr);
@@ -218,6 +219,7 @@ fn the_command_is_dead_before_the_lock_of_a_killed_lockfast_passes_on() {
         let waiter = next_one(&shared, command);
         holder.signal(Signal::KILL);
         assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.end().code, Some(0));
     }
 }
 
