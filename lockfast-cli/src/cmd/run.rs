@@ -286,7 +286,8 @@ impl Run {
             return Ok(Exit::Yes);
         }
         let mut text = format!("{} is held by {holder}{since}", self.args.wanted.key);
-        if !waited.is_zero() {
+        // Who did not wait did not give up either.
+        if *waited >= Duration::from_millis(10) {
             text += &format!("; gave up after {}", brief(*waited));
         }
         if let Some(ahead @ 1..) = position {

@@ -79,10 +79,13 @@ impl File {
     }
 
     fn prepare(&mut self) -> Result<()> {
-        let failed = |error: rusqlite::Error| explain("opening", &self.path, &error);
-        let read = |pragma: &str| self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-        let (application, format) = (read("application_id").map_err(failed)?, read("user_version").map_err(failed)?);
-        if (application, format) != (APPLICATION, FORMAT) && (application, format) != (0, 0) {
+        let path = self.path.clone();
+        let failed = |error: rusqlite::Error| explain("opening", &path, &error);
+        // One look at both: somebody may be making the file this very moment.
+        let look = self.connection.transaction().map_err(failed)?;
+        let (application, format) = kind_of(&look).map_err(failed)?;
+        look.commit().map_err(failed)?;
+        if ![(APPLICATION, FORMAT), (0, 0)].contains(&(application, format)) {
             return Err(self.not_ours(application, format));
         }
         let mode = self.connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
@@ -106,8 +109,7 @@ impl File {
         let wall = self.wall();
         let now = nanos(self.clock.now().as_nanos());
         let whole = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-        let read = |pragma: &str| whole.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-        match (read("application_id").map_err(failed)?, read("user_version").map_err(failed)?) {
+        match kind_of(&whole).map_err(failed)? {
             (APPLICATION, FORMAT) => {
                 let boot: String = whole.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
                 if boot != self.boot {
@@ -153,6 +155,12 @@ impl File {
             Error::invalid(format!("{path} is a database of some other program: name another file"))
         }
     }
+}
+
+/// Whose file it is, and its format.
+fn kind_of(rows: &Connection) -> rusqlite::Result<(i32, i32)> {
+    let read = |pragma: &str| rows.pragma_query_value(None, pragma, |row| row.get(0));
+    Ok((read("application_id")?, read("user_version")?))
 }
 
 /// The machine was started anew since this file was last used. Processes of the boot before are dead, and so are their
