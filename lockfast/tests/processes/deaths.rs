@@ -273,17 +273,6 @@ fn the_dead_leave_no_files_behind() {
 }
 
 #[test]
-fn who_is_started_after_a_death_gets_what_the_dead_held() {
-    in_time(async {
-        let site = Site::file();
-        let dead = Party::at(&site).await;
-        dead.holds(all()).await;
-        dead.process.kill();
-        Party::at(&site).await.holds(all()).await;
-    });
-}
-
-#[test]
 fn who_waits_for_a_process_that_ends_by_itself_is_handed_the_lock_at_once() {
     in_time(async {
         let site = Site::file();
