@@ -105,7 +105,6 @@ fn the_command_is_dead_before_the_lease_of_a_stopped_lockfast_ends() {
         holder.stop();
         assert_eq!(waiter.line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
-        holder.signal(Signal::CONT);
         assert_eq!(holder.end().code, Some(79));
     };
     let at_a_time = 4;
