@@ -10,6 +10,7 @@ mod features;
 mod invocation;
 mod model;
 mod setup;
+mod soak;
 mod test;
 mod tidy;
 mod tree;
@@ -27,6 +28,7 @@ Everything that CI does, runnable by hand.
     cargo xtask setup          install what the checks need; does nothing when it is all there
     cargo xtask bench [NAME]   measure, in release mode; without a name, say what can be measured
     cargo xtask model [WORLD]  search the model of the protocol in full, or one world of it; takes two minutes
+    cargo xtask soak           `lockfast run` under hundreds of kills, breaks and stops, and in a crowd; takes minutes
     cargo xtask help           this text
 
 `test` runs setup, then fmt, clippy, doc, tidy, the tests, and the library with each of its features alone. It stops at
@@ -66,7 +68,8 @@ fn dispatch(args: &[String], root: &Path) -> Result<()> {
         ["tidy"] => tidy::run(root)?,
         ["bench", rest @ ..] => bench::run(root, rest)?,
         ["model", rest @ ..] => model::run(root, rest)?,
-        [known @ ("setup" | "test" | "tidy" | "help"), extra, ..] => {
+        ["soak"] => soak::run(root)?,
+        [known @ ("setup" | "test" | "tidy" | "soak" | "help"), extra, ..] => {
             bail!("`{known}` takes no arguments, but was given {extra:?}; see `cargo xtask help`")
         }
         [unknown, ..] => bail!("there is no task {unknown:?}; see `cargo xtask help`"),

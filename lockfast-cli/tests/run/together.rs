@@ -149,7 +149,7 @@ fn what_was_done_once_is_not_done_again() {
 #[test]
 fn a_crash_is_not_done() {
     let shared = Shared::new();
-    let (crashing, command) = shared.hold(&["--ttl", "3", "--once", "1h", "order:7"]);
+    let (crashing, command) = shared.hold(&["--once", "1h", "order:7"]);
     let refused = shared.run(&["run", "-n", "--once", "1h", "order:7", "--", "echo", "never"]);
     assert_eq!(refused.code, Some(75), "{}", refused.stderr);
     crashing.signal(Signal::KILL);

@@ -116,6 +116,20 @@ fn nobody_is_refused_or_shown_what_the_dead_held() {
 }
 
 #[test]
+fn who_comes_after_a_death_that_nobody_saw_finds_the_lock_free() {
+    in_time(async {
+        let site = Site::file();
+        let before = Party::at(&site).await;
+        before.holds(all()).await;
+        before.process.kill();
+        // Two of them: what the first one finds out when it moves in is known to the second.
+        let (first, second) = (Party::at(&site).await, Party::at(&site).await);
+        second.holds(all()).await;
+        drop(first);
+    });
+}
+
+#[test]
 fn when_the_holder_and_the_next_die_together_the_one_after_is_handed_the_lock() {
     in_time(async {
         let site = Site::file();

@@ -214,14 +214,18 @@ fn refuse_networks(path: &Path) -> Result<()> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let found = rustix::fs::statfs(folder).map_err(|error| Error::unavailable(opening(path), error))?;
     let magic = found.f_type as u32;
-    match NETWORK.iter().find(|(number, _)| *number == magic) {
+    match network_kind(magic) {
         None => Ok(()),
-        Some((_, kind)) => Err(Error::unsupported(format!(
+        Some(kind) => Err(Error::unsupported(format!(
             "{} is on a network file system ({kind}), where machines do not see each other's locks: keep the file on a \
              local disk, or use a store for several machines",
             path.display()
         ))),
     }
+}
+
+fn network_kind(magic: u32) -> Option<&'static str> {
+    NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, kind)| *kind)
 }
 
 /// The file that `sqlite:` alone means: in the user's state directory, which is made if need be.
@@ -269,5 +273,36 @@ fn explain(doing: &str, path: &Path, error: &rusqlite::Error) -> Error {
             unavailable("another process has kept it locked for seconds; perhaps it is stopped")
         }
         _ => Error::unavailable(format!("{doing} {shown}"), error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_that_machines_share_are_told_from_those_they_do_not() {
+        // The numbers of the kernel's `magic.h`, as `statfs` gives them.
+        for shared in [0x6969, 0xff53_4d42, 0x0102_1997, 0x6573_5546] {
+            assert!(network_kind(shared).is_some(), "{shared:#x}");
+        }
+        let (ext4, xfs, btrfs, tmpfs, overlay) = (0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630);
+        for local in [ext4, xfs, btrfs, tmpfs, overlay] {
+            assert_eq!(network_kind(local), None, "{local:#x}");
+        }
+    }
+
+    #[test]
+    fn the_users_own_file_is_where_the_surroundings_say() {
+        let folder = std::env::temp_dir().join(format!("lockfast-state-{}", std::process::id()));
+        let state = folder.join("state");
+        let set = |key: &str| (key == "XDG_STATE_HOME").then(|| state.display().to_string());
+        assert_eq!(default_path(set).unwrap(), state.join("lockfast/locks.db"));
+        let home = |key: &str| (key == "HOME").then(|| folder.display().to_string());
+        assert_eq!(default_path(home).unwrap(), folder.join(".local/state/lockfast/locks.db"));
+        assert_eq!(fs::metadata(state.join("lockfast")).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(default_path(|_| None).unwrap_err().to_string().contains("sqlite:/path"));
+        assert!(default_path(|_| Some("relative".to_owned())).is_err());
+        fs::remove_dir_all(folder).unwrap();
     }
 }

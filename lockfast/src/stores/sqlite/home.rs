@@ -115,22 +115,25 @@ impl Street {
         let _ = fs::remove_file(self.pipe_of(home));
     }
 
-    /// Takes away what processes left behind that were killed and had nothing anybody looked for.
-    fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(&self.path) else { return };
+    /// Those who were killed and had nothing anybody looked for since. Their pipes stay until their claims are ended: without
+    /// them nobody could tell any more. What is left of those who died while they moved in is taken away.
+    pub(super) fn dead(&self) -> Vec<Home> {
+        let mut dead = Vec::new();
+        let Ok(entries) = fs::read_dir(&self.path) else { return dead };
         for entry in entries.flatten() {
             let name = entry.file_name();
             let Some((id, kind)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
             let Ok(id) = u64::from_str_radix(id, 16) else { continue };
             let home = Home(id);
             match kind {
-                "life" if matches!(self.look_at(home), Life::Dead) => self.clear(home),
+                "life" if matches!(self.look_at(home), Life::Dead) => dead.push(home),
                 "new" | "sock" if !self.pipe_of(home).exists() && is_old(&entry) => {
                     let _ = fs::remove_file(entry.path());
                 }
                 _ => {}
             }
         }
+        dead
     }
 }
 
@@ -163,7 +166,6 @@ pub(super) struct Residence {
 impl Residence {
     /// Moves in. With `children`, processes started from now on count as part of this one.
     pub(super) fn move_in(street: Street, children: bool) -> Result<Self> {
-        street.sweep();
         let home = Home(fresh_id()?);
         let failed = |error: io::Error| Error::unavailable(format!("moving into {}", street.path.display()), error);
         let (socket, life) = settle_in(&street, home).map_err(failed)?;

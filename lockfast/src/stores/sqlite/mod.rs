@@ -120,6 +120,10 @@ impl Sqlite {
             lookout: Lookout::new()?,
             post: Post::default(),
         });
+        for home in inside.residence.street.dead() {
+            let news = inside.bury_if_dead(home);
+            inside.deliver(news);
+        }
         let for_thread = Arc::clone(&inside);
         std::thread::Builder::new()
             .name("lockfast-lookout".to_owned())
