@@ -286,7 +286,8 @@ impl Run {
             return Ok(Exit::Yes);
         }
         let mut text = format!("{} is held by {holder}{since}", self.args.wanted.key);
-        if !waited.is_zero() {
+        // Who is asked once has not waited, but for the answer.
+        if self.patience() != Some(Duration::ZERO) {
             text += &format!("; gave up after {}", brief(*waited));
         }
         if let Some(ahead @ 1..) = position {
