@@ -286,7 +286,7 @@ impl Run {
             return Ok(Exit::Yes);
         }
         let mut text = format!("{} is held by {holder}{since}", self.args.wanted.key);
-        // Who is asked once has not waited, but for the answer.
+        // Who asks once has waited for the answer, however long that took, and for nobody.
         if self.patience() != Some(Duration::ZERO) {
             text += &format!("; gave up after {}", brief(*waited));
         }

@@ -30,7 +30,9 @@ fn stubborn(shared: &Shared, key: &str, options: &[&str]) -> (Running, u32) {
 
 /// Waits for the lock, and then says whether `command` is there.
 fn next_one(shared: &Shared, key: &str, command: u32) -> Running {
-    let script = format!("if kill -0 {command} 2>/dev/null; then echo two at once; else echo alone; fi");
+    // One that is dead and not waited for yet is dead.
+    let state = format!("$(cut -d' ' -f3 /proc/{command}/stat 2>/dev/null)");
+    let script = format!("case \"{state}\" in ''|Z|X) echo alone;; *) echo two at once;; esac");
     let mut line = shared.lockfast(&["run", key, "--", "sh", "-c", &script]);
     line.stdin(Stdio::null());
     let waiter = Running::start(line);

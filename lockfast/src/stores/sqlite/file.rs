@@ -4,6 +4,7 @@
 //! processes keep out of each other's way.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -79,10 +80,13 @@ impl File {
     }
 
     fn prepare(&mut self) -> Result<()> {
-        let failed = |error: rusqlite::Error| explain("opening", &self.path, &error);
-        let read = |pragma: &str| self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-        let (application, format) = (read("application_id").map_err(failed)?, read("user_version").map_err(failed)?);
-        if (application, format) != (APPLICATION, FORMAT) && (application, format) != (0, 0) {
+        let path = self.path.clone();
+        let failed = |error: rusqlite::Error| explain("opening", &path, &error);
+        // One look at both: somebody may be making the file this very moment.
+        let look = self.connection.transaction().map_err(failed)?;
+        let (application, format) = kind_of(&look).map_err(failed)?;
+        look.commit().map_err(failed)?;
+        if ![(APPLICATION, FORMAT), (0, 0)].contains(&(application, format)) {
             return Err(self.not_ours(application, format));
         }
         let mode = self.connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
@@ -106,13 +110,15 @@ impl File {
         let wall = self.wall();
         let now = nanos(self.clock.now().as_nanos());
         let whole = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-        let read = |pragma: &str| whole.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-        match (read("application_id").map_err(failed)?, read("user_version").map_err(failed)?) {
+        match kind_of(&whole).map_err(failed)? {
             (APPLICATION, FORMAT) => {
                 let boot: String = whole.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
                 if boot != self.boot {
                     move_to_boot(&whole, &self.boot, wall, now).map_err(failed)?;
                 }
+                // It may be a copy that was put back, and know nothing of the last tickets.
+                let raise = "UPDATE state SET ticket = max(ticket, ?1)";
+                whole.execute(raise, [ticket_of(wall + now)]).map_err(failed)?;
             }
             (0, 0) => {
                 let tables: i64 =
@@ -155,9 +161,14 @@ impl File {
     }
 }
 
+/// Whose file it is, and its format.
+fn kind_of(rows: &Connection) -> rusqlite::Result<(i32, i32)> {
+    let read = |pragma: &str| rows.pragma_query_value(None, pragma, |row| row.get(0));
+    Ok((read("application_id")?, read("user_version")?))
+}
+
 /// The machine was started anew since this file was last used. Processes of the boot before are dead, and so are their
-/// claims. What lives by its lease alone, and what is remembered, lives on by the time of day. Some of the last
-/// transactions may be lost if the power was: tickets go on from the clock, above all that can have been given.
+/// claims. What lives by its lease alone, and what is remembered, lives on by the time of day.
 fn move_to_boot(whole: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite::Result<()> {
     let then: i64 = whole.query_row("SELECT wall FROM state", [], |row| row.get(0))?;
     let shift = then - wall;
@@ -169,11 +180,23 @@ fn move_to_boot(whole: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite
     )?;
     whole.execute("UPDATE seats SET expires = min(expires + ?1, ?2), since = since + ?1", (shift, now + longest))?;
     whole.execute("UPDATE seals SET until = until + ?1", [shift])?;
-    whole.execute(
-        "UPDATE state SET boot = ?1, wall = ?2, ticket = max(ticket, ?3), ends = ?4",
-        (boot, wall, ticket_of(wall + now), now),
-    )?;
+    whole.execute("UPDATE state SET boot = ?1, wall = ?2, ends = ?3", (boot, wall, now))?;
     Ok(())
+}
+
+/// The one path of a file, whatever links lead to it and wherever the process goes later: all who use it meet beside it.
+pub(super) fn real_path(path: &Path) -> Result<PathBuf> {
+    let failed = |error: io::Error| Error::unavailable(opening(path), error);
+    match (fs::canonicalize(path), path.file_name()) {
+        (Ok(real), _) => Ok(real),
+        // It is not there yet; its directory is.
+        (Err(_), Some(name)) => {
+            let whole = std::path::absolute(path).map_err(failed)?;
+            let folder = whole.parent().unwrap_or(Path::new("/"));
+            Ok(fs::canonicalize(folder).map_err(failed)?.join(name))
+        }
+        (Err(error), None) => Err(failed(error)),
+    }
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {

@@ -199,9 +199,3 @@ fn fresh_id() -> Result<u64> {
     getrandom::fill(&mut id).map_err(|error| Error::unavailable("drawing an id from the operating system", error))?;
     Ok(u64::from_le_bytes(id))
 }
-
-impl Drop for Residence {
-    fn drop(&mut self) {
-        self.street.clear(self.home);
-    }
-}
