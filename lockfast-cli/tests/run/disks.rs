@@ -28,7 +28,7 @@ fn a_disk_without_room_for_the_file_is_69_and_says_so() {
 fn a_disk_that_cannot_be_written_to_is_69_and_says_so() {
     let said = on_a_disk_of("1m", "$L run k -- true && mount -o remount,ro $D && $L run k -- echo never");
     assert_eq!((said.code, said.stdout.as_str()), (Some(69), ""), "{}", said.stderr);
-    assert!(said.stderr.contains("Read-only file system") && said.stderr.contains("locks.db"), "{}", said.stderr);
+    assert!(said.stderr.contains("cannot be written to") && said.stderr.contains("locks.db"), "{}", said.stderr);
 }
 
 #[test]
