@@ -329,3 +329,21 @@ async fn a_file_taken_away_without_the_files_beside_it_is_made_anew() {
     hold(&two, &claim("b")).await;
     hold(&one, &claim("c")).await;
 }
+
+#[tokio::test]
+async fn who_keeps_the_file_locked_makes_others_fail_after_seconds_and_harms_nothing() {
+    let folder = Folder::new();
+    let store = Sqlite::open(folder.file()).unwrap();
+    let held = claim("a");
+    let ticket = hold(&store, &held).await;
+    let stopped = Connection::open(folder.file()).unwrap();
+    stopped.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let failed = store.acquire(&claim("b"), Busy::Refuse).await.unwrap_err();
+    assert!(matches!(failed, Error::Unavailable { .. }), "{failed}");
+    assert!(failed.to_string().contains("perhaps it is stopped"), "{failed}");
+    drop(stopped);
+    hold(&store, &claim("b")).await;
+    let lease = Lease { claim: held, ttl: Duration::from_secs(30) };
+    let standings = store.renew(&[lease]).await.unwrap();
+    assert!(matches!(standings[..], [Standing::Held(tickets)] if tickets.first == ticket), "{standings:?}");
+}

@@ -286,8 +286,8 @@ impl Run {
             return Ok(Exit::Yes);
         }
         let mut text = format!("{} is held by {holder}{since}", self.args.wanted.key);
-        // Who did not wait did not give up either.
-        if *waited >= Duration::from_millis(10) {
+        // Who asks once has waited for the answer, however long that took, and for nobody.
+        if self.patience() != Some(Duration::ZERO) {
             text += &format!("; gave up after {}", brief(*waited));
         }
         if let Some(ahead @ 1..) = position {
