@@ -77,7 +77,7 @@ pub(crate) async fn supervise(guard: &Guard, task: &Task, signals: &mut Signals)
     supervisor.act_at = (deadline.kill_at + margin(task.ttl) / 2).min(cap + task.kill_after + PATIENCE);
     let ended = supervisor.run(signals).await;
     if let Some(command) = supervisor.command {
-        terminal::take_from(command);
+        terminal::take_back_from(command);
     }
     Ok(ended)
 }
