@@ -202,3 +202,16 @@ fn a_command_in_the_background_waits_for_the_terminal() {
     terminal.shows("prompt> ");
     assert_eq!(terminal.code(), "5");
 }
+
+#[test]
+fn a_script_has_the_terminal_again_when_a_job_of_the_command_was_killed_in_front_of_it() {
+    let mut terminal = Terminal::open();
+    // The inner shell gives the terminal to its job; the script around lockfast is no shell that would take it back.
+    let command = "bash --norc -i -c \"set -m; sleep 600; :\"";
+    let run = format!("$L run --at-most 1 -k 0 k -- {command}");
+    terminal.types(&format!("sh -c '{run}; echo over; read name; echo hello $name.'\n"));
+    terminal.shows("over");
+    terminal.types("me\n");
+    terminal.shows("hello ");
+    assert_eq!(terminal.shows("."), "me");
+}

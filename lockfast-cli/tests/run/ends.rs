@@ -164,6 +164,16 @@ fn a_stopped_guardian_does_not_keep_the_command_alive() {
 }
 
 #[test]
+fn a_cap_that_a_stopped_guardian_missed_is_still_a_cap() {
+    let (mut running, tree) = start_stubborn(&["--at-most", "0.5", "-k", "0"]);
+    let guardian = running.guardian();
+    kill(guardian, Signal::STOP);
+    let said = running.end();
+    assert_eq!(said.code, Some(124), "{}", said.stderr);
+    assert!(!tree.iter().any(|pid| is_alive(*pid)));
+}
+
+#[test]
 fn a_command_that_may_go_on_without_the_lock_goes_on() {
     let mut command =
         lockfast(&["run", "--ttl", "1", "--on-lost", "warn", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
