@@ -285,17 +285,12 @@ impl Run {
             tracing::info!("skipped: held by {holder}{since}");
             return Ok(Exit::Yes);
         }
-<<<<<<< HEAD
-        let mut text = format!("{} is held by {holder}{since}", self.args.wanted.key);
-        // Who asks once has waited for the answer, however long that took, and for nobody.
-        if self.patience() != Some(Duration::ZERO) {
-=======
         // Of several, the store does not say which.
         let Wanted { key, also, .. } = &self.args.wanted;
         let what = if also.is_empty() { key.clone() } else { format!("one of {key}, {}", also.join(", ")) };
         let mut text = format!("{what} is held by {holder}{since}");
-        if !waited.is_zero() {
->>>>>>> rev2
+        // Who asks once has waited for the answer, however long that took, and for nobody.
+        if self.patience() != Some(Duration::ZERO) {
             text += &format!("; gave up after {}", brief(*waited));
         }
         if let Some(ahead @ 1..) = position {
