@@ -14,8 +14,13 @@ use crate::invocation::Invocation;
 /// `cargo-fmt` exists also when the component does not: looking for the file is not enough.)
 const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "cargo fmt --version"), ("clippy", "cargo clippy --version")];
 
-/// A program that some dependency is built with, how to ask for it, and the Debian packages it comes in.
-const PROGRAMS: &[Program] = &[Program { what: "a C compiler", ask: "cc --version", packages: &["gcc", "libc6-dev"] }];
+/// A program that something is built or tested with, how to ask for it, and the Debian packages it comes in.
+const PROGRAMS: &[Program] = &[
+    Program { what: "a C compiler", ask: "cc --version", packages: &["gcc", "libc6-dev"] },
+    Program { what: "a shell with job control", ask: "bash --version", packages: &["bash"] },
+    Program { what: "small disks of one's own (unshare)", ask: "unshare --version", packages: &["util-linux"] },
+    Program { what: "mount", ask: "mount --version", packages: &["mount"] },
+];
 
 struct Program {
     what: &'static str,
@@ -57,7 +62,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
 
     if components.is_empty() && programs.is_empty() {
-        println!("setup: rustfmt, clippy and a C compiler are here; nothing to do");
+        println!("setup: rustfmt, clippy, a C compiler and what the tests use are here; nothing to do");
     } else {
         println!("setup: done");
     }
@@ -116,7 +121,7 @@ mod tests {
     #[test]
     fn root_installs_without_sudo() {
         let apt = "env DEBIAN_FRONTEND=noninteractive apt-get";
-        let install = format!("{apt} install -y --no-install-recommends gcc libc6-dev");
+        let install = format!("{apt} install -y --no-install-recommends gcc libc6-dev bash util-linux mount");
         assert_eq!(commands(ROOT), [format!("{apt} update"), install]);
     }
 
@@ -130,7 +135,7 @@ mod tests {
     #[test]
     fn without_rights_the_command_for_root_is_printed() {
         let said = refusal(Rights { is_root: false, ..ROOT });
-        assert!(said.contains("as root, run: apt-get install -y gcc libc6-dev"), "{said}");
+        assert!(said.contains("as root, run: apt-get install -y gcc libc6-dev bash util-linux mount"), "{said}");
     }
 
     #[test]

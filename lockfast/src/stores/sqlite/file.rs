@@ -117,8 +117,9 @@ impl File {
                     move_to_boot(&whole, &self.boot, wall, now).map_err(failed)?;
                 }
                 // It may be a copy that was put back, and know nothing of the last tickets.
-                let raise = "UPDATE state SET ticket = max(ticket, ?1)";
-                whole.execute(raise, [ticket_of(wall + now)]).map_err(failed)?;
+                // And the time of day may have been put right since this boot was first seen.
+                let raise = "UPDATE state SET ticket = max(ticket, ?1), wall = ?2";
+                whole.execute(raise, (ticket_of(wall + now), wall)).map_err(failed)?;
             }
             (0, 0) => {
                 let tables: i64 =

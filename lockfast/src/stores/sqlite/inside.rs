@@ -170,27 +170,30 @@ impl Inside {
     fn look_again(&self, claim: &Arc<Claim>) -> News {
         let found = self.transaction(&mut self.kept(), "reading", false, |ledger| {
             Ok(match ledger.living(claim)? {
-                Some(seat) if !seat.holds() => Some(ledger.deaths_to_look_out_for(&seat)?),
-                _ => None,
+                Some(seat) if !seat.holds() => self.look_out_for(ledger, claim)?,
+                _ => {
+                    self.lookout.forget(claim.id.hash());
+                    Vec::new()
+                }
             })
         });
-        match found {
-            Ok((Some(homes), mut news)) => {
-                news.extend(self.look_out_for(claim, homes));
-                news
-            }
-            Ok((None, news)) => {
-                self.lookout.forget(claim.id.hash());
-                news
-            }
-            // The lease of who is ahead ends it.
-            Err(_) => News::new(),
-        }
+        // If that failed, the lease of who is ahead ends it.
+        let (dead, mut news) = found.unwrap_or_default();
+        news.extend(self.bury_those_ahead(claim, dead));
+        news
     }
 
-    /// Looks out for these deaths on behalf of a claim that waits. What follows from those who are dead already.
-    pub(super) fn look_out_for(&self, claim: &Arc<Claim>, homes: Vec<Home>) -> News {
-        let dead = self.lookout.wait_for(claim, homes, &self.residence.street);
+    /// Looks out for those whose deaths matter to a claim that waits. Says who of them is dead already.
+    ///
+    /// Order matters: while nobody else can change the line. Done later, a letter that who is ahead has changed could come
+    /// in between, and find nobody who looks.
+    pub(super) fn look_out_for(&self, ledger: &mut Ledger<'_>, claim: &Arc<Claim>) -> rusqlite::Result<Vec<Home>> {
+        let homes = ledger.deaths_of_those_before(claim)?;
+        Ok(self.lookout.wait_for(claim, homes, &self.residence.street))
+    }
+
+    /// What follows from the deaths of those that a claim waits for.
+    pub(super) fn bury_those_ahead(&self, claim: &Claim, dead: Vec<Home>) -> News {
         let mut news: News = dead.iter().flat_map(|home| self.bury(*home)).collect();
         if !dead.is_empty() {
             // Others may be ahead now.

@@ -106,7 +106,10 @@ impl Lookout {
         let mut files = vec![PollFd::new(&self.bell, PollFlags::IN), PollFd::new(&residence.socket, PollFlags::IN)];
         files.extend(homes.iter().map(|(_, pipe)| PollFd::new(&**pipe, PollFlags::IN)));
         let at_most = at_most.and_then(|pause| Timespec::try_from(pause).ok());
-        let _ = poll(&mut files, at_most.as_ref());
+        if poll(&mut files, at_most.as_ref()).is_err() {
+            // Interrupted, or no memory to be had: either way, not again at once.
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let ended: Vec<Home> = files[2..]
             .iter()
             .zip(&homes)

@@ -140,19 +140,19 @@ impl Store for Sqlite {
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
         let inside = &self.inside;
         let is_dead = |home| matches!(inside.residence.street.look_at(home), Life::Dead);
-        let (admission, homes) = inside.verb("acquiring in", false, |ledger| {
+        let asked = inside.verb("acquiring in", false, |ledger| {
             let admission = ledger.acquire(claim, busy, &is_dead)?;
-            let homes = match admission {
-                Admission::Queued { .. } => ledger.deaths_of_those_before(claim)?,
+            let dead = match admission {
+                Admission::Queued { .. } => inside.look_out_for(ledger, claim)?,
                 _ => Vec::new(),
             };
-            Ok((admission, homes))
-        })?;
-        if let Admission::Queued { .. } = admission {
-            inside.deliver(inside.look_out_for(claim, homes));
-        } else {
+            Ok((admission, dead))
+        });
+        if !matches!(asked, Ok((Admission::Queued { .. }, _))) {
             inside.lookout.forget(claim.id.hash());
         }
+        let (admission, dead) = asked?;
+        inside.deliver(inside.bury_those_ahead(claim, dead));
         Ok(admission)
     }
 
@@ -162,20 +162,20 @@ impl Store for Sqlite {
             let mut standings = Vec::with_capacity(leases.len());
             for lease in leases {
                 let standing = ledger.renew(lease)?;
-                let homes = match standing {
-                    Standing::Waiting { .. } => Some(ledger.deaths_of_those_before(&lease.claim)?),
-                    _ => None,
+                let dead = match standing {
+                    // Whatever became of the letters, who waits looks out for the right ones from now on.
+                    Standing::Waiting { .. } => inside.look_out_for(ledger, &lease.claim)?,
+                    _ => {
+                        inside.lookout.forget(lease.claim.id.hash());
+                        Vec::new()
+                    }
                 };
-                standings.push((standing, homes));
+                standings.push((standing, dead));
             }
             Ok(standings)
         })?;
-        let looked_after = standings.into_iter().zip(leases).map(|((standing, homes), lease)| {
-            match homes {
-                // Whatever became of the letters, who waits looks out for the right ones from now on.
-                Some(homes) => inside.deliver(inside.look_out_for(&lease.claim, homes)),
-                None => inside.lookout.forget(lease.claim.id.hash()),
-            }
+        let looked_after = standings.into_iter().zip(leases).map(|((standing, dead), lease)| {
+            inside.deliver(inside.bury_those_ahead(&lease.claim, dead));
             standing
         });
         Ok(looked_after.collect())

@@ -1,5 +1,7 @@
 //! What the file keeps beside the seats: marks, seals, counters, and who watches.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use rusqlite::{OptionalExtension, Result, Row};
 
@@ -47,21 +49,31 @@ impl Ledger<'_> {
         self.run(sql, (name.as_str(), &value[..], nanos(until.as_nanos())))
     }
 
-    /// Ends marks and seals whose time is over.
-    pub(super) fn end_marks_and_seals(&mut self) -> Result<()> {
-        let now = nanos(self.now.as_nanos());
-        self.run("DELETE FROM marks WHERE until <= ?1", [now])?;
-        let sql = "DELETE FROM seals WHERE until <= ?1 RETURNING name";
-        let ended = self.many(sql, [now], |row| Ok(Name::stored(row.get_ref(0)?.as_str()?)))?;
+    /// Ends marks and seals whose time is over, at most so many of each.
+    pub(super) fn end_marks_and_seals(&mut self, most: usize) -> Result<()> {
+        let (now, most) = (nanos(self.now.as_nanos()), most as i64);
+        let marks =
+            "DELETE FROM marks WHERE owner IN (SELECT owner FROM marks WHERE until <= ?1 ORDER BY until LIMIT ?2)";
+        self.run(marks, (now, most))?;
+        let seals = "DELETE FROM seals WHERE name IN (SELECT name FROM seals WHERE until <= ?1 ORDER BY until LIMIT ?2) \
+                     RETURNING name";
+        let ended = self.many(seals, (now, most), |row| Ok(Name::stored(row.get_ref(0)?.as_str()?)))?;
         self.touched.extend(ended);
         Ok(())
     }
 
-    /// Names with a line or a seal, in order, from this one on (or after it).
+    /// Names with a line or a seal, in order, from this one on or after it.
     pub(super) fn names_from(&self, from: &str, or_after: bool, most: usize) -> Result<Vec<Name>> {
-        let sql = "SELECT name FROM (SELECT DISTINCT name FROM seats WHERE name > ?1 OR (?2 AND name = ?1) UNION SELECT name \
-                   FROM seals WHERE name > ?1 OR (?2 AND name = ?1)) ORDER BY name LIMIT ?3";
-        self.many(sql, (from, !or_after, most as i64), |row| Ok(Name::stored(row.get_ref(0)?.as_str()?)))
+        let mut names = BTreeSet::new();
+        for sql in [
+            "SELECT DISTINCT name FROM seats WHERE name >= ?1 ORDER BY name LIMIT ?2",
+            "SELECT name FROM seals WHERE name >= ?1 ORDER BY name LIMIT ?2",
+        ] {
+            let read = |row: &Row<'_>| Ok(Name::stored(row.get_ref(0)?.as_str()?));
+            names.extend(self.many(sql, (from, most as i64 + 1), read)?);
+        }
+        let names = names.into_iter().filter(|name| !or_after || name.as_str() != from);
+        Ok(names.take(most).collect())
     }
 
     pub(super) fn counters(&self) -> Result<Counters> {

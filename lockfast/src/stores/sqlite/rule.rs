@@ -58,7 +58,7 @@ impl Ledger<'_> {
                 self.expire(&seat)?;
             }
         }
-        self.end_marks_and_seals()?;
+        self.end_marks_and_seals(ENDED_A_VERB)?;
         self.find_next_end()
     }
 

@@ -41,12 +41,15 @@ CREATE TABLE marks (
     why        INTEGER NOT NULL,
     until      INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE INDEX marks_until ON marks (until);
 
 CREATE TABLE seals (
     name       TEXT    PRIMARY KEY,
     value      BLOB    NOT NULL,
     until      INTEGER NOT NULL
 ) WITHOUT ROWID;
+-- There may be a day's worth of them, and every few milliseconds one ends.
+CREATE INDEX seals_until ON seals (until);
 
 -- Who wants to hear about which lines.
 CREATE TABLE watchers (
