@@ -7,6 +7,7 @@
 mod layer;
 mod url;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,6 +48,10 @@ pub(crate) struct Surroundings<'a> {
 impl Settings {
     /// Reads everything. A wrong setting ends the program as [`Exit::Config`].
     pub(crate) fn load(globals: &Globals) -> Result<Self, Failure> {
+        // Order matters: a variable that cannot be read would count as one that is not set, and the locks would live elsewhere.
+        if let Some(key) = unreadable(std::env::vars_os()) {
+            return Err(Failure::new(Exit::Config, format!("reading {key}: it is not UTF-8; write it in UTF-8")));
+        }
         // An empty variable is one that somebody wanted to unset; but a prefix may well be empty.
         let env = |key: &str| std::env::var(key).ok().filter(|value| !value.is_empty() || key == "LOCKFAST_PREFIX");
         let mut stdin = first_line_of_stdin;
@@ -144,6 +149,14 @@ impl std::fmt::Debug for Settings {
             .field("ttl", ttl)
             .finish_non_exhaustive()
     }
+}
+
+/// A variable of ours whose value is not text.
+fn unreadable(mut variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
+    variables.find_map(|(key, value)| {
+        let key = key.into_string().ok().filter(|key| key.starts_with("LOCKFAST_"))?;
+        value.to_str().is_none().then_some(key)
+    })
 }
 
 /// The config files in their usual places, the most important first.

@@ -82,7 +82,8 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
         let is_lost = matches!(ended, Ok(Ended::Lost));
         // The command is dead: whether the store has heard of it or not, somebody else may lead.
         let stepped_down = leadership.step_down().await;
-        if is_lost {
+        // Whoever was told to end, and was not done with it when leadership was lost, must not lead once more.
+        if is_lost && !signals.asked_to_end() {
             tracing::info!("campaigning again for {key}");
             continue;
         }

@@ -285,7 +285,10 @@ impl Run {
             tracing::info!("skipped: held by {holder}{since}");
             return Ok(Exit::Yes);
         }
-        let mut text = format!("{} is held by {holder}{since}", self.args.wanted.key);
+        // Of several, the store does not say which.
+        let Wanted { key, also, .. } = &self.args.wanted;
+        let what = if also.is_empty() { key.clone() } else { format!("one of {key}, {}", also.join(", ")) };
+        let mut text = format!("{what} is held by {holder}{since}");
         // Who asks once has waited for the answer, however long that took, and for nobody.
         if self.patience() != Some(Duration::ZERO) {
             text += &format!("; gave up after {}", brief(*waited));

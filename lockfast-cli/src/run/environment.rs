@@ -69,8 +69,12 @@ pub(crate) fn trace() -> TraceId {
 /// A step of its own in the trace; whether the trace is recorded stays as it was.
 fn traceparent(trace: TraceId) -> String {
     let around = std::env::var("TRACEPARENT").unwrap_or_default();
-    let flags = around.rsplit('-').next().filter(|flags| flags.len() == 2).unwrap_or("01");
+    let flags = around.rsplit('-').next().filter(|flags| is_two_digits(flags)).unwrap_or("01");
     format!("00-{trace}-{:016x}-{flags}", fastrand::u64(1..))
+}
+
+fn is_two_digits(text: &str) -> bool {
+    text.len() == 2 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Without the signs that separate.

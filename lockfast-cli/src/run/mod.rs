@@ -77,7 +77,7 @@ pub(crate) async fn supervise(guard: &Guard, task: &Task, signals: &mut Signals)
     supervisor.act_at = (deadline.kill_at + margin(task.ttl) / 2).min(cap + task.kill_after + PATIENCE);
     let ended = supervisor.run(signals).await;
     if let Some(command) = supervisor.command {
-        terminal::take_from(command);
+        terminal::take_back_from(command);
     }
     Ok(ended)
 }
@@ -125,7 +125,11 @@ impl Supervisor<'_> {
                     Some(report) => if let Some(ended) = self.take_in(report) {
                         return ended;
                     },
-                    None => return self.take_over(Ended::Lost).await,
+                    None => {
+                        let has_had_its_time = self.clock.now() >= self.link.cap;
+                        let ended = if has_had_its_time { Ended::AtMost } else { Ended::Lost };
+                        return self.take_over(ended).await;
+                    }
                 },
                 why = &mut lost, if !is_lost => {
                     is_lost = true;
@@ -156,9 +160,10 @@ impl Supervisor<'_> {
         if !self.task.ends_on_loss {
             tracing::warn!("the lock on {names} was lost: {why}; the command goes on without it (--on-lost warn)");
         } else if self.ended.is_none() {
-            tracing::error!("the lock on {names} was lost: {why}; ending the command");
+            // Order matters: whoever should read the message may not, and then writing it takes for ever.
             self.ended = Some(Ended::Lost);
             self.link.order(Order::End);
+            tracing::error!("the lock on {names} was lost: {why}; ending the command");
         }
     }
 

@@ -12,6 +12,8 @@ use Named::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1
 /// Passed on to the command; while there is none, they end the wait for the lock.
 const PASSED_ON: &[i32] =
     &[SIGINT as i32, SIGTERM as i32, SIGHUP as i32, SIGQUIT as i32, SIGUSR1 as i32, SIGUSR2 as i32];
+/// What people and service managers end a program with.
+const ENDING: &[i32] = &[SIGINT as i32, SIGTERM as i32, SIGQUIT as i32];
 /// Everything that a guardian must not die of, or be stopped by.
 pub(crate) const ALL: &[i32] = &[
     SIGINT as i32,
@@ -59,21 +61,26 @@ fn ignored() -> u64 {
 
 /// Signals to this process, one after the other. What comes while nobody looks is kept, once for each kind.
 #[derive(Debug)]
-pub(crate) struct Signals(Vec<(i32, Signal)>);
+pub(crate) struct Signals {
+    kinds: Vec<(i32, Signal)>,
+    /// One of them was a request to end.
+    asked_to_end: bool,
+}
 
 impl Signals {
     /// From here on, signals are for us to handle.
     pub(crate) fn listen() -> std::io::Result<Self> {
         let each = |kind: i32| Ok((kind, signal(SignalKind::from_raw(kind))?));
-        not_ignored(PASSED_ON).map(each).collect::<std::io::Result<_>>().map(Self)
+        let kinds = not_ignored(PASSED_ON).map(each).collect::<std::io::Result<_>>()?;
+        Ok(Self { kinds, asked_to_end: false })
     }
 
     /// The terminal's request to stop too. Not while waiting in line: there is nobody to pass it on to, and stopping is
     /// what should happen.
     pub(crate) fn listen_to_stops(&mut self) -> std::io::Result<()> {
         for kind in not_ignored(&[STOP_FROM_TERMINAL]) {
-            if self.0.iter().all(|(known, _)| *known != kind) {
-                self.0.push((kind, signal(SignalKind::from_raw(kind))?));
+            if self.kinds.iter().all(|(known, _)| *known != kind) {
+                self.kinds.push((kind, signal(SignalKind::from_raw(kind))?));
             }
         }
         Ok(())
@@ -83,11 +90,19 @@ impl Signals {
     ///
     /// Dropping this future loses no signal.
     pub(crate) async fn next(&mut self) -> i32 {
-        poll_fn(|cx| {
-            let ready = self.0.iter_mut().find_map(|(kind, signal)| signal.poll_recv(cx).is_ready().then_some(*kind));
+        let kind = poll_fn(|cx| {
+            let mut kinds = self.kinds.iter_mut();
+            let ready = kinds.find_map(|(kind, signal)| signal.poll_recv(cx).is_ready().then_some(*kind));
             ready.map_or(Poll::Pending, Poll::Ready)
         })
-        .await
+        .await;
+        self.asked_to_end |= ENDING.contains(&kind);
+        kind
+    }
+
+    /// Whether one that came was a request to end, not to do something else.
+    pub(crate) fn asked_to_end(&self) -> bool {
+        self.asked_to_end
     }
 }
 

@@ -43,6 +43,16 @@ pub(crate) fn take_from(group: Pid) {
     }
 }
 
+/// Takes the terminal back from this group when it is over, or from a group below it that is no more: a terminal that
+/// belongs to nobody can be read by nobody.
+pub(crate) fn take_back_from(group: Pid) {
+    let is_empty = |group| rustix::process::test_kill_process_group(group) == Err(rustix::io::Errno::SRCH);
+    let owner = controlling().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok());
+    if owner.is_some_and(|owner| owner == group || is_empty(owner)) {
+        give_to(rustix::process::getpgrp());
+    }
+}
+
 /// Whether somebody is there who would let us go on after we have stopped: a shell in the same session with another group.
 /// Without one, what the terminal says about stopping is ignored by the kernel too.
 pub(crate) fn has_a_shell() -> bool {

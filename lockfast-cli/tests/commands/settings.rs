@@ -92,6 +92,20 @@ fn a_store_that_cannot_be_opened_is_69_for_every_command() {
 }
 
 #[test]
+fn a_variable_that_cannot_be_read_does_not_count_as_unset() {
+    use std::os::unix::ffi::OsStrExt;
+    let stage = Stage::new();
+    for key in ["LOCKFAST_URL", "LOCKFAST_PREFIX", "LOCKFAST_CONFIG"] {
+        let mut command = stage.bare_command(&["ls"]);
+        command.env("XDG_STATE_HOME", stage.path("state")).env(key, std::ffi::OsStr::from_bytes(b"sqlite:/\xff"));
+        let refused = end(command);
+        assert_eq!(refused.code, Some(78), "{refused:?}");
+        assert!(refused.err.contains(key), "{refused:?}");
+    }
+    assert!(!stage.path("state").exists(), "nothing was opened instead");
+}
+
+#[test]
 fn the_prefix_keeps_teams_apart() {
     let stage = Stage::new();
     stage.run(&["acquire", "nightly", "--prefix", "billing:"]).yes();

@@ -62,6 +62,24 @@ fn a_signal_ends_the_campaign_or_goes_to_the_command() {
 }
 
 #[test]
+fn who_was_told_to_end_and_loses_the_lead_does_not_campaign_again() {
+    let shared = Shared::new();
+    let script = "trap 'echo ending' TERM; echo up; while :; do sleep 0.01; done";
+    let line = ["elect", "--ttl", "3s", "-k", "0.2", "post", "--", "sh", "-c", script];
+    let leader = Running::start(shared.lockfast(&line));
+    assert_eq!(leader.line(), "up");
+    leader.signal(Signal::TERM);
+    assert_eq!(leader.line(), "ending");
+    let line = shared.run(&["inspect", "-o", "json", "post"]).stdout;
+    let fence = line.split("\"fence\":").nth(1).unwrap().trim_start();
+    let fence: String = fence.chars().take_while(char::is_ascii_digit).collect();
+    assert_eq!(shared.run(&["break", "post", "--fence", &fence]).code, Some(0));
+    let said = leader.end();
+    assert_eq!(said.code, Some(79), "{said:?}");
+    assert!(!said.stdout.contains("up"), "it led once more: {said:?}");
+}
+
+#[test]
 fn a_command_that_cannot_be_run_is_no_leader() {
     assert_eq!(run(&["elect", "k", "--", "/nowhere/at/all"]).code, Some(127));
     assert_eq!(run(&["elect", "k", "--", "sh", "-c", "exit 9"]).code, Some(9));

@@ -75,7 +75,7 @@ fn a_stopped_lockfast_loses_the_command_before_the_lease_ends() {
     let stopped = now();
     until_dead(&tree);
     assert!(now() < stopped + ttl, "dead only {:?} after the stop", now().since(stopped));
-    running.signal(Signal::CONT);
+    // The guardian lets it go on.
     let said = running.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);
     assert!(said.stderr.contains("the lock on k"), "{}", said.stderr);
@@ -160,6 +160,16 @@ fn a_stopped_guardian_does_not_keep_the_command_alive() {
     running.signal(Signal::CONT);
     let said = running.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);
+    assert!(!tree.iter().any(|pid| is_alive(*pid)));
+}
+
+#[test]
+fn a_cap_that_a_stopped_guardian_missed_is_still_a_cap() {
+    let (mut running, tree) = start_stubborn(&["--at-most", "0.5", "-k", "0"]);
+    let guardian = running.guardian();
+    kill(guardian, Signal::STOP);
+    let said = running.end();
+    assert_eq!(said.code, Some(124), "{}", said.stderr);
     assert!(!tree.iter().any(|pid| is_alive(*pid)));
 }
 

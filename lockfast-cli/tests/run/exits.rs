@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use crate::stage::{Place, Running, lockfast, outcome, run};
+use crate::stage::{Place, Running, Shared, lockfast, outcome, run};
 
 #[test]
 fn the_exit_code_is_the_commands_own() {
@@ -82,6 +82,27 @@ fn standard_output_is_the_commands_and_nobody_elses() {
 }
 
 #[test]
+fn messages_that_nobody_can_read_change_no_exit_code() {
+    let shared = Shared::new();
+    let (_holder, _) = shared.hold(&["held"]);
+    let lines: &[(&[&str], i32)] = &[
+        (&["run", "--skip", "held", "--", "true"], 0),
+        (&["run", "-n", "held", "--", "true"], 75),
+        (&["run", "--at-most", "0.2", "-k", "0.1", "k", "--", "sleep", "600"], 124),
+        (&["run", "k", "--", "/nowhere/at/all"], 127),
+    ];
+    for (line, code) in lines {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let ended = shared.lockfast(line).stdout(Stdio::null()).stderr(full).status().unwrap();
+        assert_eq!(ended.code(), Some(*code), "{line:?} on a full disk");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = shared.lockfast(line).stdout(Stdio::null()).stderr(writer).status().unwrap();
+        assert_eq!(ended.code(), Some(*code), "{line:?} when the reader has left");
+    }
+}
+
+#[test]
 fn standard_input_goes_to_the_command() {
     let mut command = lockfast(&["run", "k", "--", "cat"]);
     command.stdin(Stdio::piped());
@@ -150,5 +171,17 @@ fn help_teaches_by_example() {
         let said = run(&[command, "--help"]);
         assert_eq!(said.code, Some(0));
         assert!(said.stdout.contains(example) && said.stdout.contains("Exit codes"), "{}", said.stdout);
+    }
+}
+
+#[test]
+fn a_broken_trace_header_is_replaced_by_a_sound_one() {
+    for header in ["garbage-zz", "", "-\n\n", "00-1-1-FF"] {
+        let mut command = lockfast(&["run", "k", "--", "sh", "-c", "echo $TRACEPARENT"]);
+        command.env("TRACEPARENT", header);
+        let said = outcome(command).stdout;
+        let parts: Vec<_> = said.trim_end().split('-').map(str::len).collect();
+        assert_eq!(parts, [2, 32, 16, 2], "{header:?}: {said}");
+        assert!(said.trim_end().ends_with("-01"), "{header:?}: {said}");
     }
 }

@@ -233,7 +233,6 @@ fn the_command_is_dead_before_the_lock_of_a_stopped_lockfast_passes_on() {
     let waiter = next_one(&shared, command);
     holder.stop();
     assert_eq!(waiter.line(), "alone");
-    holder.signal(Signal::CONT);
     assert_eq!(holder.end().code, Some(79));
 }
 

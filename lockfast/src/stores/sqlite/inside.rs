@@ -216,7 +216,9 @@ impl Inside {
                 }
                 self.deliver(news);
             }
-            pause = if self.post.try_again(&self.residence) { SOON } else { (pause * 2).min(LATER) };
+            // Only what was tried in vain makes the next try a later one.
+            let was_in_vain = self.post.is_waiting() && !self.post.try_again(&self.residence);
+            pause = if was_in_vain { (pause * 2).min(LATER) } else { SOON };
         }
     }
 
