@@ -134,7 +134,13 @@ async fn a_url_says_which_file() {
 
 #[tokio::test]
 async fn many_can_open_a_new_file_at_once() {
-    let folder = Folder::new();
+    // Often, because what can go wrong takes microseconds.
+    for _ in 0..20 {
+        many_open(&Folder::new()).await;
+    }
+}
+
+async fn many_open(folder: &Folder) {
     let threads: Vec<_> = (0..16)
         .map(|_| {
             let path = folder.file();
@@ -253,4 +259,91 @@ async fn everything_that_is_made_is_for_its_owner_alone() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&folder.0.join("locks.db.live")), 0o700);
     assert_eq!(mode(&folder.file()), 0o600, "who can write to it can take every lock");
+}
+
+#[tokio::test]
+async fn a_page_after_the_name_that_is_the_whole_beginning_goes_on() {
+    let folder = Folder::new();
+    let store = Sqlite::open(folder.file()).unwrap();
+    for text in ["a", "ab"] {
+        hold(&store, &claim(text)).await;
+    }
+    let after = Some(Name::new("a").unwrap());
+    let page = store.inspect(&Query { names: Names::Beginning("a".to_owned()), after, limit: 1 }).await.unwrap();
+    let shown: Vec<_> = page.resources.iter().map(|resource| resource.name.as_str()).collect();
+    assert_eq!((shown, page.next), (vec!["ab"], None));
+}
+
+#[tokio::test]
+async fn a_page_without_an_end_shows_all() {
+    let folder = Folder::new();
+    let store = Sqlite::open(folder.file()).unwrap();
+    hold(&store, &claim("a")).await;
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX };
+    assert_eq!(store.inspect(&query).await.unwrap().resources.len(), 1);
+}
+
+#[tokio::test]
+async fn who_comes_by_a_link_reaches_those_who_do_not() {
+    let folder = Folder::new();
+    let link = folder.0.join("link.db");
+    let direct = Sqlite::open(folder.file()).unwrap();
+    std::os::unix::fs::symlink(folder.file(), &link).unwrap();
+    let (holder, waiter) = (Locks::new(direct).unwrap(), Locks::new(Sqlite::open(&link).unwrap()).unwrap());
+    let guard = holder.mutex("a").lock().await.unwrap();
+    let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await.unwrap().fence() });
+    while holder.mutex("a").info().await.unwrap().is_none_or(|info| info.waiters().count() == 0) {
+        tokio::task::yield_now().await;
+    }
+    guard.release().await.unwrap();
+    // Far sooner than it would ask again by itself.
+    tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_file_put_back_from_a_copy_gives_no_fence_twice() {
+    let folder = Folder::new();
+    let copy = folder.0.join("copy.db");
+    drop(Sqlite::open(folder.file()).unwrap());
+    change(&folder.file(), "PRAGMA wal_checkpoint(TRUNCATE)");
+    std::fs::copy(folder.file(), &copy).unwrap();
+    let store = Sqlite::open(folder.file()).unwrap();
+    let fence = hold(&store, &claim("a")).await;
+    drop(store);
+    for file in ["locks.db-wal", "locks.db-shm"] {
+        let _ = std::fs::remove_file(folder.0.join(file));
+    }
+    std::fs::rename(&copy, folder.file()).unwrap();
+    let store = Sqlite::open(folder.file()).unwrap();
+    assert!(hold(&store, &claim("a")).await > fence, "no fence goes back");
+}
+
+#[tokio::test]
+async fn a_file_taken_away_without_the_files_beside_it_is_made_anew() {
+    let folder = Folder::new();
+    let (one, two) = (Sqlite::open(folder.file()).unwrap(), Sqlite::open(folder.file()).unwrap());
+    hold(&one, &claim("a")).await;
+    hold(&two, &claim("b")).await;
+    std::fs::remove_file(folder.file()).unwrap();
+    hold(&one, &claim("a")).await;
+    hold(&two, &claim("b")).await;
+    hold(&one, &claim("c")).await;
+}
+
+#[tokio::test]
+async fn who_keeps_the_file_locked_makes_others_fail_after_seconds_and_harms_nothing() {
+    let folder = Folder::new();
+    let store = Sqlite::open(folder.file()).unwrap();
+    let held = claim("a");
+    let ticket = hold(&store, &held).await;
+    let stopped = Connection::open(folder.file()).unwrap();
+    stopped.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let failed = store.acquire(&claim("b"), Busy::Refuse).await.unwrap_err();
+    assert!(matches!(failed, Error::Unavailable { .. }), "{failed}");
+    assert!(failed.to_string().contains("perhaps it is stopped"), "{failed}");
+    drop(stopped);
+    hold(&store, &claim("b")).await;
+    let lease = Lease { claim: held, ttl: Duration::from_secs(30) };
+    let standings = store.renew(&[lease]).await.unwrap();
+    assert!(matches!(standings[..], [Standing::Held(tickets)] if tickets.first == ticket), "{standings:?}");
 }

@@ -67,7 +67,7 @@ async fn look(settings: &Settings, checks: &mut Vec<Check>) -> Result<(Locks, Lo
     let one = settings.builder().connect(&settings.store).await?;
     let other = settings.builder().connect(&settings.store).await?;
     let lines = one.inspect("").await?.len();
-    checks.push(Check::fine("store", format!("answers; {lines} lines in use")));
+    checks.push(Check::fine("store", format!("answers; lines in use: {lines}")));
     let scratch = Scratch::new();
     checks.push(doctor::latency(&one, &scratch).await?);
     checks.push(doctor::hand_off(&one, &other, &scratch).await?);

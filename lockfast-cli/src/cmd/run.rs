@@ -289,7 +289,8 @@ impl Run {
         let Wanted { key, also, .. } = &self.args.wanted;
         let what = if also.is_empty() { key.clone() } else { format!("one of {key}, {}", also.join(", ")) };
         let mut text = format!("{what} is held by {holder}{since}");
-        if !waited.is_zero() {
+        // Who asks once has waited for the answer, however long that took, and for nobody.
+        if self.patience() != Some(Duration::ZERO) {
             text += &format!("; gave up after {}", brief(*waited));
         }
         if let Some(ahead @ 1..) = position {

@@ -113,7 +113,7 @@ impl<'a> Figures<'a> {
         let Now { lines, holders, waiters } = self.now;
         let mut text = format!(
             "acquired {acquired}, released {released}, contended {contended}, lost {lost}\n\
-             now: {lines} lines, {holders} holders, {waiters} waiters\n"
+             now: lines {lines}, holders {holders}, waiters {waiters}\n"
         );
         if !self.hottest.is_empty() {
             let row = |hot: &Hot<'_>| {
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(keys, ["hot", "warm"], "and nobody who has no line");
         assert_eq!((figures.now.lines, figures.now.holders, figures.now.waiters), (3, 3, 3));
         let text = figures.text(false);
-        assert!(text.contains("acquired 7") && text.contains("now: 3 lines, 3 holders, 3 waiters"), "{text}");
+        assert!(text.contains("acquired 7") && text.contains("now: lines 3, holders 3, waiters 3"), "{text}");
         assert_eq!(Figures::of(&counters, &resources, 1).hottest.len(), 1);
     }
 }

@@ -74,6 +74,7 @@ async fn guard(socket: &UnixStream, charge: Charge, stdin: OwnedFd, command: Vec
         say.report(Report::Dead);
         return Ok(());
     }
+    let lockfast = rustix::process::getppid().unwrap_or(Pid::INIT);
     let command = match start(command, stdin) {
         Ok(command) => command,
         Err(error) => {
@@ -92,7 +93,7 @@ async fn guard(socket: &UnixStream, charge: Charge, stdin: OwnedFd, command: Vec
     socket.set_nonblocking(true)?;
     let mut orders = BufReader::new(tokio::net::UnixStream::from_std(socket.try_clone()?)?).lines();
     let mut timer = Timer::new(clock.clone());
-    let mut watch = Watch::new(command, charge, say);
+    let mut watch = Watch::new(lockfast, command, charge, say);
     let mut is_heard = true;
     loop {
         if watch.look(clock.now()) {
@@ -132,6 +133,7 @@ impl Say {
 
 /// The command, and what is to become of it.
 struct Watch {
+    lockfast: Pid,
     command: Pid,
     charge: Charge,
     deadline: Deadline,
@@ -147,9 +149,10 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(command: Pid, charge: Charge, say: Say) -> Self {
+    fn new(lockfast: Pid, command: Pid, charge: Charge, say: Say) -> Self {
         let again = (Moment::START, AGAIN);
         Self {
+            lockfast,
             command,
             charge,
             deadline: charge.deadline,
@@ -196,6 +199,14 @@ impl Watch {
         }
     }
 
+    /// Lockfast may be stopped, and with nothing left to guard there is no reason for that any more. It might even stand still
+    /// in the middle of a verb, with everybody else who uses the store behind it.
+    fn wake_lockfast(&self) {
+        if let Some(lockfast) = rustix::process::getppid().filter(|parent| *parent == self.lockfast) {
+            let _ = rustix::process::kill_process(lockfast, Signal::CONT);
+        }
+    }
+
     fn signal(&self, number: i32) {
         if let Some(signal) = Signal::from_named_raw(number).filter(|_| !self.is_reaped) {
             let _ = rustix::process::kill_process_group(self.command, signal);
@@ -225,6 +236,7 @@ impl Watch {
             let _ = rustix::process::waitpid(Some(self.command), WaitOptions::NOHANG);
             if tree::is_childless() {
                 self.say.report(Report::Dead);
+                self.wake_lockfast();
                 return true;
             }
         }

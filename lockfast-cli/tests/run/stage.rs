@@ -130,7 +130,9 @@ impl Running {
     }
 
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the command says something within the time")
+        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
+            panic!("the command says something within the time: {error}; {}", rest_of(&self.errors))
+        })
     }
 
     pub(crate) fn error_line(&self) -> String {

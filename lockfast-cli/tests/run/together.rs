@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::stage::{Running, Shared, is_alive, now, until};
+use crate::stage::{Running, Shared, is_alive, kill, now, state_of, until};
 
 #[test]
 fn who_does_not_wait_is_told_who_has_it() {
@@ -17,6 +17,7 @@ fn who_does_not_wait_is_told_who_has_it() {
     let who = format!("the night shift on {} (pid {}) for ", host.nodename().to_str().unwrap(), holder.pid());
     assert!(refused.stderr.starts_with(&format!("lockfast: nightly is held by {who}")), "{}", refused.stderr);
     assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    assert!(!refused.stderr.contains("gave up"), "who asks once has waited for nobody: {}", refused.stderr);
 
     for no_patience in [&["-n", "-E", "3"][..], &["-w", "0", "-E", "3"]] {
         let line: Vec<&str> = [&["run"], no_patience, &["nightly", "--", "true"]].concat();
@@ -183,7 +184,9 @@ fn stubborn(shared: &Shared, options: &[&str]) -> (Running, u32) {
 
 /// Waits for the lock, and then says whether `command` is there.
 fn next_one(shared: &Shared, command: u32) -> Running {
-    let script = format!("if kill -0 {command} 2>/dev/null; then echo two at once; else echo alone; fi");
+    // One that is dead and not waited for yet is dead.
+    let state = format!("$(cut -d' ' -f3 /proc/{command}/stat 2>/dev/null)");
+    let script = format!("case \"{state}\" in ''|Z|X) echo alone;; *) echo two at once;; esac");
     let mut line = shared.lockfast(&["run", "k", "--", "sh", "-c", &script]);
     line.stdin(Stdio::null());
     let waiter = Running::start(line);
@@ -230,7 +233,6 @@ fn the_command_is_dead_before_the_lock_of_a_stopped_lockfast_passes_on() {
     let waiter = next_one(&shared, command);
     holder.stop();
     assert_eq!(waiter.line(), "alone");
-    holder.signal(Signal::CONT);
     assert_eq!(holder.end().code, Some(79));
 }
 
@@ -254,4 +256,22 @@ fn never_two_at_once_and_all_get_their_turn() {
         let said = running.end();
         assert_eq!(said.code, Some(0), "{}", said.stderr);
     }
+}
+
+#[test]
+fn a_command_that_nobody_guards_any_more_keeps_the_lock() {
+    let shared = Shared::new();
+    let (mut holder, command) = shared.hold(&["--ttl", "10m", "k"]);
+    let guardian = holder.guardian();
+    // Neither may see the other die.
+    kill(guardian, Signal::STOP);
+    holder.stop();
+    until("the guardian stands still", || state_of(guardian) == Some('T'));
+    kill(guardian, Signal::KILL);
+    holder.signal(Signal::KILL);
+    until("both are dead", || !is_alive(guardian) && !is_alive(holder.pid()));
+    assert!(is_alive(command));
+    assert_eq!(shared.run(&["run", "-n", "k", "--", "true"]).code, Some(75));
+    kill(command, Signal::KILL);
+    until("the lock is free", || shared.run(&["run", "-n", "k", "--", "true"]).code == Some(0));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use lockfast::store::{Admission, Busy, BusyWith, Change, Leaving, Names, Query, Scope, Standing, Store, Why};
+use lockfast::store::{Admission, Busy, BusyWith, Change, Lease, Leaving, Names, Query, Scope, Standing, Store, Why};
 use lockfast::{Claim, ClientId, Demand, Demands, Name};
 use rustix::process::Signal;
 use tokio::sync::RwLock;
@@ -269,6 +269,68 @@ fn the_dead_leave_no_files_behind() {
         let kept = std::fs::read_dir(site.folder().join("locks.db.live")).unwrap().count();
         assert_eq!(kept, 2, "a socket and a pipe for the one that lives");
         drop(last);
+    });
+}
+
+#[test]
+fn who_waits_for_a_process_that_ends_by_itself_is_handed_the_lock_at_once() {
+    in_time(async {
+        let site = Site::file();
+        let (holder, mut waiter) = (Party::at(&site).await, Party::at(&site).await);
+        holder.holds(all()).await;
+        let waiting = waiter.waits(all()).await;
+        holder.process.hang_up();
+        waiter.is_handed(&waiting).await;
+    });
+}
+
+#[test]
+fn who_could_not_be_seen_at_first_is_looked_at_again() {
+    in_time(async {
+        let site = Site::file();
+        let holder = Party::at(&site).await;
+        holder.holds(all()).await;
+        let street = site.folder().join("locks.db.live");
+        let mut entries = std::fs::read_dir(&street).unwrap().map(|entry| entry.unwrap().path());
+        let pipe = entries.find(|path| path.extension().is_some_and(|kind| kind == "life")).unwrap();
+        let mut waiter = Party::at(&site).await;
+        let hidden = pipe.with_extension("hidden");
+        std::fs::rename(&pipe, &hidden).unwrap();
+        let waiting = waiter.waits(all()).await;
+        std::fs::rename(&hidden, &pipe).unwrap();
+        let lease = Lease { claim: Arc::clone(&waiting), ttl: waiting.ttl };
+        waiter.store.renew(&[lease]).await.unwrap();
+        holder.process.kill();
+        waiter.is_handed(&waiting).await;
+    });
+}
+
+#[test]
+fn the_dead_have_no_say_in_the_capacity() {
+    in_time(async {
+        let site = Site::file();
+        let (dead, other) = (Party::at(&site).await, Party::at(&site).await);
+        dead.holds(one_of_two()).await;
+        dead.process.kill();
+        other.holds(Demand::permits(name("s"), 1, 3).unwrap()).await;
+    });
+}
+
+#[test]
+fn a_line_of_many_who_die_at_once_is_passed_by_the_one_behind_them() {
+    in_time(async {
+        let site = Site::file();
+        let (many, mut last) = (Party::at(&site).await, Party::at(&site).await);
+        many.holds(all()).await;
+        let mut handles = Vec::new();
+        for _ in 0..90 {
+            let handle = Remote::open(&many.process, &Arc::<RwLock<()>>::default()).await;
+            handle.acquire(&many.claim(all()), Busy::Wait).await.unwrap();
+            handles.push(handle);
+        }
+        let waiting = last.waits(all()).await;
+        many.process.kill();
+        last.is_handed(&waiting).await;
     });
 }
 

@@ -4,6 +4,7 @@
 //! processes keep out of each other's way.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -79,10 +80,13 @@ impl File {
     }
 
     fn prepare(&mut self) -> Result<()> {
-        let failed = |error: rusqlite::Error| explain("opening", &self.path, &error);
-        let read = |pragma: &str| self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-        let (application, format) = (read("application_id").map_err(failed)?, read("user_version").map_err(failed)?);
-        if (application, format) != (APPLICATION, FORMAT) && (application, format) != (0, 0) {
+        let path = self.path.clone();
+        let failed = |error: rusqlite::Error| explain("opening", &path, &error);
+        // One look at both: somebody may be making the file this very moment.
+        let look = self.connection.transaction().map_err(failed)?;
+        let (application, format) = kind_of(&look).map_err(failed)?;
+        look.commit().map_err(failed)?;
+        if ![(APPLICATION, FORMAT), (0, 0)].contains(&(application, format)) {
             return Err(self.not_ours(application, format));
         }
         let mode = self.connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
@@ -106,13 +110,15 @@ impl File {
         let wall = self.wall();
         let now = nanos(self.clock.now().as_nanos());
         let whole = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
-        let read = |pragma: &str| whole.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-        match (read("application_id").map_err(failed)?, read("user_version").map_err(failed)?) {
+        match kind_of(&whole).map_err(failed)? {
             (APPLICATION, FORMAT) => {
                 let boot: String = whole.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
                 if boot != self.boot {
                     move_to_boot(&whole, &self.boot, wall, now).map_err(failed)?;
                 }
+                // It may be a copy that was put back, and know nothing of the last tickets.
+                let raise = "UPDATE state SET ticket = max(ticket, ?1)";
+                whole.execute(raise, [ticket_of(wall + now)]).map_err(failed)?;
             }
             (0, 0) => {
                 let tables: i64 =
@@ -155,9 +161,14 @@ impl File {
     }
 }
 
+/// Whose file it is, and its format.
+fn kind_of(rows: &Connection) -> rusqlite::Result<(i32, i32)> {
+    let read = |pragma: &str| rows.pragma_query_value(None, pragma, |row| row.get(0));
+    Ok((read("application_id")?, read("user_version")?))
+}
+
 /// The machine was started anew since this file was last used. Processes of the boot before are dead, and so are their
-/// claims. What lives by its lease alone, and what is remembered, lives on by the time of day. Some of the last
-/// transactions may be lost if the power was: tickets go on from the clock, above all that can have been given.
+/// claims. What lives by its lease alone, and what is remembered, lives on by the time of day.
 fn move_to_boot(whole: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite::Result<()> {
     let then: i64 = whole.query_row("SELECT wall FROM state", [], |row| row.get(0))?;
     let shift = then - wall;
@@ -169,11 +180,23 @@ fn move_to_boot(whole: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite
     )?;
     whole.execute("UPDATE seats SET expires = min(expires + ?1, ?2), since = since + ?1", (shift, now + longest))?;
     whole.execute("UPDATE seals SET until = until + ?1", [shift])?;
-    whole.execute(
-        "UPDATE state SET boot = ?1, wall = ?2, ticket = max(ticket, ?3), ends = ?4",
-        (boot, wall, ticket_of(wall + now), now),
-    )?;
+    whole.execute("UPDATE state SET boot = ?1, wall = ?2, ends = ?3", (boot, wall, now))?;
     Ok(())
+}
+
+/// The one path of a file, whatever links lead to it and wherever the process goes later: all who use it meet beside it.
+pub(super) fn real_path(path: &Path) -> Result<PathBuf> {
+    let failed = |error: io::Error| Error::unavailable(opening(path), error);
+    match (fs::canonicalize(path), path.file_name()) {
+        (Ok(real), _) => Ok(real),
+        // It is not there yet; its directory is.
+        (Err(_), Some(name)) => {
+            let whole = std::path::absolute(path).map_err(failed)?;
+            let folder = whole.parent().unwrap_or(Path::new("/"));
+            Ok(fs::canonicalize(folder).map_err(failed)?.join(name))
+        }
+        (Err(error), None) => Err(failed(error)),
+    }
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
@@ -214,14 +237,18 @@ fn refuse_networks(path: &Path) -> Result<()> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let found = rustix::fs::statfs(folder).map_err(|error| Error::unavailable(opening(path), error))?;
     let magic = found.f_type as u32;
-    match NETWORK.iter().find(|(number, _)| *number == magic) {
+    match network_kind(magic) {
         None => Ok(()),
-        Some((_, kind)) => Err(Error::unsupported(format!(
+        Some(kind) => Err(Error::unsupported(format!(
             "{} is on a network file system ({kind}), where machines do not see each other's locks: keep the file on a \
              local disk, or use a store for several machines",
             path.display()
         ))),
     }
+}
+
+fn network_kind(magic: u32) -> Option<&'static str> {
+    NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, kind)| *kind)
 }
 
 /// The file that `sqlite:` alone means: in the user's state directory, which is made if need be.
@@ -269,5 +296,36 @@ fn explain(doing: &str, path: &Path, error: &rusqlite::Error) -> Error {
             unavailable("another process has kept it locked for seconds; perhaps it is stopped")
         }
         _ => Error::unavailable(format!("{doing} {shown}"), error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_systems_that_machines_share_are_told_from_those_they_do_not() {
+        // The numbers of the kernel's `magic.h`, as `statfs` gives them.
+        for shared in [0x6969, 0xff53_4d42, 0x0102_1997, 0x6573_5546] {
+            assert!(network_kind(shared).is_some(), "{shared:#x}");
+        }
+        let (ext4, xfs, btrfs, tmpfs, overlay) = (0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994, 0x794c_7630);
+        for local in [ext4, xfs, btrfs, tmpfs, overlay] {
+            assert_eq!(network_kind(local), None, "{local:#x}");
+        }
+    }
+
+    #[test]
+    fn the_users_own_file_is_where_the_surroundings_say() {
+        let folder = std::env::temp_dir().join(format!("lockfast-state-{}", std::process::id()));
+        let state = folder.join("state");
+        let set = |key: &str| (key == "XDG_STATE_HOME").then(|| state.display().to_string());
+        assert_eq!(default_path(set).unwrap(), state.join("lockfast/locks.db"));
+        let home = |key: &str| (key == "HOME").then(|| folder.display().to_string());
+        assert_eq!(default_path(home).unwrap(), folder.join(".local/state/lockfast/locks.db"));
+        assert_eq!(fs::metadata(state.join("lockfast")).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(default_path(|_| None).unwrap_err().to_string().contains("sqlite:/path"));
+        assert!(default_path(|_| Some("relative".to_owned())).is_err());
+        fs::remove_dir_all(folder).unwrap();
     }
 }

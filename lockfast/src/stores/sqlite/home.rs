@@ -10,13 +10,13 @@
 use std::fmt;
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::FdFlags;
 
 use crate::error::{Error, Result};
@@ -92,7 +92,6 @@ impl Street {
 
     /// A path to the socket that fits into an address, however deep the directory is.
     pub(super) fn address_of(&self, home: Home) -> PathBuf {
-        use std::os::fd::AsRawFd;
         let direct = self.socket_of(home);
         if direct.as_os_str().len() <= LONGEST_ADDRESS {
             return direct;
@@ -144,8 +143,8 @@ pub(super) fn has_ended(pipe: &OwnedFd) -> bool {
 
 fn open_pipe(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let pipe = rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::empty())?;
-    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&pipe)?.st_mode);
-    if kind == rustix::fs::FileType::Fifo { Ok(pipe) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&pipe)?.st_mode);
+    if kind == FileType::Fifo { Ok(pipe) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 fn is_old(entry: &fs::DirEntry) -> bool {
@@ -181,13 +180,23 @@ fn settle_in(street: &Street, home: Home) -> io::Result<(UnixDatagram, OwnedFd)>
     socket.set_nonblocking(true)?;
     rustix::net::sockopt::set_socket_passcred(socket.as_fd(), true)?;
     // The directory decides who gets here. Root's socket must be of use to the directory's owner too.
-    fs::set_permissions(street.socket_of(home), Permissions::from_mode(0o666))?;
+    let door = rustix::fs::openat(
+        &street.handle,
+        format!("{home}.sock"),
+        OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW,
+        Mode::empty(),
+    )?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&door)?.st_mode) != FileType::Socket {
+        // The directory's owner could put a link there, by which root would open any file to everybody.
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    fs::set_permissions(format!("/proc/self/fd/{}", door.as_raw_fd()), Permissions::from_mode(0o666))?;
     // Order matters: the pipe gets its name when it shows life. Found before that, it would look like a death.
     let unfinished = street.path.join(format!("{home}.new"));
     rustix::fs::mkfifoat(rustix::fs::CWD, &unfinished, Mode::from_raw_mode(0o600))?;
-    fs::set_permissions(&unfinished, Permissions::from_mode(0o644))?;
     // A pipe cannot be opened for writing while nobody reads.
     let reader = open_pipe(&unfinished, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    rustix::fs::fchmod(&reader, Mode::from_raw_mode(0o644))?;
     let life = open_pipe(&unfinished, OFlags::WRONLY | OFlags::NONBLOCK)?;
     drop(reader);
     fs::rename(&unfinished, street.pipe_of(home))?;
@@ -198,10 +207,4 @@ fn fresh_id() -> Result<u64> {
     let mut id = [0; 8];
     getrandom::fill(&mut id).map_err(|error| Error::unavailable("drawing an id from the operating system", error))?;
     Ok(u64::from_le_bytes(id))
-}
-
-impl Drop for Residence {
-    fn drop(&mut self) {
-        self.street.clear(self.home);
-    }
 }

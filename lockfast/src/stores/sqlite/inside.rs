@@ -90,51 +90,51 @@ impl Inside {
         })
     }
 
-    /// Takes letters to where they belong. Who turns out to be dead is buried, and what that leaves to say is said as well.
+    /// Takes letters to where they belong, and those that follow from them: some of the readers turn out to be dead, and
+    /// what that changes is to be said as well.
     pub(super) fn deliver(&self, mut news: News) {
         while !news.is_empty() {
             let (own, others): (News, News) =
                 std::mem::take(&mut news).into_iter().partition(|(home, ..)| *home == self.residence.home);
-            own.into_iter().for_each(|(_, client, letter)| self.hear(client, letter));
-            if others.is_empty() {
-                return;
+            for (_, client, letter) in own {
+                news.extend(self.hear(client, letter));
             }
-            let unreached = self.post.send(&self.residence, &others);
+            for home in self.post.send(&self.residence, &others) {
+                let is_dead = matches!(self.residence.street.look_at(home), Life::Dead);
+                news.extend(if is_dead { self.bury(home) } else { self.forget_watcher(home) });
+            }
             if self.post.is_waiting() {
                 self.lookout.ring();
             }
-            for home in unreached {
-                news.extend(self.bury_if_dead(home));
-            }
         }
     }
 
-    /// What burying it leaves to say.
-    pub(super) fn bury_if_dead(&self, home: Home) -> News {
-        let is_dead = matches!(self.residence.street.look_at(home), Life::Dead);
-        let mut kept = self.kept();
-        let buried = self.transaction(&mut kept, "tidying up in", false, |ledger| {
-            // Nobody reads there any more, whether it can be seen to be dead or not.
-            ledger.remove_watcher(home, None)?;
-            if is_dead {
-                ledger.bury(home)?;
+    /// Ends the claims of a process that is dead, and takes away what it left behind. What that leaves to say.
+    pub(super) fn bury(&self, home: Home) -> News {
+        let buried = self.transaction(&mut self.kept(), "tidying up in", false, |ledger| Ok(ledger.bury(home)?));
+        match buried {
+            Ok(((), news)) => {
+                // Only now: by its pipe others see that it is dead.
+                self.residence.street.clear(home);
+                news
             }
-            Ok(())
-        });
-        drop(kept);
-        if is_dead && buried.is_ok() {
-            self.residence.street.clear(home);
+            // Somebody else sees it, or the lease ends it.
+            Err(_) => News::new(),
         }
-        // If that failed, the lease ends it.
-        buried.map_or_else(|_| News::new(), |((), news)| news)
     }
 
-    pub(super) fn hear(&self, client: ClientId, letter: Letter) {
+    /// Nobody reads there any more.
+    pub(super) fn forget_watcher(&self, home: Home) -> News {
+        let gone =
+            self.transaction(&mut self.kept(), "tidying up in", false, |ledger| Ok(ledger.remove_watcher(home, None)?));
+        gone.map_or_else(|_| News::new(), |((), news)| news)
+    }
+
+    /// Takes one letter in. What follows from it.
+    pub(super) fn hear(&self, client: ClientId, letter: Letter) -> News {
         match letter {
             Letter::LookAgain(owner) => {
-                if let Some(claim) = self.lookout.waiting(owner) {
-                    self.look_again(&claim);
-                }
+                self.lookout.waiting(owner).map(|claim| self.look_again(&claim)).unwrap_or_default()
             }
             Letter::Change(change) => {
                 if let Change::Held(owner, _) | Change::Gone(owner) = &change {
@@ -149,45 +149,54 @@ impl Inside {
                 let nobody_watches = matches!(change, Change::Resource(_)) && !subscribers.watch_lines();
                 drop(subscribers);
                 told.iter().for_each(|mailbox| mailbox.wake());
-                if nobody_watches {
-                    self.stop_watching();
-                }
+                if nobody_watches { self.stop_watching() } else { News::new() }
             }
         }
     }
 
     /// No letters about lines any more, unless somebody has come to watch in the meantime.
-    pub(super) fn stop_watching(&self) {
-        // If that fails, the next letter comes, and is as useless.
-        let _ = self.verb("watching", false, |ledger| {
+    fn stop_watching(&self) -> News {
+        let stopped = self.transaction(&mut self.kept(), "watching", false, |ledger| {
             if !self.subscribers().watch_lines() {
                 ledger.remove_watcher(self.residence.home, None)?;
             }
             Ok(())
         });
+        // If that failed, the next letter comes, and is as useless.
+        stopped.map_or_else(|_| News::new(), |((), news)| news)
     }
 
-    /// Finds out whose death matters to a claim that waits, and looks out for it.
-    pub(super) fn look_again(&self, claim: &Arc<Claim>) {
-        let homes = self.verb("reading", false, |ledger| {
+    /// Finds out whose death matters to a claim that waits, and looks out for it. What follows from that.
+    fn look_again(&self, claim: &Arc<Claim>) -> News {
+        let found = self.transaction(&mut self.kept(), "reading", false, |ledger| {
             Ok(match ledger.living(claim)? {
                 Some(seat) if !seat.holds() => Some(ledger.deaths_to_look_out_for(&seat)?),
                 _ => None,
             })
         });
-        match homes {
-            Ok(Some(homes)) => self.look_out_for(claim, homes),
-            Ok(None) => self.lookout.forget(claim.id.hash()),
+        match found {
+            Ok((Some(homes), mut news)) => {
+                news.extend(self.look_out_for(claim, homes));
+                news
+            }
+            Ok((None, news)) => {
+                self.lookout.forget(claim.id.hash());
+                news
+            }
             // The lease of who is ahead ends it.
-            Err(_) => {}
+            Err(_) => News::new(),
         }
     }
 
-    pub(super) fn look_out_for(&self, claim: &Arc<Claim>, homes: Vec<Home>) {
-        for home in self.lookout.wait_for(claim, homes, &self.residence.street) {
-            let news = self.bury_if_dead(home);
-            self.deliver(news);
+    /// Looks out for these deaths on behalf of a claim that waits. What follows from those who are dead already.
+    pub(super) fn look_out_for(&self, claim: &Arc<Claim>, homes: Vec<Home>) -> News {
+        let dead = self.lookout.wait_for(claim, homes, &self.residence.street);
+        let mut news: News = dead.iter().flat_map(|home| self.bury(*home)).collect();
+        if !dead.is_empty() {
+            // Others may be ahead now.
+            news.push((self.residence.home, claim.client, Letter::LookAgain(claim.id.hash())));
         }
+        news
     }
 
     /// What the thread does.
@@ -195,19 +204,27 @@ impl Inside {
         let mut pause = SOON;
         while let Some(seen) = self.lookout.next(&self.residence, self.post.is_waiting().then_some(pause)) {
             for heard in seen.heard {
-                self.hear(heard.client, heard.letter);
+                let news = self.hear(heard.client, heard.letter);
+                self.deliver(news);
             }
             for (home, waited) in seen.deaths {
-                let news = self.bury_if_dead(home);
-                self.deliver(news);
+                let mut news = self.bury(home);
                 for claim in waited {
-                    self.look_again(&claim);
+                    news.extend(self.look_again(&claim));
                     // It may have died after it handed on and before it said so: whoever waited for it asks.
-                    self.hear(claim.client, Letter::Change(Change::Resync));
+                    news.push((self.residence.home, claim.client, Letter::Change(Change::Resync)));
                 }
+                self.deliver(news);
             }
-            pause = if self.post.try_again(&self.residence) { SOON } else { (pause * 2).min(LATER) };
+            // Only what was tried in vain makes the next try a later one.
+            let was_in_vain = self.post.is_waiting() && !self.post.try_again(&self.residence);
+            pause = if was_in_vain { (pause * 2).min(LATER) } else { SOON };
         }
+    }
+
+    /// Whether this process has claims in the file, as far as it knows.
+    pub(super) fn has_claims(&self) -> bool {
+        !self.kept().known.is_empty()
     }
 
     pub(super) fn kept(&self) -> MutexGuard<'_, Kept> {

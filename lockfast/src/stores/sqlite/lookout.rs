@@ -42,7 +42,8 @@ impl Lookout {
     pub(super) fn wait_for(&self, claim: &Arc<Claim>, homes: Vec<Home>, street: &Street) -> Vec<Home> {
         let owner = claim.id.hash();
         let mut watched = self.watched();
-        if watched.waiting.get(&owner).is_some_and(|(_, before)| *before == homes) {
+        let is_watched = |home| watched.homes.contains_key(home);
+        if watched.waiting.get(&owner).is_some_and(|(_, before)| *before == homes) && homes.iter().all(is_watched) {
             return Vec::new();
         }
         watched.forget(owner);

@@ -106,9 +106,7 @@ impl Sqlite {
     }
 
     fn open_with(path: &Path, options: SqliteOptions) -> Result<Arc<Self>> {
-        // A process may change its directory later, and has to find the file all the same.
-        let path = std::path::absolute(path)
-            .map_err(|error| Error::unavailable(format!("opening {}", path.display()), error))?;
+        let path = file::real_path(path)?;
         let file = File::open(&path, &options.clock)?;
         let residence = Residence::move_in(Street::beside(&path)?, options.count_children)?;
         let inside = Arc::new(Inside {
@@ -121,7 +119,7 @@ impl Sqlite {
             post: Post::default(),
         });
         for home in inside.residence.street.dead() {
-            let news = inside.bury_if_dead(home);
+            let news = inside.bury(home);
             inside.deliver(news);
         }
         let for_thread = Arc::clone(&inside);
@@ -151,7 +149,7 @@ impl Store for Sqlite {
             Ok((admission, homes))
         })?;
         if let Admission::Queued { .. } = admission {
-            inside.look_out_for(claim, homes);
+            inside.deliver(inside.look_out_for(claim, homes));
         } else {
             inside.lookout.forget(claim.id.hash());
         }
@@ -175,7 +173,7 @@ impl Store for Sqlite {
         let looked_after = standings.into_iter().zip(leases).map(|((standing, homes), lease)| {
             match homes {
                 // Whatever became of the letters, who waits looks out for the right ones from now on.
-                Some(homes) => inside.look_out_for(&lease.claim, homes),
+                Some(homes) => inside.deliver(inside.look_out_for(&lease.claim, homes)),
                 None => inside.lookout.forget(lease.claim.id.hash()),
             }
             standing
@@ -235,7 +233,10 @@ impl Drop for Sqlite {
     fn drop(&mut self) {
         self.inside.subscribers().close();
         self.inside.lookout.end();
-        self.inside.residence.street.clear(self.inside.residence.home);
+        if !self.inside.has_claims() {
+            // Otherwise the pipe shows that those who had the claims are gone, and whoever sees that takes it away.
+            self.inside.residence.street.clear(self.inside.residence.home);
+        }
     }
 }
 

@@ -22,6 +22,9 @@ use super::seat::Seat;
 /// was not looked at yet, so the limit costs time, never safety.
 const ENDED_A_VERB: usize = 1024;
 
+/// No page is longer, whatever was asked for.
+const MOST_ON_A_PAGE: usize = 100_000;
+
 /// Why a verb failed: by the rule, or by the file.
 #[derive(Debug)]
 pub(super) enum Failure {
@@ -81,10 +84,14 @@ impl Ledger<'_> {
                 return Ok(Admission::Sealed(value));
             }
         }
-        let mut fits = self.fits_of(claim)?;
-        while fits.contains(&false) && self.bury_those_ahead(claim, is_dead)? {
-            fits = self.fits_of(claim)?;
-        }
+        let fits = loop {
+            match self.fits_of(claim) {
+                Ok(fits) if !fits.contains(&false) => break fits,
+                // The dead are in nobody's way, and have no say in the capacity.
+                _ if self.bury_those_ahead(claim, is_dead)? => {}
+                told => break told?,
+            }
+        };
         if let (Busy::Refuse, Some(index)) = (busy, fits.iter().position(|fits| !fits)) {
             return Ok(Admission::Refused(self.busy_with(&claim.demands[index].name)?));
         }
@@ -314,14 +321,14 @@ impl Ledger<'_> {
 
     /// The names a query is about, and where the next page begins.
     fn names_of(&self, query: &Query) -> Rows<(Vec<Name>, Option<Name>)> {
-        let limit = query.limit.max(1);
+        let limit = query.limit.clamp(1, MOST_ON_A_PAGE);
         let mut names = match (&query.names, &query.after) {
             (Names::One(one), Some(after)) if one <= after => Vec::new(),
             (Names::One(one), _) => {
                 let is_used = self.last_in_line(one)?.is_some() || self.seal(one)?.is_some();
                 is_used.then(|| one.clone()).into_iter().collect()
             }
-            (Names::Beginning(beginning), Some(after)) if after.as_str() > beginning.as_str() => {
+            (Names::Beginning(beginning), Some(after)) if after.as_str() >= beginning.as_str() => {
                 self.names_from(after.as_str(), true, limit + 1)?
             }
             (Names::Beginning(beginning), _) => self.names_from(beginning, false, limit + 1)?,

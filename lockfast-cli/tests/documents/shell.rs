@@ -1,0 +1,124 @@
+//! A shell with a home of its own and the `lockfast` that was just built. What it has started ends with it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use lockfast::Clock;
+use rustix::process::{Pid, Signal};
+
+/// Longer than anything here takes on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Before the exit code of each command.
+const MARK: &str = "----- the command has ended with";
+
+pub(crate) struct Shell {
+    home: PathBuf,
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl Shell {
+    pub(crate) fn open() -> Self {
+        let home =
+            std::env::temp_dir().join(format!("lockfast-documents-{}-{:08x}", std::process::id(), fastrand::u32(..)));
+        fs::create_dir(&home).unwrap();
+        let home = fs::canonicalize(home).unwrap();
+        let built = PathBuf::from(env!("CARGO_BIN_EXE_lockfast"));
+        let path = std::env::var_os("PATH").unwrap();
+        let path =
+            std::env::join_paths([built.parent().unwrap().to_owned()].into_iter().chain(std::env::split_paths(&path)));
+        let mut process = Command::new("sh")
+            .env_clear()
+            .env("PATH", path.unwrap())
+            .env("HOME", &home)
+            .current_dir(&home)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (say, lines) = channel();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
+        let mut shell = Self { home, process, lines };
+        shell.write("exec 2>&1");
+        shell
+    }
+
+    /// What a command says, and its exit code. One that goes on in the background says nothing here, and is waited for until
+    /// it holds or stands in line.
+    pub(crate) fn enter(&mut self, command: &str) -> (Vec<String>, i32) {
+        if !command.ends_with('&') {
+            return self.ask(command);
+        }
+        let before = self.count();
+        let started = self.ask(&format!("{{ {command}\n}} >/dev/null 2>&1"));
+        let clock = Clock::boot();
+        let patience = clock.now() + PATIENCE;
+        while self.count() == before {
+            assert!(clock.now() < patience, "{command} neither holds nor waits");
+        }
+        started
+    }
+
+    /// How many hold or wait.
+    fn count(&mut self) -> usize {
+        self.ask("lockfast ls -o json").0.join("").matches("\"owner\"").count()
+    }
+
+    fn ask(&mut self, command: &str) -> (Vec<String>, i32) {
+        // The shell's own input is the commands that follow. Text without an end of line ends before the mark, too.
+        self.write(&format!("{{ {command}\n}} </dev/null\nprintf '\\n{MARK} %d\\n' $?"));
+        let mut said = Vec::new();
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("{command} has not ended; it said {said:?}"));
+            match line.strip_prefix(MARK) {
+                None => said.push(line.replace(self.home.to_str().unwrap(), "/home/ann")),
+                Some(code) => {
+                    if said.last().is_some_and(String::is_empty) {
+                        said.pop();
+                    }
+                    return (said, code.trim().parse().unwrap());
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        let input = self.process.stdin.as_mut().expect("it is taken only when the shell is dropped");
+        writeln!(input, "{text}").unwrap();
+    }
+
+    fn children(&self) -> Vec<Pid> {
+        let id = self.process.id();
+        let list = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+        list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // Each passes it on to its command, and leaves when that is over; the shell takes them off its list of children.
+        for child in self.children() {
+            let _ = rustix::process::kill_process(child, Signal::TERM);
+        }
+        if let Some(mut input) = self.process.stdin.take() {
+            let _ = writeln!(input, "wait");
+        }
+        let clock = Clock::boot();
+        let patience = clock.now() + Duration::from_secs(10);
+        while self.process.try_wait().is_ok_and(|ended| ended.is_none()) && clock.now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for child in self.children() {
+            let _ = rustix::process::kill_process(child, Signal::KILL);
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}

@@ -1,0 +1,48 @@
+//! Disks that are full or cannot be written to: small file systems in memory, mounted where nobody else sees them.
+
+use std::process::Command;
+
+use crate::stage::{Outcome, Place, outcome};
+
+/// Runs a script that has a disk of its own in `$D`, the store there in `$LOCKFAST_URL`, and lockfast as `$L`.
+fn on_a_disk_of(size: &str, script: &str) -> Outcome {
+    let place = Place::new();
+    let mounted = format!("mount -t tmpfs -o size={size} none $D && {script}");
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &mounted]);
+    let lockfast = crate::stage::lockfast(&[]);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("L", lockfast.get_program());
+    command.env("D", place.path()).env("LOCKFAST_URL", format!("sqlite:{}/locks.db", place.path().display()));
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    outcome(command)
+}
+
+#[test]
+fn a_disk_without_room_for_the_file_is_69_and_says_so() {
+    let said = on_a_disk_of("40k", "$L run k -- echo never");
+    assert_eq!((said.code, said.stdout.as_str()), (Some(69), ""), "{}", said.stderr);
+    assert!(said.stderr.contains("no space is left on the disk"), "{}", said.stderr);
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_to_is_69_and_says_so() {
+    let said = on_a_disk_of("1m", "$L run k -- true && mount -o remount,ro $D && $L run k -- echo never");
+    assert_eq!((said.code, said.stdout.as_str()), (Some(69), ""), "{}", said.stderr);
+    assert!(said.stderr.contains("cannot be written to") && said.stderr.contains("locks.db"), "{}", said.stderr);
+}
+
+#[test]
+fn a_disk_that_fills_up_loses_no_exit_code_and_is_usable_again() {
+    let fill = "dd if=/dev/zero of=$D/fill bs=1k 2>/dev/null; exit 5";
+    let script = format!("$L run --ttl 3 k -- sh -c '{fill}'; echo $?; rm $D/fill; $L run -n k -- echo again");
+    let said = on_a_disk_of("1m", &script);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "5\nagain\n"), "{}", said.stderr);
+    assert!(said.stderr.contains("giving back k") && said.stderr.contains("no space is left"), "{}", said.stderr);
+}
+
+#[test]
+fn a_command_ends_in_time_when_its_lock_cannot_be_renewed_any_more() {
+    let fill = "dd if=/dev/zero of=$D/fill bs=1k 2>/dev/null; echo full; sleep 100; echo never";
+    let said = on_a_disk_of("1m", &format!("$L run --ttl 3 k -- sh -c '{fill}'"));
+    assert_eq!((said.code, said.stdout.as_str()), (Some(79), "full\n"), "{}", said.stderr);
+}
