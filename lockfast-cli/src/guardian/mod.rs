@@ -218,6 +218,8 @@ impl Watch {
         self.notice();
         if self.kill_at.is_none() {
             if self.has_exited {
+                // Order matters: it is off the list before we end and the next holder looks, whoever reaps after us.
+                let _ = rustix::process::waitpid(Some(self.command), WaitOptions::NOHANG);
                 return true;
             }
             if now >= self.deadline.signal_at {
