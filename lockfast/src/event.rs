@@ -115,6 +115,8 @@ pub enum Happening {
     AtRisk {
         /// For how long.
         remaining: Duration,
+        /// What the store, or the way to it, said.
+        cause: String,
     },
     /// It was lost while held.
     Lost {

@@ -59,7 +59,8 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
     let ElectArgs { key, ttl, name, label, ending, line } = args;
     let ttl = ttl.or(settings.ttl).unwrap_or(TTL);
     let kill_after = ending.kill_after(ttl)?;
-    let mut task = ending.task(line.into_words(), ttl, kill_after);
+    let mut task = ending.task(line.into_words(), &settings, ttl, kill_after);
+    let the_same_store = task.variables.clone();
     let mut signals = Signals::listen().map_err(|error| failed("listening to signals", &error))?;
     let mut builder = settings.builder().trace_id(trace).count_children(true);
     if let Some(name) = name {
@@ -77,7 +78,7 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
             Err(signal) => break Ok(Exit::Signal(signal as u8)),
         };
         tracing::info!("leading {key}");
-        task.variables = environment::of(&leadership, &key, ttl, trace);
+        task.variables = [the_same_store.clone(), environment::of(&leadership, &key, ttl, trace)].concat();
         let ended = supervise(&leadership, &task, &mut signals).await;
         let is_lost = matches!(ended, Ok(Ended::Lost));
         // The command is dead: whether the store has heard of it or not, somebody else may lead.

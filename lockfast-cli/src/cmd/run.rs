@@ -115,11 +115,21 @@ impl Ending {
     const KILL_AFTER: Duration = Duration::from_secs(5);
 
     /// A task to run `command` under `guard`.
-    pub(super) fn task(&self, command: Vec<OsString>, ttl: Duration, kill_after: Duration) -> Task {
+    pub(super) fn task(
+        &self,
+        command: Vec<OsString>,
+        settings: &Settings,
+        ttl: Duration,
+        kill_after: Duration,
+    ) -> Task {
+        let (variables, hidden) = match self.clean_env {
+            true => (Vec::new(), environment::credentials()),
+            false => (environment::store(settings), Vec::new()),
+        };
         Task {
             command,
-            variables: Vec::new(),
-            hidden: if self.clean_env { environment::credentials() } else { Vec::new() },
+            variables,
+            hidden,
             signal: self.signal,
             kill_after,
             at_most: None,
@@ -212,9 +222,9 @@ impl Run {
                 return Ok(Exit::Signal(signal as u8));
             }
         };
-        let mut task = self.args.ending.task(self.args.line.into_words(), ttl, kill_after);
+        let mut task = self.args.ending.task(self.args.line.into_words(), &self.settings, ttl, kill_after);
         task.at_most = self.args.at_most;
-        task.variables = environment::of(&held, key, ttl, self.trace);
+        task.variables.extend(environment::of(&held, key, ttl, self.trace));
         let ended = supervise(&held, &task, &mut signals).await;
         let exit = give_back(held, ended, &task).await;
         let _ = locks.shutdown(LEAVING).await;

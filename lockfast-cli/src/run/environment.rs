@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use lockfast::{Guard, Locks, Result, TraceId};
 
+use crate::settings::Settings;
+
 /// What this process and those around it hold: `owner=key`, a space between two. Owners are labels, not the right to
 /// anything.
 const HOLDS: &str = "LOCKFAST_HOLDS";
@@ -32,6 +34,20 @@ pub(crate) fn of(guard: &Guard, key: &str, ttl: std::time::Duration, trace: Trac
         variables.push(("LOCKFAST_FENCE", fence.to_string()));
     }
     variables
+}
+
+/// How a `lockfast` inside the command finds the same store, however this one was told.
+pub(crate) fn store(settings: &Settings) -> Vec<(&'static str, String)> {
+    let store = match settings.store.split_once(':') {
+        // The command may be somewhere else by then.
+        Some(("sqlite", path)) if !path.is_empty() && !path.starts_with('/') => {
+            let whole = std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string());
+            format!("sqlite:{whole}")
+        }
+        _ => settings.store.clone(),
+    };
+    let prefix = settings.prefix.clone().map(|prefix| ("LOCKFAST_PREFIX", prefix));
+    [("LOCKFAST_URL", store)].into_iter().chain(prefix).collect()
 }
 
 /// What a command with a clean environment does not see: everything that says where the store is and how to get in.

@@ -47,9 +47,11 @@ impl Link {
             foreground: terminal::is_for_the_command(),
             sent: Clock::boot().now(),
         };
-        send(&ours, &charge.to_string())?;
+        let (charged, sent) = (ours.try_clone()?, charge.to_string());
         ours.set_nonblocking(true)?;
         let (reports, orders) = UnixStream::from_std(ours)?.into_split();
+        // Order matters: the command begins with this, so nothing may fail after it.
+        send(&charged, &sent)?;
         Ok(Self { guardian, reports: BufReader::new(reports).lines(), orders, cap, others })
     }
 

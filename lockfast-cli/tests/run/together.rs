@@ -125,6 +125,18 @@ fn a_run_inside_a_run_of_the_same_key_is_refused_at_once() {
 }
 
 #[test]
+fn a_run_inside_a_run_finds_the_same_store_however_the_outer_one_was_told() {
+    let shared = Shared::new();
+    let inner = format!("cd / && {} run -n k -- echo never", env!("CARGO_BIN_EXE_lockfast"));
+    for outer in [&["run", "--store", "sqlite:other.db", "k", "-c", &inner][..], &["run", "k", "-c", &inner]] {
+        let mut command = shared.lockfast(outer);
+        command.current_dir(shared.path());
+        let said = crate::stage::outcome(command);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(64), ""), "{outer:?}: {}", said.stderr);
+    }
+}
+
+#[test]
 fn an_old_environment_keeps_nobody_out() {
     let shared = Shared::new();
     let said = shared.run(&["run", "k", "--", "env"]).stdout;

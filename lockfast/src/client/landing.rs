@@ -156,7 +156,7 @@ impl Book {
                 let (deadline, _) = slot.deadline();
                 let remaining = deadline.since(now);
                 self.slots.schedule(key, again_at.min(deadline));
-                self.happened(key, Happening::AtRisk { remaining }, out);
+                self.happened(key, Happening::AtRisk { remaining, cause: error.to_string() }, out);
             }
             Phase::Waiting { .. } => self.slots.schedule(key, again_at),
             _ => {}

@@ -133,7 +133,7 @@ fn log(event: &Event) {
         Happening::Waiting => line!(debug, "waiting in line"),
         Happening::Acquired { waited } => line!(debug, "acquired", waited = waited),
         Happening::Renewed { margin } => line!(trace, "renewed", margin = margin),
-        Happening::AtRisk { remaining } => line!(warn, "a renewal failed", remaining = remaining),
+        Happening::AtRisk { remaining, cause } => line!(warn, "a renewal failed", remaining = remaining, cause = cause),
         Happening::Lost { why } => line!(error, "lost", why = why),
         Happening::Released { held } => line!(debug, "released", held = held),
         Happening::TimedOut { waited } => line!(info, "gave up waiting", waited = waited),

@@ -40,7 +40,9 @@ async fn a_renewal_that_failed_is_tried_again_and_nothing_is_lost() {
         assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
         let remaining = guard.remaining();
         answer.lose();
-        assert_eq!(next(&mut events).await, Happening::AtRisk { remaining });
+        let Happening::AtRisk { remaining: told, cause } = next(&mut events).await else { panic!("it is at risk") };
+        assert_eq!(told, remaining);
+        assert!(!cause.is_empty());
         assert!(poll!(lost.as_mut()).is_pending());
         guard.check().unwrap();
         store.hand.advance(3 * SECOND);
