@@ -18,7 +18,7 @@ async fn open(url: &str, count_children: bool) -> Result<Arc<dyn Store>> {
     match scheme {
         "memory" => Ok(Memory::named(rest.trim_start_matches('/'))),
         #[cfg(feature = "sqlite")]
-        "sqlite" => sqlite(rest, count_children),
+        "sqlite" => sqlite(rest, count_children).await,
         // Only the scheme is shown: the rest of a URL may hold a password.
         _ => Err(Error::invalid(format!(
             "no store is called {:?}; begin the URL with one of: {SCHEMES}",
@@ -29,7 +29,7 @@ async fn open(url: &str, count_children: bool) -> Result<Arc<dyn Store>> {
 
 /// `sqlite:` alone is this user's own file; otherwise the path follows, with two more slashes or without.
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
-fn sqlite(rest: &str, count_children: bool) -> Result<Arc<dyn Store>> {
+async fn sqlite(rest: &str, count_children: bool) -> Result<Arc<dyn Store>> {
     if rest.contains('?') || rest.starts_with(':') {
         return Err(Error::invalid(format!(
             "sqlite:{rest} is not understood; write sqlite: or sqlite:/path/to/locks.db"
@@ -39,11 +39,19 @@ fn sqlite(rest: &str, count_children: bool) -> Result<Arc<dyn Store>> {
         "" => Sqlite::default_path()?,
         path => path.into(),
     };
-    Ok(SqliteOptions::default().count_children(count_children).open(path)?)
+    let options = SqliteOptions::default().count_children(count_children);
+    // A file that somebody else keeps locked takes seconds to refuse, and the caller's thread has other things to do.
+    let (say, opened) = futures::channel::oneshot::channel();
+    std::thread::Builder::new()
+        .name("lockfast-opening".to_owned())
+        .spawn(move || drop(say.send(options.open(path))))
+        .map_err(|error| Error::unavailable("starting a thread", error))?;
+    let store = opened.await.map_err(|_| Error::unavailable("opening the file of locks", "the thread has ended"))?;
+    Ok(store?)
 }
 
 #[cfg(all(feature = "sqlite", not(target_os = "linux")))]
-fn sqlite(_: &str, _: bool) -> Result<Arc<dyn Store>> {
+async fn sqlite(_: &str, _: bool) -> Result<Arc<dyn Store>> {
     Err(Error::unsupported("sqlite: needs Linux so far; use another store here"))
 }
 

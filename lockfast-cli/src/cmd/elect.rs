@@ -67,7 +67,10 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
         builder = builder.note(name);
     }
     builder = label.iter().fold(builder, |builder, (key, value)| builder.label(key, value));
-    let locks = settings.connect(builder).await?;
+    let locks = tokio::select! {
+        locks = settings.connect(builder) => locks?,
+        signal = signals.next() => return Ok(Exit::Signal(signal as u8)),
+    };
     refuse_nested(&locks, std::iter::once(key.as_str())).await?;
     let exit = loop {
         let campaign = campaign(&locks, &key, ttl);

@@ -204,7 +204,10 @@ impl Run {
             ));
         }
         let mut signals = Signals::listen().map_err(|error| failed("listening to signals", &error))?;
-        let locks = self.settings.connect(self.builder()).await?;
+        let locks = tokio::select! {
+            locks = self.settings.connect(self.builder()) => locks?,
+            signal = signals.next() => return Ok(Exit::Signal(signal as u8)),
+        };
         let keys = std::iter::once(key).chain(also).map(String::as_str);
         refuse_nested(&locks, keys).await?;
 

@@ -72,6 +72,24 @@ fn each_signal_ends_the_wait_and_gives_the_place_up() {
 }
 
 #[test]
+fn a_signal_ends_the_wait_for_a_file_that_somebody_keeps_locked() {
+    let shared = Shared::new();
+    assert_eq!(shared.run(&["run", "k", "--", "true"]).code, Some(0));
+    let file = rusqlite::Connection::open(shared.path().join("locks.db")).unwrap();
+    file.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "never"]));
+    until("it listens to signals", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", waiter.pid())).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default().trim();
+        u64::from_str_radix(caught, 16).is_ok_and(|caught| caught & (1 << (Signal::TERM.as_raw() - 1)) != 0)
+    });
+    let asked = now();
+    waiter.signal(Signal::TERM);
+    assert_eq!(waiter.end().code, Some(128 + Signal::TERM.as_raw()));
+    assert!(now().since(asked) < Duration::from_secs(3), "{:?}", now().since(asked));
+}
+
+#[test]
 fn readers_share_and_writers_do_not() {
     let shared = Shared::new();
     let (_reader, _) = shared.hold(&["-s", "k"]);

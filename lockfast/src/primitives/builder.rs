@@ -78,7 +78,10 @@ impl Builder {
 
     /// See [`Mutex::label`](crate::Mutex::label).
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.options.labels.push((key.into(), value.into()));
+        let key = key.into();
+        // Said twice, the last counts.
+        self.options.labels.retain(|(before, _)| *before != key);
+        self.options.labels.push((key, value.into()));
         self
     }
 
