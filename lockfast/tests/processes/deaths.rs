@@ -334,6 +334,18 @@ fn a_line_of_many_who_die_at_once_is_passed_by_the_one_behind_them() {
     });
 }
 
+#[test]
+fn processes_may_make_the_file_all_at_once() {
+    in_time(async {
+        for _ in 0..15 {
+            let site = Site::file();
+            let processes: Vec<_> = (0..4).map(|_| Process::start(&site)).collect();
+            let opened = futures::future::join_all(processes.iter().map(Remote::try_open)).await;
+            assert!(opened.iter().all(Option::is_some), "one of them could not open it");
+        }
+    });
+}
+
 /// Killed at random moments: while it opens the file, while it waits, in the middle of a verb.
 #[test]
 fn processes_killed_at_any_moment_leave_a_valid_file_and_nothing_stuck() {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -21,6 +21,8 @@ const APPLICATION: i32 = 0x6c6f_636b;
 const FORMAT: i32 = 1;
 /// How long a verb waits for other processes to be done with theirs. Each takes microseconds, unless it is stopped.
 const PATIENCE_IN_PAUSES: i32 = 5_000;
+/// The same for opening it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// File systems whose locks, memory maps and named pipes do not reach all machines that see the file.
 const NETWORK: &[(u32, &str)] = &[
@@ -83,13 +85,18 @@ impl File {
         let path = self.path.clone();
         let failed = |error: rusqlite::Error| explain("opening", &path, &error);
         // One look at both: somebody may be making the file this very moment.
-        let look = self.connection.transaction().map_err(failed)?;
-        let (application, format) = kind_of(&look).map_err(failed)?;
-        look.commit().map_err(failed)?;
+        let (application, format) = patiently(|| {
+            let look = self.connection.unchecked_transaction()?;
+            let kind = kind_of(&look)?;
+            look.commit().map(|()| kind)
+        })
+        .map_err(failed)?;
         if ![(APPLICATION, FORMAT), (0, 0)].contains(&(application, format)) {
             return Err(self.not_ours(application, format));
         }
-        let mode = self.connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
+        let mode = patiently(|| {
+            self.connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
+        });
         if mode.map_err(failed)? != "wal" {
             return Err(Error::unsupported(format!(
                 "{}: this file system cannot share memory between processes; keep the locks on a local disk",
@@ -109,7 +116,8 @@ impl File {
         let failed = |error: rusqlite::Error| explain("opening", &path, &error);
         let wall = self.wall();
         let now = nanos(self.clock.now().as_nanos());
-        let whole = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+        let whole = patiently(|| Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate));
+        let whole = whole.map_err(failed)?;
         match kind_of(&whole).map_err(failed)? {
             (APPLICATION, FORMAT) => {
                 let boot: String = whole.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
@@ -160,6 +168,25 @@ impl File {
             Error::invalid(format!("{path} is a database of some other program: name another file"))
         }
     }
+}
+
+/// Tries again for a while when somebody is in the way. SQLite's own patience does not cover the first steps of a file: where
+/// two could wait for each other it gives up at once.
+fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let clock = Clock::boot();
+    let until = clock.now() + PATIENCE;
+    loop {
+        match step() {
+            Err(error) if is_busy(&error) && clock.now() < until => {
+                std::thread::sleep(Duration::from_micros(fastrand::u64(500..5000)));
+            }
+            done => return done,
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 /// Whose file it is, and its format.
