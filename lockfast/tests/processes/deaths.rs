@@ -15,15 +15,15 @@ use crate::in_time;
 use crate::remote::{Process, Remote, Site};
 
 /// A process with one handle open, and what is told to its only client.
-struct Party {
-    process: Arc<Process>,
-    store: Remote,
+pub struct Party {
+    pub process: Arc<Process>,
+    pub store: Remote,
     client: ClientId,
     told: BoxStream<'static, Change>,
 }
 
 impl Party {
-    async fn at(site: &Site) -> Self {
+    pub async fn at(site: &Site) -> Self {
         let process = Process::start(site);
         let store = Remote::open(&process, &Arc::<RwLock<()>>::default()).await;
         let client = ClientId(fastrand::u64(..));
@@ -33,7 +33,7 @@ impl Party {
         Self { process, store, client, told }
     }
 
-    fn claim(&self, demands: impl Into<Demands>) -> Arc<Claim> {
+    pub fn claim(&self, demands: impl Into<Demands>) -> Arc<Claim> {
         let claim = Claim::new(demands.into(), Duration::from_secs(30)).unwrap();
         Arc::new(Claim { client: self.client, ..claim })
     }
@@ -76,7 +76,7 @@ async fn nobody_on(store: &Remote, name: &str) -> bool {
     store.inspect(&query).await.unwrap().resources.is_empty()
 }
 
-fn name(text: &str) -> Name {
+pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
@@ -332,77 +332,4 @@ fn a_line_of_many_who_die_at_once_is_passed_by_the_one_behind_them() {
         many.process.kill();
         last.is_handed(&waiting).await;
     });
-}
-
-#[test]
-fn processes_may_make_the_file_all_at_once() {
-    in_time(async {
-        for _ in 0..15 {
-            let site = Site::file();
-            let processes: Vec<_> = (0..4).map(|_| Process::start(&site)).collect();
-            let opened = futures::future::join_all(processes.iter().map(Remote::try_open)).await;
-            assert!(opened.iter().all(Option::is_some), "one of them could not open it");
-        }
-    });
-}
-
-/// Killed at random moments: while it opens the file, while it waits, in the middle of a verb.
-#[test]
-fn processes_killed_at_any_moment_leave_a_valid_file_and_nothing_stuck() {
-    let kills = 200;
-    let site = Site::file();
-    let fences = in_time(async {
-        let survivor = Party::at(&site).await;
-        let mut fences = Vec::new();
-        for _ in 0..kills {
-            let process = Process::start(&site);
-            let victim = {
-                let process = Arc::clone(&process);
-                tokio::spawn(async move { work_until_killed(&process).await })
-            };
-            tokio::time::sleep(Duration::from_micros(fastrand::u64(..30_000))).await;
-            process.kill();
-            let did = victim.await.unwrap();
-            fences.extend(did);
-            for text in ["a", "b", "s"] {
-                let claim = survivor.claim(Demand::exclusive(name(text)));
-                match survivor.store.acquire(&claim, Busy::Refuse).await.unwrap() {
-                    Admission::Held(tickets) => fences.push(tickets.first.0),
-                    other => panic!("{text} is stuck: {other:?}"),
-                }
-                survivor.store.release(&[Leaving::Done(claim)]).await.unwrap();
-            }
-        }
-        fences
-    });
-    assert!(fences.is_sorted_by(|before, after| before < after), "fences only rise: {fences:?}");
-    assert!(fences.len() > kills * 4, "the fault bites only if many are killed at work; {} fences", fences.len());
-    let file = rusqlite::Connection::open(site.folder().join("locks.db")).unwrap();
-    let verdict: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
-    assert_eq!(verdict, "ok");
-    let seats: i64 = file.query_row("SELECT count(*) FROM seats", [], |row| row.get(0)).unwrap();
-    assert_eq!(seats, 0);
-}
-
-/// The fences it was given, in order.
-async fn work_until_killed(process: &Arc<Process>) -> Vec<u64> {
-    let Some(store) = Remote::try_open(process).await else { return Vec::new() };
-    let mut fences = Vec::new();
-    loop {
-        let demands = match fastrand::u8(..3) {
-            0 => Demand::exclusive(name("a")).into(),
-            1 => Demands::of(vec![Demand::exclusive(name("a")), Demand::exclusive(name("b"))]).unwrap(),
-            _ => Demand::shared(name("s")).into(),
-        };
-        let claim = Arc::new(Claim::new(demands, Duration::from_secs(30)).unwrap());
-        match store.acquire(&claim, Busy::Refuse).await {
-            Ok(Admission::Held(tickets)) => fences.push(tickets.first.0),
-            // It has kept that one before.
-            Ok(_) => continue,
-            Err(_) => return fences,
-        }
-        if fastrand::u8(..20) > 0 && store.release(&[Leaving::Done(claim)]).await.is_err() {
-            return fences;
-        }
-    }
 }

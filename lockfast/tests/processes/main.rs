@@ -8,6 +8,8 @@
 
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod deaths;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+mod moments;
 mod remote;
 mod serve;
 mod travel;
