@@ -94,6 +94,8 @@ impl File {
         if ![(APPLICATION, FORMAT), (0, 0)].contains(&(application, format)) {
             return Err(self.not_ours(application, format));
         }
+        // Counts only for a new file. Every transaction writes whole pages, and most rows have some hundred bytes.
+        self.connection.pragma_update(None, "page_size", 2048).map_err(failed)?;
         let mode = patiently(|| {
             self.connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
         });

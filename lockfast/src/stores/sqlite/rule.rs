@@ -72,7 +72,9 @@ impl Ledger<'_> {
         if let Some(why) = self.mark(owner)? {
             return Ok(Admission::Gone(why));
         }
-        if let Some(seat) = self.living(claim)? {
+        // Nobody is in an empty line, and most lines are.
+        let mut is_empty = self.last_in_line(&claim.demands[0].name)?.is_none();
+        if !is_empty && let Some(seat) = self.living(claim)? {
             if seat.broken() || seat.lingers() {
                 return Ok(Admission::Gone(if seat.broken() { Why::Broken } else { Why::Left }));
             }
@@ -85,7 +87,7 @@ impl Ledger<'_> {
             }
         }
         let fits = loop {
-            match self.fits_of(claim) {
+            match self.fits_of(claim, std::mem::take(&mut is_empty)) {
                 Ok(fits) if !fits.contains(&false) => break fits,
                 // The dead are in nobody's way, and have no say in the capacity.
                 _ if self.bury_those_ahead(claim, is_dead)? => {}
@@ -110,14 +112,16 @@ impl Ledger<'_> {
         Ok(self.admission(&seat)?)
     }
 
-    /// Whether a newcomer would fit in each of the lines it wants to join; refused if it may not join one.
-    fn fits_of(&self, claim: &Claim) -> Verb<Vec<bool>> {
-        claim.demands.iter().map(|demand| self.fits(demand)).collect()
+    /// Whether a newcomer would fit in each of the lines it wants to join; refused if it may not join one. The first line may
+    /// be known to be empty.
+    fn fits_of(&self, claim: &Claim, mut is_empty: bool) -> Verb<Vec<bool>> {
+        claim.demands.iter().map(|demand| self.fits(demand, std::mem::take(&mut is_empty))).collect()
     }
 
-    fn fits(&self, demand: &Demand) -> Verb<bool> {
+    fn fits(&self, demand: &Demand, is_empty: bool) -> Verb<bool> {
         demand.check_weight()?;
-        let Some(last) = self.last_in_line(&demand.name)? else { return Ok(true) };
+        let last = if is_empty { None } else { self.last_in_line(&demand.name)? };
+        let Some(last) = last else { return Ok(true) };
         if last.capacity != demand.capacity {
             return Err(demand.disagrees_with(last.capacity).into());
         }
