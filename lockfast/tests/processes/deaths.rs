@@ -259,6 +259,22 @@ fn a_pipe_that_is_missing_or_something_else_is_no_death() {
 }
 
 #[test]
+fn who_waits_for_the_dead_is_answered_also_when_nothing_can_be_taken_out() {
+    in_time(async {
+        let site = Site::file();
+        let (holder, waiter) = (Party::at(&site).await, Party::at(&site).await);
+        holder.holds(all()).await;
+        let waiting = waiter.waits(all()).await;
+        let refuse = "CREATE TRIGGER kept BEFORE DELETE ON seats BEGIN SELECT RAISE(ABORT, 'kept'); END";
+        rusqlite::Connection::open(site.folder().join("locks.db")).unwrap().execute_batch(refuse).unwrap();
+        holder.process.kill();
+        let lease = Lease { claim: Arc::clone(&waiting), ttl: waiting.ttl };
+        let standing = waiter.store.renew(&[lease]).await.unwrap();
+        assert!(matches!(standing[..], [Standing::Waiting { .. }]), "{standing:?}");
+    });
+}
+
+#[test]
 fn the_dead_leave_no_files_behind() {
     in_time(async {
         let site = Site::file();

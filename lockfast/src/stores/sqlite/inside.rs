@@ -48,46 +48,44 @@ impl Inside {
         lasting: bool,
         act: impl FnOnce(&mut Ledger<'_>) -> std::result::Result<T, Failure>,
     ) -> Result<T> {
-        let mut kept = self.kept();
-        let answer = self.transaction(&mut kept, doing, lasting, act);
-        if answer.is_err() && !kept.file.as_ref().is_some_and(|file| file.connection.is_autocommit()) {
-            // It could not even be rolled back. A new connection knows nothing of it.
-            kept.file = None;
-        }
-        drop(kept);
-        let (answer, news) = answer?;
+        let (answer, news) = self.transaction(doing, lasting, act)?;
         self.deliver(news);
         Ok(answer)
     }
 
-    pub(super) fn transaction<T>(
+    fn transaction<T>(
         &self,
-        kept: &mut Kept,
         doing: &str,
         lasting: bool,
         act: impl FnOnce(&mut Ledger<'_>) -> std::result::Result<T, Failure>,
     ) -> Result<(T, News)> {
-        let Kept { file, known } = kept;
+        let mut kept = self.kept();
+        let Kept { file, known } = &mut *kept;
         if file.as_ref().is_none_or(|file| !file.is_in_place()) {
             // What is kept in a file that was taken away is seen by nobody else. The new one does not know our claims.
             *file = None;
             *file = Some(File::open(&self.path, &self.clock)?);
             known.clear();
         }
-        let file = file.as_mut().expect("it was put there just above");
-        let failed = |error: &rusqlite::Error| file.explain(doing, error);
+        let open = file.as_mut().expect("it was put there just above");
+        let failed = |error: &rusqlite::Error| open.explain(doing, error);
         if lasting {
-            file.connection.pragma_update(None, "synchronous", "FULL").map_err(|error| failed(&error))?;
+            open.connection.pragma_update(None, "synchronous", "FULL").map_err(|error| failed(&error))?;
         }
-        let done = in_transaction(file, self.residence.home, &self.clock, known, act);
+        let done = in_transaction(open, self.residence.home, &self.clock, known, act);
         if lasting {
             // Left at FULL it is only slower.
-            let _ = file.connection.pragma_update(None, "synchronous", "NORMAL");
+            let _ = open.connection.pragma_update(None, "synchronous", "NORMAL");
         }
-        done.map_err(|failure| match failure {
+        let done = done.map_err(|failure| match failure {
             Failure::Refused(error) => error,
             Failure::File(error) => failed(&error),
-        })
+        });
+        if !open.connection.is_autocommit() {
+            // It could not even be rolled back. A new connection knows nothing of it.
+            *file = None;
+        }
+        done
     }
 
     /// Takes letters to where they belong, and those that follow from them: some of the readers turn out to be dead, and
@@ -101,7 +99,7 @@ impl Inside {
             }
             for home in self.post.send(&self.residence, &others) {
                 let is_dead = matches!(self.residence.street.look_at(home), Life::Dead);
-                news.extend(if is_dead { self.bury(home) } else { self.forget_watcher(home) });
+                news.extend(if is_dead { self.bury(home).unwrap_or_default() } else { self.forget_watcher(home) });
             }
             if self.post.is_waiting() {
                 self.lookout.ring();
@@ -109,24 +107,18 @@ impl Inside {
         }
     }
 
-    /// Ends the claims of a process that is dead, and takes away what it left behind. What that leaves to say.
-    pub(super) fn bury(&self, home: Home) -> News {
-        let buried = self.transaction(&mut self.kept(), "tidying up in", false, |ledger| Ok(ledger.bury(home)?));
-        match buried {
-            Ok(((), news)) => {
-                // Only now: by its pipe others see that it is dead.
-                self.residence.street.clear(home);
-                news
-            }
-            // Somebody else sees it, or the lease ends it.
-            Err(_) => News::new(),
-        }
+    /// Ends the claims of a process that is dead, and takes away what it left behind. What that leaves to say; `None` if it
+    /// could not be done: then somebody else does it, or the lease.
+    pub(super) fn bury(&self, home: Home) -> Option<News> {
+        let ((), news) = self.transaction("tidying up in", false, |ledger| Ok(ledger.bury(home)?)).ok()?;
+        // Only now: by its pipe others see that it is dead.
+        self.residence.street.clear(home);
+        Some(news)
     }
 
     /// Nobody reads there any more.
     pub(super) fn forget_watcher(&self, home: Home) -> News {
-        let gone =
-            self.transaction(&mut self.kept(), "tidying up in", false, |ledger| Ok(ledger.remove_watcher(home, None)?));
+        let gone = self.transaction("tidying up in", false, |ledger| Ok(ledger.remove_watcher(home, None)?));
         gone.map_or_else(|_| News::new(), |((), news)| news)
     }
 
@@ -156,7 +148,7 @@ impl Inside {
 
     /// No letters about lines any more, unless somebody has come to watch in the meantime.
     fn stop_watching(&self) -> News {
-        let stopped = self.transaction(&mut self.kept(), "watching", false, |ledger| {
+        let stopped = self.transaction("watching", false, |ledger| {
             if !self.subscribers().watch_lines() {
                 ledger.remove_watcher(self.residence.home, None)?;
             }
@@ -168,7 +160,7 @@ impl Inside {
 
     /// Finds out whose death matters to a claim that waits, and looks out for it. What follows from that.
     fn look_again(&self, claim: &Arc<Claim>) -> News {
-        let found = self.transaction(&mut self.kept(), "reading", false, |ledger| {
+        let found = self.transaction("reading", false, |ledger| {
             Ok(match ledger.living(claim)? {
                 Some(seat) if !seat.holds() => self.look_out_for(ledger, claim)?,
                 _ => {
@@ -194,8 +186,10 @@ impl Inside {
 
     /// What follows from the deaths of those that a claim waits for.
     pub(super) fn bury_those_ahead(&self, claim: &Claim, dead: Vec<Home>) -> News {
-        let mut news: News = dead.iter().flat_map(|home| self.bury(*home)).collect();
-        if !dead.is_empty() {
+        let mut news = News::new();
+        // Order matters: only who was buried makes us look again. Who could not be would be found, and looked at, for ever.
+        for buried in dead.into_iter().filter_map(|home| self.bury(home)) {
+            news.extend(buried);
             // Others may be ahead now.
             news.push((self.residence.home, claim.client, Letter::LookAgain(claim.id.hash())));
         }
@@ -211,7 +205,7 @@ impl Inside {
                 self.deliver(news);
             }
             for (home, waited) in seen.deaths {
-                let mut news = self.bury(home);
+                let mut news = self.bury(home).unwrap_or_default();
                 for claim in waited {
                     news.extend(self.look_again(&claim));
                     // It may have died after it handed on and before it said so: whoever waited for it asks.

@@ -119,8 +119,7 @@ impl Sqlite {
             post: Post::default(),
         });
         for home in inside.residence.street.dead() {
-            let news = inside.bury(home);
-            inside.deliver(news);
+            inside.deliver(inside.bury(home).unwrap_or_default());
         }
         let for_thread = Arc::clone(&inside);
         std::thread::Builder::new()
