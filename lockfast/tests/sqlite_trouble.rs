@@ -46,6 +46,17 @@ async fn hold(store: &Sqlite, claim: &Arc<Claim>) -> Ticket {
     }
 }
 
+/// What one client gives back, another that waits for it has far sooner than it would ask by itself.
+async fn is_handed_on(holder: &Locks, waiter: Locks) {
+    let guard = holder.mutex("a").lock().await.unwrap();
+    let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await.unwrap().fence() });
+    while holder.mutex("a").info().await.unwrap().is_none_or(|info| info.waiters().count() == 0) {
+        tokio::task::yield_now().await;
+    }
+    guard.release().await.unwrap();
+    tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap().unwrap();
+}
+
 /// What somebody with another program could do to a file.
 fn change(path: &Path, sql: &str) {
     Connection::open(path).unwrap().execute_batch(sql).unwrap();
@@ -165,14 +176,7 @@ async fn a_socket_deep_down_is_reached_all_the_same() {
     let path = folder.0.join(deep).join("locks.db");
     let (one, two) = (Sqlite::open(&path).unwrap(), Sqlite::open(&path).unwrap());
     let (holder, waiter) = (Locks::new(one).unwrap(), Locks::new(two).unwrap());
-    let guard = holder.mutex("a").lock().await.unwrap();
-    let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await.unwrap().fence() });
-    while holder.mutex("a").info().await.unwrap().is_none_or(|info| info.waiters().count() == 0) {
-        tokio::task::yield_now().await;
-    }
-    guard.release().await.unwrap();
-    // Far sooner than the lease of 30 s would end the wait.
-    tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap().unwrap();
+    is_handed_on(&holder, waiter).await;
 }
 
 #[tokio::test]
@@ -290,14 +294,7 @@ async fn who_comes_by_a_link_reaches_those_who_do_not() {
     let direct = Sqlite::open(folder.file()).unwrap();
     std::os::unix::fs::symlink(folder.file(), &link).unwrap();
     let (holder, waiter) = (Locks::new(direct).unwrap(), Locks::new(Sqlite::open(&link).unwrap()).unwrap());
-    let guard = holder.mutex("a").lock().await.unwrap();
-    let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await.unwrap().fence() });
-    while holder.mutex("a").info().await.unwrap().is_none_or(|info| info.waiters().count() == 0) {
-        tokio::task::yield_now().await;
-    }
-    guard.release().await.unwrap();
-    // Far sooner than it would ask again by itself.
-    tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap().unwrap();
+    is_handed_on(&holder, waiter).await;
 }
 
 #[tokio::test]
