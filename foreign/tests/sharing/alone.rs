@@ -1,5 +1,6 @@
 //! What needs no client of somebody else's, or only those.
 
+use lockfast::Locks;
 use servers::Redis;
 
 use crate::peer::{PYTHON_REDIS_LOCK, Peer, REDIS_PY, REDIS_SEMAPHORE, REDLOCK, REDLOCK_5, RSLOCK};
@@ -43,5 +44,42 @@ fn those_that_use_the_same_key_exclude_each_other() {
             let counted: u64 = redis::cmd("GET").arg(format!("counter-{key}")).query(&mut connection(&redis)).unwrap();
             assert_eq!(counted, 25);
         }
+    });
+}
+
+/// Redisson keeps a hash where others keep a string. That key is not shared, and neither is it taken away.
+#[test]
+fn a_hash_at_our_key_is_an_error_that_says_so_and_stays() {
+    in_time(async {
+        let redis = Redis::start();
+        let mut connection = connection(&redis);
+        redis::cmd("HSET")
+            .arg("lock:a")
+            .arg("8743c9c0-0795-4907-87fd-6c719a6b4586:1")
+            .arg(1)
+            .exec(&mut connection)
+            .unwrap();
+        redis::cmd("PEXPIRE").arg("lock:a").arg(30_000).exec(&mut connection).unwrap();
+        let locks = Locks::connect(&redis.url()).await.unwrap();
+        let refusals = [
+            locks.mutex("a").try_lock().await.map(|guard| guard.is_some()),
+            locks.mutex("a").lock().await.map(|_| true),
+            locks.rwlock("a").try_read().await.map(|guard| guard.is_some()),
+            locks.rwlock("a").write().await.map(|_| true),
+            locks.multi(["free", "a"]).lock().await.map(|_| true),
+        ];
+        for refused in refusals {
+            let error = refused.expect_err("neither free nor busy");
+            let said = error.to_string();
+            assert!(said.contains("lock:a") && said.contains("hash") && !error.is_retryable(), "{said}");
+        }
+        let hash: Vec<(String, i64)> = redis::cmd("HGETALL").arg("lock:a").query(&mut connection).unwrap();
+        assert_eq!(hash, [("8743c9c0-0795-4907-87fd-6c719a6b4586:1".to_owned(), 1)]);
+        let left: i64 = redis::cmd("PTTL").arg("lock:a").query(&mut connection).unwrap();
+        assert!((1..=30_000).contains(&left), "{left}");
+        // The name beside it was not taken, and this one is ours once the hash is gone.
+        locks.mutex("free").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+        redis::cmd("DEL").arg("lock:a").exec(&mut connection).unwrap();
+        locks.mutex("a").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
     });
 }
