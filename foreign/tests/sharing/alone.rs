@@ -1,6 +1,6 @@
 //! What needs no client of somebody else's, or only those.
 
-use lockfast::Locks;
+use lockfast::{Error, Locks};
 use servers::Redis;
 
 use crate::peer::{PYTHON_REDIS_LOCK, Peer, REDIS_PY, REDIS_SEMAPHORE, REDLOCK, REDLOCK_5, RSLOCK};
@@ -71,7 +71,8 @@ fn a_hash_at_our_key_is_an_error_that_says_so_and_stays() {
         for refused in refusals {
             let error = refused.expect_err("neither free nor busy");
             let said = error.to_string();
-            assert!(said.contains("lock:a") && said.contains("hash") && !error.is_retryable(), "{said}");
+            assert!(matches!(error, Error::Invalid(_)) && !error.is_retryable(), "{error:?}");
+            assert!(said.contains("\"a\"") && said.contains("no lock") && said.contains("prefix"), "{said}");
         }
         let hash: Vec<(String, i64)> = redis::cmd("HGETALL").arg("lock:a").query(&mut connection).unwrap();
         assert_eq!(hash, [("8743c9c0-0795-4907-87fd-6c719a6b4586:1".to_owned(), 1)]);

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use lockfast::{Builder, Clock, Locks, Moment};
+use lockfast::{Clock, Locks, Moment};
 use servers::Redis;
 
 use crate::peer::{Client, Peer};
@@ -28,7 +28,7 @@ pub fn play<F: Future<Output = ()>>(client: Client, test: impl FnOnce(Scene) -> 
     in_time(async {
         let redis = Redis::start();
         let peer = Peer::start(client, &redis.url()).await;
-        let locks = builder(client).connect(&redis.url()).await.unwrap();
+        let locks = Locks::connect(&format!("{}?prefix={}", redis.url(), client.prefix)).await.unwrap();
         test(Scene { peer, locks, client, redis }).await;
     });
 }
@@ -39,10 +39,6 @@ pub fn in_time<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(ENDS_WITHIN, work).await.expect("it does not hang") })
 }
 
-fn builder(client: Client) -> Builder {
-    Locks::builder().prefix(client.prefix)
-}
-
 impl Scene {
     /// One more process of the same library.
     pub async fn another_peer(&self) -> Peer {
@@ -51,7 +47,8 @@ impl Scene {
 
     /// One more client of ours, as if in another process.
     pub async fn another_client(&self) -> Locks {
-        builder(self.client).connect(&self.redis.url()).await.unwrap()
+        // The prefix may be said here instead of in the URL.
+        Locks::builder().prefix(self.client.prefix).connect(&self.redis.url()).await.unwrap()
     }
 
     /// The value of the key of this name, and the milliseconds it has left (-1 is for ever, -2 is that it is not there).
