@@ -4,7 +4,7 @@ use lockfast::{Error, Locks};
 use servers::Redis;
 
 use crate::peer::{PYTHON_REDIS_LOCK, Peer, REDIS_PY, REDIS_SEMAPHORE, REDLOCK, REDLOCK_5, RSLOCK};
-use crate::scene::{connection, in_time};
+use crate::scene::{SOON, connection, in_time, now, soon_after, until_waiting};
 
 /// What the other tests conclude from is shown without lockfast: that a driver does what it says.
 #[test]
@@ -82,5 +82,31 @@ fn a_hash_at_our_key_is_an_error_that_says_so_and_stays() {
         locks.mutex("free").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
         redis::cmd("DEL").arg("lock:a").exec(&mut connection).unwrap();
         locks.mutex("a").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+    });
+}
+
+#[test]
+fn who_waits_when_a_hash_takes_the_place_of_a_lock_does_not_wait_for_ever() {
+    in_time(async {
+        let redis = Redis::start();
+        let mut connection = connection(&redis);
+        redis::cmd("SET").arg("lock:a").arg("theirs").exec(&mut connection).unwrap();
+        let locks = Locks::connect(&redis.url()).await.unwrap();
+        let mutex = locks.mutex("a");
+        let waiter = tokio::spawn(async move { mutex.lock().await });
+        until_waiting(&locks, "a", 1).await;
+        redis::cmd("DEL").arg("lock:a").exec(&mut connection).unwrap();
+        redis::cmd("HSET").arg("lock:a").arg("theirs").arg(1).exec(&mut connection).unwrap();
+        // One or two rechecks: it is told, or it goes on asking.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        let kind: String = redis::cmd("TYPE").arg("lock:a").query(&mut connection).unwrap();
+        assert_eq!(kind, "hash");
+        let deleted = now();
+        redis::cmd("DEL").arg("lock:a").exec(&mut connection).unwrap();
+        let outcome = waiter.await.unwrap();
+        soon_after(deleted);
+        eprintln!("{outcome:?}");
+        drop(outcome);
+        locks.mutex("a").lock_within(SOON).await.unwrap().release().await.unwrap();
     });
 }

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "a test has no public interface")]
 
 mod alone;
+mod dying;
 mod mixed;
 mod ours;
 mod peer;
@@ -39,12 +40,15 @@ with_each_client!(
     theirs::several_names_wait_for_one_of_theirs,
     theirs::when_their_lease_ends_we_get_it_and_they_cannot_touch_it,
     theirs::a_line_behind_them_moves_on_in_order,
+    dying::when_who_waits_first_dies_the_next_one_asks_for_their_release,
     ours::a_mutex_is_refused_to_them_until_it_is_released,
     ours::a_reader_is_refused_to_them_until_the_last_one_leaves,
     ours::each_of_several_names_is_refused_to_them,
     ours::a_renewed_lock_is_never_theirs,
     ours::a_lock_that_is_handed_over_is_never_theirs,
     ours::they_get_it_by_waiting_in_their_own_way,
+    ours::a_lock_that_lingers_is_not_theirs_yet,
+    ours::what_they_took_when_ours_was_deleted_is_theirs,
     ours::they_cannot_release_or_extend_a_mutex,
     ours::they_cannot_release_or_extend_a_readers_lock,
     mixed::nobody_loses_an_update_of_the_other,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lockfast::Guard;
+use lockfast::{Error, Guard};
 
-use crate::scene::{Scene, until_waiting};
+use crate::scene::{SOON, Scene, now, until_waiting};
 
 pub async fn a_mutex_is_refused_to_them_until_it_is_released(mut scene: Scene) {
     for _ in 0..3 {
@@ -49,8 +49,8 @@ pub async fn a_renewed_lock_is_never_theirs(mut scene: Scene) {
     let ttl = Duration::from_millis(500);
     let mutex = scene.locks.mutex("a").ttl(ttl).lock().await.unwrap();
     let reader = scene.locks.rwlock("b").ttl(ttl).read().await.unwrap();
-    let begun = crate::scene::now();
-    while crate::scene::now().since(begun) < ttl * 4 {
+    let begun = now();
+    while now().since(begun) < ttl * 4 {
         assert_eq!(scene.peer.ask("hammer a 20").await, "0");
         assert_eq!(scene.peer.ask("hammer b 20").await, "0");
     }
@@ -111,6 +111,52 @@ pub async fn they_get_it_by_waiting_in_their_own_way(mut scene: Scene) {
     assert_eq!(scene.peer.hear().await, "yes");
     assert!(scene.locks.mutex("a").try_lock().await.unwrap().is_none());
     scene.peer.releases().await;
+}
+
+pub async fn a_lock_that_lingers_is_not_theirs_yet(mut scene: Scene) {
+    let begun = now();
+    let span = Duration::from_secs(2);
+    let guard = scene.locks.mutex("a").hold_at_least(span).lock().await.unwrap();
+    guard.release().await.unwrap();
+    assert!(!scene.peer.gets("a").await);
+    while !scene.peer.gets("a").await {
+        assert!(now().since(begun) < span + SOON);
+    }
+    assert!(now().since(begun) >= span, "it was to be held for {span:?}");
+}
+
+/// Whatever ours still believe, what is theirs now is neither renewed nor released by them, and they hear that it is lost.
+pub async fn what_they_took_when_ours_was_deleted_is_theirs(mut scene: Scene) {
+    let ttl = Duration::from_millis(600);
+    let lost = [
+        scene.locks.mutex("a").ttl(ttl).lock().await.unwrap(),
+        scene.locks.rwlock("b").ttl(ttl).read().await.unwrap(),
+        scene.locks.multi(["c", "d"]).ttl(ttl).lock().await.unwrap(),
+    ];
+    let mut theirs = Vec::new();
+    for name in ["a", "b", "c"] {
+        scene.delete(name);
+        assert!(scene.peer.gets(name).await);
+        theirs.push((name, scene.key(name)));
+    }
+    for guard in &lost {
+        guard.lost().await;
+    }
+    for guard in lost {
+        let released = guard.release().await;
+        assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+    }
+    for (name, (value, left)) in theirs {
+        let (now_value, now_left) = scene.key(name);
+        assert!(
+            now_value == value && (1..=left).contains(&now_left),
+            "{now_left} ms are left of {name}, before {left}"
+        );
+    }
+    // Nothing is left of ours in the other one's way.
+    assert!(scene.peer.gets("d").await);
+    scene.peer.releases().await;
+    scene.locks.mutex("d").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
 }
 
 pub async fn they_cannot_release_or_extend_a_mutex(mut scene: Scene) {

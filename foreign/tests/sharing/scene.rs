@@ -28,7 +28,7 @@ pub fn play<F: Future<Output = ()>>(client: Client, test: impl FnOnce(Scene) -> 
     in_time(async {
         let redis = Redis::start();
         let peer = Peer::start(client, &redis.url()).await;
-        let locks = Locks::connect(&format!("{}?prefix={}", redis.url(), client.prefix)).await.unwrap();
+        let locks = Locks::connect(&url(client, &redis)).await.unwrap();
         test(Scene { peer, locks, client, redis }).await;
     });
 }
@@ -39,7 +39,16 @@ pub fn in_time<T>(work: impl Future<Output = T>) -> T {
     runtime.block_on(async { tokio::time::timeout(ENDS_WITHIN, work).await.expect("it does not hang") })
 }
 
+fn url(client: Client, redis: &Redis) -> String {
+    format!("{}?prefix={}", redis.url(), client.prefix)
+}
+
 impl Scene {
+    /// The store, for another process of ours.
+    pub fn url(&self) -> String {
+        url(self.client, &self.redis)
+    }
+
     /// One more process of the same library.
     pub async fn another_peer(&self) -> Peer {
         Peer::start(self.client, &self.redis.url()).await
@@ -58,6 +67,11 @@ impl Scene {
         let value = redis::cmd("GET").arg(&key).query(&mut connection).unwrap();
         let left = redis::cmd("PTTL").arg(&key).query(&mut connection).unwrap();
         (value, left)
+    }
+
+    /// An administrator takes the key of this name away.
+    pub fn delete(&self, name: &str) {
+        redis::cmd("DEL").arg(format!("{}{name}", self.client.prefix)).exec(&mut connection(&self.redis)).unwrap();
     }
 
     /// A number that is kept beside the locks.
@@ -92,7 +106,7 @@ pub fn now() -> Moment {
     Clock::boot().now()
 }
 
-/// Panics if more time has passed since then.
+/// Panics if more than a little time has passed since then.
 pub fn soon_after(then: Moment) {
     let passed = now().since(then);
     assert!(passed < SOON, "it took {passed:?}");

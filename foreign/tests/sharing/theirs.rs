@@ -139,8 +139,11 @@ pub async fn a_line_behind_them_moves_on_in_order(mut scene: Scene) {
     }
     let released = now();
     scene.peer.releases().await;
+    // The key is free, and the first in line has perhaps not found out yet: a newcomer comes last all the same.
+    let newcomer = scene.locks.mutex("a").lock().await.unwrap();
+    say.send((clients.len(), newcomer.fence().unwrap())).unwrap();
     let mut fences = Vec::new();
-    for place in 0..clients.len() {
+    for place in 0..=clients.len() {
         let (came, fence) = said.recv().await.unwrap();
         // Only the first had to find out by asking; the others were handed the lock.
         soon_after(released);
