@@ -1,5 +1,7 @@
 //! What needs no client of somebody else's, or only those.
 
+use std::time::Duration;
+
 use lockfast::{Error, Locks};
 use servers::Redis;
 
@@ -85,28 +87,72 @@ fn a_hash_at_our_key_is_an_error_that_says_so_and_stays() {
     });
 }
 
+/// Whoever is in line already stays there: the hash is another program's lock after all, and goes.
 #[test]
-fn who_waits_when_a_hash_takes_the_place_of_a_lock_does_not_wait_for_ever() {
+fn who_waits_when_a_hash_takes_the_place_of_a_lock_gets_it_afterwards() {
     in_time(async {
         let redis = Redis::start();
         let mut connection = connection(&redis);
         redis::cmd("SET").arg("lock:a").arg("theirs").exec(&mut connection).unwrap();
         let locks = Locks::connect(&redis.url()).await.unwrap();
-        let mutex = locks.mutex("a");
+        let (mutex, multi) = (locks.mutex("a"), locks.multi(["a", "b"]));
         let waiter = tokio::spawn(async move { mutex.lock().await });
         until_waiting(&locks, "a", 1).await;
-        redis::cmd("DEL").arg("lock:a").exec(&mut connection).unwrap();
-        redis::cmd("HSET").arg("lock:a").arg("theirs").arg(1).exec(&mut connection).unwrap();
-        // One or two rechecks: it is told, or it goes on asking.
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        let next = tokio::spawn(async move { multi.lock().await });
+        until_waiting(&locks, "a", 2).await;
+        redis::pipe().del("lock:a").hset("lock:a", "theirs", 1).exec(&mut connection).unwrap();
+        // Until it has asked again, which is what could go wrong.
+        let before = scripts_run(&mut connection);
+        while scripts_run(&mut connection) < before + 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(!waiter.is_finished() && locks.mutex("a").is_locked().await.unwrap());
         let kind: String = redis::cmd("TYPE").arg("lock:a").query(&mut connection).unwrap();
         assert_eq!(kind, "hash");
         let deleted = now();
         redis::cmd("DEL").arg("lock:a").exec(&mut connection).unwrap();
-        let outcome = waiter.await.unwrap();
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
         soon_after(deleted);
-        eprintln!("{outcome:?}");
-        drop(outcome);
-        locks.mutex("a").lock_within(SOON).await.unwrap().release().await.unwrap();
+    });
+}
+
+fn scripts_run(connection: &mut redis::Connection) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(connection).unwrap();
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    calls.and_then(|rest| rest.split(',').next()).unwrap().parse().unwrap()
+}
+
+#[test]
+fn who_holds_when_a_hash_takes_the_place_of_the_lock_has_lost_it_and_leaves_nothing() {
+    in_time(async {
+        let redis = Redis::start();
+        let mut connection = connection(&redis);
+        let locks = Locks::connect(&redis.url()).await.unwrap();
+        let ttl = Duration::from_millis(600);
+        let lost = [
+            locks.mutex("a").ttl(ttl).lock().await.unwrap(),
+            locks.rwlock("b").ttl(ttl).read().await.unwrap(),
+            locks.multi(["c", "d"]).ttl(ttl).lock().await.unwrap(),
+        ];
+        let released_unseen = locks.mutex("e").lock().await.unwrap();
+        let keys = ["lock:a", "lock:b", "lock:c", "lock:e"];
+        for key in keys {
+            redis::pipe().del(key).hset(key, "theirs", 1).exec(&mut connection).unwrap();
+        }
+        let released = released_unseen.release().await;
+        assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+        for guard in lost {
+            guard.lost().await;
+            assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+        }
+        for key in keys {
+            let hash: Vec<(String, u8)> = redis::cmd("HGETALL").arg(key).query(&mut connection).unwrap();
+            assert_eq!(hash, [("theirs".to_owned(), 1)], "{key}");
+            redis::cmd("DEL").arg(key).exec(&mut connection).unwrap();
+        }
+        for name in ["a", "b", "c", "d", "e"] {
+            locks.mutex(name).lock_within(SOON).await.unwrap().release().await.unwrap();
+        }
     });
 }

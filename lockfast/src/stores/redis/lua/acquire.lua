@@ -47,12 +47,15 @@ elseif why ~= 'unknown' then
   return 'gone ' .. why
 end
 
--- Seals first, then those who disagree about the capacity, then those in the way.
+-- Seals and what is no lock first, then those who disagree about the capacity, then those in the way.
 for _, want in ipairs(asked.wants) do
   local taken, value = taken_by(want.key)
   if taken == 'd' then
     say()
     return {'sealed', string.sub(value, 13)}
+  elseif taken == 'odd' then
+    say()
+    return redis.error_reply('WRONGTYPE of ' .. want.key)
   end
 end
 for index, want in ipairs(asked.wants) do

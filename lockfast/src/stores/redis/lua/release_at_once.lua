@@ -8,9 +8,9 @@ local tickets, now = KEYS[1], ARGV[1]
 -- What most locks need: one claim on one name, held alone, with nobody waiting.
 if ARGV[2] == 'done' and #KEYS == 2 and ARGV[11] == '1048576' and ARGV[12] == ARGV[11] then
   local key = KEYS[2]
-  local value = redis.call('GET', key)
+  local value = redis.pcall('GET', key)
   local own = 'lockfast1 x ' .. ARGV[3] .. ' '
-  if value and string.sub(value, 1, #own) == own and string.find(value, '^%d+ %d+ %x+ %w+ %- ', #own + 1) then
+  if type(value) == 'string' and string.sub(value, 1, #own) == own and string.find(value, '^%d+ %d+ %x+ %w+ %- ', #own + 1) then
     if redis.call('EXISTS', 'lockfast:{' .. ARGV[10] .. '}:line:' .. key, 'lockfast:watched') == 0 then
       redis.call('DEL', key)
       return {'gone left'}

@@ -1,8 +1,8 @@
 local function renew(claim, lease)
   local key = claim.wants[1].key
   if is_alone(claim) then
-    local value = redis.call('GET', key)
-    if value and string.sub(value, 1, 12) == 'lockfast1 x ' and is_of(value, claim) then
+    local kind, value = taken_by(key)
+    if kind == 'x' and is_of(value, claim) then
       local first, count, flags = string.match(value, '^ (%d+) (%d+) %x+ %w+ (%S+)', 13 + #claim.owner)
       if string.find(flags, 'b', 1, true) then
         return 'gone broken'

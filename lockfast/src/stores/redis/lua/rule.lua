@@ -50,11 +50,17 @@ local function is_alone(claim)
   return #claim.wants == 1 and is_exclusive(claim.wants[1])
 end
 
--- What stands at a plain key: nil, 'x', 's', 'd' or 'foreign'; and the value.
+-- What stands at a plain key: nil, 'x', 's', 'd', 'foreign', or 'odd' if it is no string at all; and the value.
 local function taken_by(key)
-  local value = redis.call('GET', key)
+  local value = redis.pcall('GET', key)
   if not value then
     return nil
+  end
+  if type(value) == 'table' then
+    if string.find(value.err, 'WRONGTYPE', 1, true) then
+      return 'odd'
+    end
+    error(value.err)
   end
   if string.sub(value, 1, 10) == 'lockfast1 ' then
     return string.sub(value, 11, 11), value
@@ -354,7 +360,7 @@ local function recheck(claim)
     local line, own = line_of(want), seat_of(claim, want)
     local kind = taken_by(want.key)
     local rank = redis.call('ZRANK', line, own) or 0
-    if kind == 'foreign' then
+    if kind == 'foreign' or kind == 'odd' then
       -- It may be released at any moment, and only who waits first asks now and then: the others look out for those ahead.
       foreign = foreign or rank == 0
     elseif kind then
