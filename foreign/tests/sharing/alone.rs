@@ -156,3 +156,22 @@ fn who_holds_when_a_hash_takes_the_place_of_the_lock_has_lost_it_and_leaves_noth
         }
     });
 }
+
+/// Of a claim on several names, one was deleted and is another program's now; breaking the claim leaves that alone.
+#[test]
+fn breaking_what_is_only_half_there_does_not_take_the_other_half_back() {
+    in_time(async {
+        let redis = Redis::start();
+        let mut connection = connection(&redis);
+        let locks = Locks::connect(&redis.url()).await.unwrap();
+        let guard = locks.multi(["a", "b"]).lock().await.unwrap();
+        redis::cmd("SET").arg("lock:a").arg("theirs").arg("PX").arg(60_000).exec(&mut connection).unwrap();
+        assert!(locks.break_lock("b", guard.fence().unwrap()).await.unwrap());
+        guard.lost().await;
+        drop(guard);
+        locks.mutex("b").lock_within(SOON).await.unwrap().release().await.unwrap();
+        let theirs: String = redis::cmd("GET").arg("lock:a").query(&mut connection).unwrap();
+        let left: i64 = redis::cmd("PTTL").arg("lock:a").query(&mut connection).unwrap();
+        assert!(theirs == "theirs" && left > 50_000, "{theirs:?}, {left} ms are left");
+    });
+}

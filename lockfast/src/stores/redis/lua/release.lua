@@ -165,7 +165,8 @@ leave['break'] = function(claim, ticket, at_once)
   if not known or ticket < known.first or ticket >= known.first + known.count then
     return 'gone unknown'
   end
-  if at_once == '1' or known.lingers or not known.held then
+  -- What is not whole has lost something to somebody else, and must not be written down again.
+  if at_once == '1' or known.lingers or not known.held or not is_whole(known) then
     forget(known)
     mark(known, 'broken', known.ttl)
     tell(known.client, 'gone ' .. known.owner)
