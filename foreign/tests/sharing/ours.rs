@@ -50,9 +50,9 @@ pub async fn a_renewed_lock_is_never_theirs(mut scene: Scene) {
     let mutex = scene.locks.mutex("a").ttl(ttl).lock().await.unwrap();
     let reader = scene.locks.rwlock("b").ttl(ttl).read().await.unwrap();
     let begun = now();
-    while now().since(begun) < ttl * 4 {
-        assert_eq!(scene.peer.ask("hammer a 20").await, "0");
-        assert_eq!(scene.peer.ask("hammer b 20").await, "0");
+    while now().since(begun) < ttl * 3 {
+        assert_eq!(scene.peer.ask("hammer a 10").await, "0");
+        assert_eq!(scene.peer.ask("hammer b 10").await, "0");
     }
     mutex.release().await.unwrap();
     reader.release().await.unwrap();
@@ -62,7 +62,7 @@ pub async fn a_renewed_lock_is_never_theirs(mut scene: Scene) {
 pub async fn a_lock_that_is_handed_over_is_never_theirs(mut scene: Scene) {
     let clients = [scene.another_client().await, scene.another_client().await];
     let mut guard = clients[0].mutex("a").lock().await.unwrap();
-    scene.peer.tell("hammer a 300");
+    scene.peer.tell("hammer a 200");
     let mut passed = 0;
     let won = loop {
         if passed >= 30
@@ -76,7 +76,7 @@ pub async fn a_lock_that_is_handed_over_is_never_theirs(mut scene: Scene) {
         guard = next.await.unwrap().unwrap();
         passed += 1;
     };
-    assert_eq!(won, "0", "of 300 attempts, while we handed it over {passed} times");
+    assert_eq!(won, "0", "of 200 attempts, while we handed it over {passed} times");
     guard.release().await.unwrap();
     assert!(scene.peer.gets("a").await);
 }
@@ -103,7 +103,7 @@ pub async fn they_get_it_by_waiting_in_their_own_way(mut scene: Scene) {
     let guard = scene.locks.mutex("a").lock().await.unwrap();
     // python-redis-lock waits for a signal that only its own release sends, or for the time of its lease; the others ask
     // now and then. So the lease is short.
-    scene.peer.tell("lock a 2000");
+    scene.peer.tell("lock a 1000");
     let mut other = scene.another_peer().await;
     assert!(!other.gets("a").await);
     assert_eq!(scene.peer.has_answered(), None, "it waits");
@@ -115,7 +115,7 @@ pub async fn they_get_it_by_waiting_in_their_own_way(mut scene: Scene) {
 
 pub async fn a_lock_that_lingers_is_not_theirs_yet(mut scene: Scene) {
     let begun = now();
-    let span = Duration::from_secs(2);
+    let span = Duration::from_secs(1);
     let guard = scene.locks.mutex("a").hold_at_least(span).lock().await.unwrap();
     guard.release().await.unwrap();
     assert!(!scene.peer.gets("a").await);

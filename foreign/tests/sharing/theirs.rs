@@ -88,12 +88,12 @@ pub async fn several_names_wait_for_one_of_theirs(mut scene: Scene) {
 }
 
 pub async fn when_their_lease_ends_we_get_it_and_they_cannot_touch_it(mut scene: Scene) {
-    assert_eq!(scene.peer.ask("try a 2000").await, "yes");
+    assert_eq!(scene.peer.ask("try a 1000").await, "yes");
     let taken = now();
     let guard = scene.locks.mutex("a").lock().await.unwrap();
     let passed = now().since(taken);
-    assert!(passed > Duration::from_millis(1500), "their lease was for two seconds, and we got in after {passed:?}");
-    assert!(passed < Duration::from_secs(2) + SOON, "it took {passed:?}");
+    assert!(passed > Duration::from_millis(900), "their lease was for a second, and we got in after {passed:?}");
+    assert!(passed < Duration::from_secs(1) + SOON, "it took {passed:?}");
     let (value, left) = scene.key("a");
     scene.peer.cannot_touch_it().await;
     let (now_value, now_left) = scene.key("a");
