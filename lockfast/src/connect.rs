@@ -10,15 +10,26 @@ use crate::stores::Memory;
 use crate::stores::{Sqlite, SqliteOptions};
 
 /// What a URL may begin with, for the error that says so.
-const SCHEMES: &str = if cfg!(feature = "sqlite") { "memory: sqlite:" } else { "memory:" };
+const SCHEMES: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "redis")) {
+    (true, true) => "memory: sqlite: redis: rediss:",
+    (true, false) => "memory: sqlite:",
+    (false, true) => "memory: redis: rediss:",
+    (false, false) => "memory:",
+};
 
-/// The store behind a URL.
-async fn open(url: &str, count_children: bool) -> Result<Arc<dyn Store>> {
+/// The store behind a URL, and the prefix that the URL asks for.
+#[cfg_attr(not(feature = "sqlite"), expect(unused_variables, reason = "only sqlite: sees children"))]
+async fn open(url: &str, count_children: bool) -> Result<(Arc<dyn Store>, Option<String>)> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
-        "memory" => Ok(Memory::named(rest.trim_start_matches('/'))),
+        "memory" => Ok((Memory::named(rest.trim_start_matches('/')), None)),
         #[cfg(feature = "sqlite")]
-        "sqlite" => sqlite(rest, count_children).await,
+        "sqlite" => Ok((sqlite(rest, count_children).await?, None)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => {
+            let (store, prefix) = crate::stores::Redis::open_with_prefix(url).await?;
+            Ok((store, prefix))
+        }
         // Only the scheme is shown: the rest of a URL may hold a password.
         _ => Err(Error::invalid(format!(
             "no store is called {:?}; begin the URL with one of: {SCHEMES}",
@@ -58,7 +69,8 @@ async fn sqlite(_: &str, _: bool) -> Result<Arc<dyn Store>> {
 impl Locks {
     /// A client of the store behind `url`, with the defaults. `memory:` is inside this process, the same place for
     /// everybody who says `memory:` in it; `memory:other` is another place. With the cargo feature `sqlite`, `sqlite:` is a
-    /// file in the user's state directory, and `sqlite:/path/to/locks.db` another one: see `Sqlite`.
+    /// file in the user's state directory, and `sqlite:/path/to/locks.db` another one: see `Sqlite`. With the feature
+    /// `redis`, `redis://host` is a server of Redis or Valkey: see `Redis`.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -117,8 +129,8 @@ impl Locks {
 impl Builder {
     /// A client of the store behind `url`, with these settings. See [`Locks::connect`].
     pub async fn connect(self, url: &str) -> Result<Locks> {
-        let store = open(url, self.count_children).await?;
-        self.build(store)
+        let (store, prefix) = open(url, self.count_children).await?;
+        self.or_prefix(prefix).build(store)
     }
 }
 

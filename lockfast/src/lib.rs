@@ -26,5 +26,7 @@ pub use primitives::{
 };
 pub use store::{Counters, Guarantees, Resource, Seat, Store};
 pub use stores::Memory;
+#[cfg(feature = "redis")]
+pub use stores::Redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use stores::{Sqlite, SqliteOptions};

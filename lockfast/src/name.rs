@@ -56,7 +56,7 @@ impl Name {
     }
 
     /// A name that was checked before a store kept it.
-    #[cfg(feature = "sqlite")]
+    #[cfg(any(feature = "sqlite", feature = "redis"))]
     pub(crate) fn stored(text: &str) -> Self {
         Self(text.into())
     }

@@ -26,7 +26,7 @@ use super::Locks;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Builder {
-    prefix: String,
+    prefix: Option<String>,
     options: Options,
     clock: Clock,
     pub(crate) count_children: bool,
@@ -35,14 +35,20 @@ pub struct Builder {
 impl Default for Builder {
     fn default() -> Self {
         let (options, clock) = (Options::default(), Clock::boot());
-        Self { prefix: "lock:".to_owned(), options, clock, count_children: false }
+        Self { prefix: None, options, clock, count_children: false }
     }
 }
 
 impl Builder {
     /// Put before every name, so that a mutex named `a` is `lock:a` in the store; `lock:` if not said, and may be empty.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
+        self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// The prefix of a URL, unless the caller said another.
+    pub(crate) fn or_prefix(mut self, prefix: Option<String>) -> Self {
+        self.prefix = self.prefix.or(prefix);
         self
     }
 
@@ -113,10 +119,11 @@ impl Builder {
 
     /// A client of this store, and the thread that keeps its locks.
     pub fn build(self, store: Arc<dyn Store>) -> Result<Locks> {
-        if self.prefix.len() > Name::LONGEST_PREFIX {
+        let prefix = self.prefix.unwrap_or_else(|| "lock:".to_owned());
+        if prefix.len() > Name::LONGEST_PREFIX {
             return Err(Error::invalid(format!(
                 "the prefix has {} bytes; use at most {}",
-                self.prefix.len(),
+                prefix.len(),
                 Name::LONGEST_PREFIX
             )));
         }
@@ -131,7 +138,7 @@ impl Builder {
         };
         // They are in the client's note now, which every claim begins with.
         let defaults = Options { text: None, labels: Vec::new(), ..self.options };
-        Client::start(store, self.clock, self.prefix, defaults, note).map(Locks::of)
+        Client::start(store, self.clock, prefix, defaults, note).map(Locks::of)
     }
 }
 

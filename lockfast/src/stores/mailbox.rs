@@ -56,6 +56,12 @@ impl Subscribers {
         self.lines.retain(|(beginning, mailbox)| !wanted(beginning) || put(mailbox, &change, told));
     }
 
+    /// Those who watch lines may have missed something.
+    #[cfg(feature = "redis")]
+    pub(super) fn resync_lines(&mut self, told: &mut Vec<Arc<Mailbox>>) {
+        self.lines.retain(|(_, mailbox)| put(mailbox, &Change::Resync, told));
+    }
+
     pub(super) fn watch_lines(&self) -> bool {
         !self.lines.is_empty()
     }

@@ -2,9 +2,13 @@
 
 mod mailbox;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod sqlite;
 
 pub use memory::Memory;
+#[cfg(feature = "redis")]
+pub use redis::Redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use sqlite::{Sqlite, SqliteOptions};

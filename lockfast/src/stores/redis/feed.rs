@@ -1,0 +1,233 @@
+//! Pushes: who of this process wants to hear what, and that the server knows it.
+//!
+//! Each watch has a task on the runtime it was asked for from, which subscribes on that runtime's connection, and does so again
+//! when the connection was lost: then it says [`Change::Resync`], since something may have been missed.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::Stream;
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use crate::claim::{ClientId, Ticket};
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::store::{Change, Scope};
+
+use super::super::mailbox::{Reader, Subscribers};
+use super::Inside;
+use super::keys::{LINES, PUSH, WATCHED};
+use super::words::{Ears, owner_of};
+
+/// How long it is known that somebody watches lines, and how often that is said.
+const WATCHED_FOR: Duration = Duration::from_secs(30);
+const SAID_EVERY: Duration = Duration::from_secs(10);
+/// A claim joins without ears rather than wait longer than this for its client's subscription.
+const HEARS_WITHIN: Duration = Duration::from_secs(1);
+/// Between attempts to subscribe.
+const PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Default)]
+pub(super) struct Feed {
+    subscribers: Mutex<Subscribers>,
+    ears: Mutex<HashMap<ClientId, watch::Receiver<Hearing>>>,
+}
+
+/// Whether a client's pushes arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hearing {
+    NotYet,
+    Well,
+    /// The server does not allow it.
+    Never,
+}
+
+impl Feed {
+    /// Whether this client can be told of something; waits a moment for a subscription that is on its way.
+    pub(super) async fn ears(&self, client: ClientId) -> Ears {
+        let Some(mut hearing) = self.ears_of(client) else { return Ears::None };
+        if *hearing.borrow() == Hearing::NotYet {
+            let known = hearing.wait_for(|hearing| *hearing != Hearing::NotYet);
+            let _ = tokio::time::timeout(HEARS_WITHIN, known).await;
+        }
+        match *hearing.borrow() {
+            Hearing::Well => Ears::Open,
+            _ => Ears::None,
+        }
+    }
+
+    fn ears_of(&self, client: ClientId) -> Option<watch::Receiver<Hearing>> {
+        self.ears.lock().unwrap_or_else(PoisonError::into_inner).get(&client).cloned()
+    }
+
+    /// Takes one message in, on the thread that read it.
+    pub(super) fn hear(&self, info: &PushInfo) {
+        let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) = (&info.kind, &info.data[..])
+        else {
+            return;
+        };
+        let (Ok(channel), Ok(message)) = (std::str::from_utf8(channel), std::str::from_utf8(message)) else { return };
+        let mut told = Vec::new();
+        let mut subscribers = self.subscribers();
+        if channel == LINES {
+            subscribers.tell_of_line(&Name::stored(message), &mut told);
+        } else if let Some(client) = channel.strip_prefix(PUSH).and_then(|id| u64::from_str_radix(id, 16).ok()) {
+            for change in message.lines().filter_map(change) {
+                subscribers.tell(ClientId(client), &change, &mut told);
+            }
+        }
+        drop(subscribers);
+        told.iter().for_each(|mailbox| mailbox.wake());
+    }
+
+    fn resync(&self, scope: &Scope) {
+        let mut told = Vec::new();
+        match scope {
+            Scope::Client(client) => self.subscribers().tell(*client, &Change::Resync, &mut told),
+            Scope::Lines(_) => self.subscribers().resync_lines(&mut told),
+        }
+        told.iter().for_each(|mailbox| mailbox.wake());
+    }
+
+    pub(super) fn close(&self) {
+        self.subscribers().close();
+    }
+
+    fn subscribers(&self) -> MutexGuard<'_, Subscribers> {
+        self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn change(line: &str) -> Option<Change> {
+    let mut words = line.split(' ');
+    match (words.next()?, words.next().and_then(owner_of)?, words.next()) {
+        ("held", owner, Some(ticket)) => Some(Change::Held(owner, Ticket(ticket.parse().ok()?))),
+        ("gone", owner, None) => Some(Change::Gone(owner)),
+        _ => None,
+    }
+}
+
+/// A stream of changes, and the task that keeps it subscribed.
+pub(super) struct Watch {
+    reader: Reader,
+    closing: Arc<Notify>,
+    task: Option<AbortHandle>,
+}
+
+impl Watch {
+    pub(super) fn begin(inside: &Arc<Inside>, scope: Scope) -> Self {
+        let reader = inside.feed.subscribers().subscribe(scope.clone());
+        let closing = Arc::new(Notify::new());
+        let (say, hearing) = watch::channel(Hearing::NotYet);
+        if let Scope::Client(client) = scope {
+            let mut ears = inside.feed.ears.lock().unwrap_or_else(PoisonError::into_inner);
+            ears.retain(|_, hearing| hearing.has_changed().is_ok());
+            ears.insert(client, hearing);
+        }
+        let task = tokio::runtime::Handle::try_current().ok().map(|runtime| {
+            let (inside, closing) = (Arc::downgrade(inside), Arc::clone(&closing));
+            let tending = async move {
+                tend(inside, scope, say, &closing).await;
+            };
+            runtime.spawn(tending).abort_handle()
+        });
+        Self { reader, closing, task }
+    }
+}
+
+impl Stream for Watch {
+    type Item = Change;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
+        match Pin::new(&mut self.reader).poll_next(cx) {
+            // Nobody tends it any more, as when its runtime has ended: whoever watches asks for another.
+            Poll::Pending if self.task.as_ref().is_none_or(AbortHandle::is_finished) => Poll::Ready(None),
+            other => other,
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // The task unsubscribes and ends.
+        self.closing.notify_one();
+    }
+}
+
+/// Keeps one watch subscribed until nobody wants it.
+async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, closing: &Notify) {
+    let channel = match &scope {
+        Scope::Client(client) => format!("{PUSH}{client}"),
+        Scope::Lines(_) => LINES.to_owned(),
+    };
+    let mut is_first = matches!(scope, Scope::Client(_));
+    loop {
+        let Some(strong) = inside.upgrade() else { return };
+        let subscribed = tokio::select! {
+            subscribed = subscribe(&strong, &scope, &channel) => subscribed,
+            () = closing.notified() => return,
+        };
+        match subscribed {
+            Ok(lane) => {
+                let _ = say.send(Hearing::Well);
+                if !std::mem::take(&mut is_first) {
+                    strong.feed.resync(&scope);
+                }
+                drop(strong);
+                tokio::select! {
+                    () = lane.ended() => {}
+                    () = keep_known(&lane, &scope) => {}
+                    () = closing.notified() => {
+                        let _ = lane.unsubscribe(&channel).await;
+                        return;
+                    }
+                }
+                let _ = say.send(Hearing::NotYet);
+            }
+            Err(error) => {
+                if matches!(error, Error::Unsupported(_)) {
+                    // Without pushes: who waits finds out by asking.
+                    let _ = say.send(Hearing::Never);
+                }
+                drop(strong);
+                tokio::select! {
+                    () = tokio::time::sleep(PAUSE) => {}
+                    () = closing.notified() => return,
+                }
+            }
+        }
+    }
+}
+
+async fn subscribe(inside: &Inside, scope: &Scope, channel: &str) -> Result<super::lanes::Lane> {
+    let lane = inside.lanes.lane().await?;
+    lane.subscribe(channel).await?;
+    if matches!(scope, Scope::Lines(_)) {
+        say_watched(&lane).await?;
+    }
+    Ok(lane)
+}
+
+async fn say_watched(lane: &super::lanes::Lane) -> Result<()> {
+    let mut command = redis::cmd("SET");
+    command.arg(WATCHED).arg("1").arg("PX").arg(WATCHED_FOR.as_millis() as u64);
+    lane.command("watching", &command).await.map(drop)
+}
+
+/// Says again and again that lines are watched, if they are. Comes back only when that fails.
+async fn keep_known(lane: &super::lanes::Lane, scope: &Scope) {
+    if matches!(scope, Scope::Client(_)) {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(SAID_EVERY).await;
+        if say_watched(lane).await.is_err() {
+            return;
+        }
+    }
+}

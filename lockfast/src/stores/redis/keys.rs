@@ -1,0 +1,126 @@
+//! Which keys belong to a name, and in which slot of a cluster they lie.
+//!
+//! A name's own key is the name. Its companions have to lie in the same slot, and for names like `a}b` no tag made of the name
+//! itself does that; so each slot has a short tag of its own. The tags are part of the stored format: they never change.
+
+use std::sync::OnceLock;
+
+use crate::error::{Error, Result};
+use crate::name::Name;
+
+const SLOTS: usize = 16_384;
+const LETTERS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+/// What every key of ours begins with, but for the names themselves.
+const OURS: &str = "lockfast:";
+
+/// The one counter that tickets come from.
+pub(super) const TICKETS: &str = "lockfast:tickets";
+/// The server under whose clock they were last seeded.
+pub(super) const IDENTITY: &str = "lockfast:identity";
+/// There while somebody watches lines change.
+pub(super) const WATCHED: &str = "lockfast:watched";
+/// Where those hear of it.
+pub(super) const LINES: &str = "lockfast:lines";
+/// Where a client hears of its claims.
+pub(super) const PUSH: &str = "lockfast:push:";
+
+/// Refuses the names that would be keys of ours.
+pub(super) fn check(name: &Name) -> Result<()> {
+    match name.as_str().starts_with(OURS) {
+        true => Err(Error::invalid(format!(
+            "{name:?} begins with {OURS:?}, which lockfast keeps for itself; use another name or prefix"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// The tag of the slot that `name` lies in.
+pub(super) fn tag(name: &Name) -> &'static str {
+    static TAGS: OnceLock<Vec<[u8; 3]>> = OnceLock::new();
+    let tag = &TAGS.get_or_init(tags)[slot(name.as_str().as_bytes())];
+    std::str::from_utf8(tag).expect("tags are made of letters and digits")
+}
+
+/// The slot of a key: that of what stands in its first braces, if anything does.
+fn slot(key: &[u8]) -> usize {
+    let hashed = || {
+        let open = key.iter().position(|byte| *byte == b'{')? + 1;
+        let length = key[open..].iter().position(|byte| *byte == b'}')?;
+        (length > 0).then(|| &key[open..open + length])
+    };
+    usize::from(crc16(hashed().unwrap_or(key))) % SLOTS
+}
+
+/// The first three letters, in order, that fall into each slot.
+fn tags() -> Vec<[u8; 3]> {
+    let mut tags = vec![[0; 3]; SLOTS];
+    for first in LETTERS {
+        for second in LETTERS {
+            for third in LETTERS {
+                let tag = [*first, *second, *third];
+                let place = &mut tags[usize::from(crc16(&tag)) % SLOTS];
+                if *place == [0; 3] {
+                    *place = tag;
+                }
+            }
+        }
+    }
+    tags
+}
+
+/// CRC-16/XMODEM, as Redis Cluster hashes keys.
+fn crc16(bytes: &[u8]) -> u16 {
+    const TABLE: [u16; 256] = table();
+    bytes.iter().fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
+}
+
+const fn table() -> [u16; 256] {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut crc = (index as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[index] = crc;
+        index += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_the_one_of_redis_cluster() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(slot(b"foo"), 12_182);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
+    }
+
+    #[test]
+    fn companions_lie_in_the_slot_of_their_name_whatever_it_is() {
+        for text in ["a", "a}b", "{}x", "{", "}{", "{a}b", "x{{a}}", "\0\r\n", "ключ", "🔒", &"n".repeat(512)] {
+            let name = Name::prefixed("lock:", text).unwrap();
+            let companion = format!("lockfast:{{{}}}:line:{name}", tag(&name));
+            assert_eq!(slot(companion.as_bytes()), slot(name.as_str().as_bytes()), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn every_slot_has_a_tag_and_tags_never_change() {
+        assert!(tags().iter().enumerate().all(|(slot, tag)| usize::from(crc16(tag)) % SLOTS == slot));
+        let some = [0, 1, 5_000, 16_383].map(|slot| String::from_utf8(tags()[slot].to_vec()).unwrap());
+        assert_eq!(some, ["?", "?", "?", "?"]);
+    }
+
+    #[test]
+    fn names_that_would_be_keys_of_ours_are_refused() {
+        assert!(check(&Name::new("lockfast:tickets").unwrap()).is_err());
+        assert!(check(&Name::new("lock:lockfast:tickets").unwrap()).is_ok());
+    }
+}

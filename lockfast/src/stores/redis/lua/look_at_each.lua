@@ -1,0 +1,44 @@
+local function words(claim, weight, lease)
+  local flags = (claim.held and 'h' or '') .. (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '')
+  return {
+    claim.owner, string.format('%.0f', claim.first), string.format('%.0f', claim.count), tostring(weight), flags,
+    string.format('%.0f', math.max(0, tonumber(now) - claim.since)), tostring(lease), claim.note,
+  }
+end
+
+local function look(want)
+  settle({want})
+  local kind, value = taken_by(want.key)
+  local sealed, capacity, seats = -1, 0, {}
+  if kind == 'd' then
+    sealed = redis.call('PTTL', want.key)
+  elseif kind == 'x' then
+    local claim = read_value(value, want)
+    claim = claim.several and load(claim) or claim
+    capacity = ALL
+    seats[1] = words(claim, ALL, redis.call('PTTL', want.key))
+  elseif kind == 'foreign' then
+    capacity = ALL
+    seats[1] = {'foreign', tostring(redis.call('PTTL', want.key))}
+  end
+  local line = line_of(want)
+  for _, seat in ipairs(redis.call('ZRANGE', line, 0, -1)) do
+    local who, weight, agreed = read_seat(seat)
+    local claim = load(who)
+    if claim then
+      capacity = agreed
+      seats[#seats + 1] = words(claim, weight, redis.call('PTTL', record_of(claim)))
+    else
+      bury(line, seat, who, want.key)
+    end
+  end
+  return {tostring(sealed), tostring(capacity), seats}
+end
+
+local answers = {}
+for index, key in ipairs(KEYS) do
+  local done, answer = pcall(look, {key = key, tag = ARGV[index + 1]})
+  answers[index] = done and answer or 'failed ' .. words_of(answer)
+end
+say()
+return answers

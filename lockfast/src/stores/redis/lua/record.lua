@@ -1,0 +1,47 @@
+-- record: the counters of all clients, and the listing of one: which of its claims stand in which lines.
+--
+-- KEYS: none. ARGV: the client; how long to keep its listing; four counters; how many claims left, and their owners; then for
+-- each claim that entered its owner, how many names, and the names.
+local client, keep = ARGV[1], tonumber(ARGV[2])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local listing, owners = 'lockfast:listing:' .. client, 'lockfast:owners:' .. client
+
+for index, counter in ipairs({'acquired', 'released', 'contended', 'lost'}) do
+  if ARGV[2 + index] ~= '0' then
+    redis.call('HINCRBY', 'lockfast:fleet', counter, ARGV[2 + index])
+  end
+end
+
+local left = tonumber(ARGV[7])
+for index = 8, 7 + left do
+  local names = redis.call('HGET', owners, ARGV[index])
+  if names then
+    for _, name in ipairs(cmsgpack.unpack(names)) do
+      redis.call('ZREM', listing, name .. '\0' .. ARGV[index])
+    end
+    redis.call('HDEL', owners, ARGV[index])
+  end
+end
+local at = 8 + left
+while at <= #ARGV do
+  local owner, count, names = ARGV[at], tonumber(ARGV[at + 1]), {}
+  for index = 1, count do
+    names[index] = ARGV[at + 1 + index]
+    redis.call('ZADD', listing, 0, names[index] .. '\0' .. owner)
+  end
+  redis.call('HSET', owners, owner, cmsgpack.pack(names))
+  at = at + 2 + count
+end
+
+redis.call('ZREMRANGEBYSCORE', 'lockfast:listings', '-inf', string.format('%.0f', now))
+if redis.call('PEXPIRE', listing, keep) == 1 then
+  redis.call('PEXPIRE', owners, keep)
+  redis.call('ZADD', 'lockfast:listings', string.format('%.0f', now + keep), client)
+  if redis.call('PTTL', 'lockfast:listings') < keep then
+    redis.call('PEXPIRE', 'lockfast:listings', keep)
+  end
+else
+  redis.call('ZREM', 'lockfast:listings', client)
+end
+return string.format('%.0f', now)

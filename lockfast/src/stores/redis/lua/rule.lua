@@ -1,0 +1,442 @@
+-- The rule, over what is kept for it. A claim holds when, on each of its names, the claims up to and including it fit the
+-- capacity together.
+--
+-- For a name N with the tag T:
+--   N                       taken: 'lockfast1 x ..' the exclusive holder, whose only trace this is (but for a claim on several
+--                           names); 'lockfast1 s' readers; 'lockfast1 d ..' sealed; anything else is another program's lock
+--   lockfast:{T}:line:N     a sorted set of seats: those who wait, and readers and permits that hold. Absent when empty
+--   lockfast:{T}:claim:O    the record of the claim O, which lives as long as its lease; or 'gone WHY', a mark that keeps the
+--                           id out. A seat without a record is dead
+-- A tag makes the keys of one name fall into one slot.
+
+local ALL = 1048576
+-- How many leases ahead of a waiter are looked at: as many deaths at once are noticed when they happen, more a little later.
+local AHEAD = 8
+-- How many dead seats one call takes out.
+local MOST_REMOVED = 1000
+
+local removed = 0
+local unsettled, touched, letters, addressees, listens = {}, {}, {}, {}, {}
+
+local function line_of(want)
+  return 'lockfast:{' .. want.tag .. '}:line:' .. want.key
+end
+
+local function record_of(claim)
+  return 'lockfast:{' .. claim.home .. '}:claim:' .. claim.owner
+end
+
+local function seat_of(claim, want)
+  return claim.owner .. ' ' .. claim.client .. ' ' .. claim.home .. ' ' .. want.weight .. ' ' .. want.capacity
+end
+
+local function read_seat(seat)
+  local owner, client, home, weight, capacity = string.match(seat, '^(%x+) (%x+) (%w+) (%d+) (%d+)$')
+  return {owner = owner, client = client, home = home}, tonumber(weight), tonumber(capacity)
+end
+
+local function is_exclusive(want)
+  return tonumber(want.weight) == ALL and tonumber(want.capacity) == ALL
+end
+
+local function is_reader(want)
+  return tonumber(want.capacity) == ALL and tonumber(want.weight) < ALL
+end
+
+-- A claim whose only trace, while it holds, is the value at its key.
+local function is_alone(claim)
+  return #claim.wants == 1 and is_exclusive(claim.wants[1])
+end
+
+-- What stands at a plain key: nil, 'x', 's', 'd' or 'foreign'; and the value.
+local function taken_by(key)
+  local value = redis.call('GET', key)
+  if not value then
+    return nil
+  end
+  if string.sub(value, 1, 10) == 'lockfast1 ' then
+    return string.sub(value, 11, 11), value
+  end
+  if string.find(value, '^lockfast%d+ ') then
+    error('LOCKFAST-NEWER')
+  end
+  return 'foreign', value
+end
+
+local function value_of(claim)
+  local flags = (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '') .. (claim.detached and 'd' or '')
+  flags = flags .. (is_alone(claim) and '' or 'm')
+  local number = string.format('%.0f %.0f', claim.first, claim.count)
+  local since, ttl = string.format('%.0f', claim.since), string.format('%.0f', claim.ttl)
+  flags = flags == '' and '-' or flags
+  return table.concat({'lockfast1 x', claim.owner, number, claim.client, claim.home, flags, since, ttl, claim.note}, ' ')
+end
+
+-- The claim behind the value of an exclusive holder.
+local function read_value(value, want)
+  local owner, first, count, client, home, flags, since, ttl, note =
+    string.match(value, '^lockfast1 x (%x+) (%d+) (%d+) (%x+) (%w+) (%S+) (%d+) (%d+) (.*)$')
+  return {
+    owner = owner, first = tonumber(first), count = tonumber(count), client = client, home = home, note = note,
+    since = tonumber(since), ttl = tonumber(ttl), held = true, wants = {want},
+    lingers = string.find(flags, 'l', 1, true) and true, broken = string.find(flags, 'b', 1, true) and true,
+    detached = string.find(flags, 'd', 1, true) and true, several = string.find(flags, 'm', 1, true) and true,
+  }
+end
+
+local function is_of(value, claim)
+  return string.sub(value, 13, 12 + #claim.owner) == claim.owner
+end
+
+-- The living claim of an owner; or nil and why it is not in line.
+local function load(claim)
+  local packed = redis.call('GET', record_of(claim))
+  if not packed then
+    return nil, 'unknown'
+  end
+  if string.sub(packed, 1, 5) == 'gone ' then
+    return nil, string.sub(packed, 6)
+  end
+  local living = cmsgpack.unpack(packed)
+  if living.v ~= 1 then
+    error('LOCKFAST-NEWER')
+  end
+  return living
+end
+
+local function save(claim, lease)
+  claim.v = 1
+  redis.call('SET', record_of(claim), cmsgpack.pack(claim), 'PX', lease)
+end
+
+-- No verb shortens a lease.
+local function raise(key, lease)
+  if redis.call('PTTL', key) < lease then
+    redis.call('PEXPIRE', key, lease)
+  end
+end
+
+local function tell(client, letter)
+  if not letters[client] then
+    letters[client] = {}
+    addressees[#addressees + 1] = client
+  end
+  table.insert(letters[client], letter)
+end
+
+local function touch(claim)
+  for _, want in ipairs(claim.wants) do
+    touched[want.key] = true
+  end
+end
+
+-- Whether somebody hears what the claim's client is told. Asked before anything is decided, and once a client. Who may not
+-- ask takes everybody for alive: then leases decide.
+local function is_listening(client)
+  if listens[client] == nil then
+    local answer = redis.pcall('PUBSUB', 'NUMSUB', 'lockfast:push:' .. client)
+    listens[client] = answer.err ~= nil or tonumber(answer[2]) > 0
+  end
+  return listens[client]
+end
+
+-- Readers leave a mark at the key that lives as long as the longest of them.
+local function mark_shared(key, lease)
+  local mark = redis.call('PTTL', key)
+  if mark == -2 then
+    redis.call('SET', key, 'lockfast1 s', 'PX', lease)
+  elseif mark < lease then
+    redis.call('PEXPIRE', key, lease)
+  end
+end
+
+local function each_seat(line, visit)
+  local from, size = 0, 2
+  while true do
+    local seats = redis.call('ZRANGE', line, from, from + size - 1)
+    local gone = 0
+    for _, seat in ipairs(seats) do
+      local verdict = visit(seat)
+      if verdict == 'stop' then
+        return
+      elseif verdict == 'gone' then
+        gone = gone + 1
+      end
+    end
+    if #seats < size then
+      return
+    end
+    from, size = from + #seats - gone, 64
+  end
+end
+
+-- The mark of those who read, when one of them left or lingers: as long as the longest of the others.
+local function mark_anew(want)
+  if taken_by(want.key) ~= 's' then
+    return
+  end
+  local longest = 0
+  each_seat(line_of(want), function(seat)
+    local claim, weight = read_seat(seat)
+    if weight == ALL then
+      return 'stop'
+    end
+    longest = math.max(longest, redis.call('PTTL', record_of(claim)))
+  end)
+  if longest > 0 then
+    redis.call('PEXPIRE', want.key, longest)
+  else
+    redis.call('DEL', want.key)
+  end
+end
+
+-- A dead seat is taken out. Whose it was is told: perhaps only its renewals did not arrive.
+local function bury(line, seat, claim, key)
+  redis.call('ZREM', line, seat)
+  tell(claim.client, 'gone ' .. claim.owner)
+  touched[key] = true
+  removed = removed + 1
+end
+
+-- Takes a claim out of every line, and frees what it held. Begins with what a full Redis allows.
+local function forget(claim)
+  local lease = redis.call('PTTL', record_of(claim))
+  redis.call('DEL', record_of(claim))
+  for _, want in ipairs(claim.wants) do
+    redis.call('ZREM', line_of(want), seat_of(claim, want))
+    if is_exclusive(want) then
+      local kind, value = taken_by(want.key)
+      if kind == 'x' and is_of(value, claim) then
+        redis.call('DEL', want.key)
+      end
+    elseif is_reader(want) and claim.held and lease >= redis.call('PTTL', want.key) then
+      mark_anew(want)
+    end
+    unsettled[#unsettled + 1] = want
+  end
+  if claim.detached then
+    for _, want in ipairs(claim.wants) do
+      redis.call('ZREM', 'lockfast:listing:detached', want.key .. '\0' .. claim.owner)
+    end
+  end
+  touch(claim)
+end
+
+-- Whether what stands at the plain key keeps a claim out. Permits have nothing to do with it.
+local function is_kept_out(want)
+  if tonumber(want.capacity) ~= ALL then
+    return false
+  end
+  local kind = taken_by(want.key)
+  return kind and not (kind == 's' and is_reader(want))
+end
+
+-- Whether a claim that waits has reached its turn on one of its names.
+local function fits(claim, want)
+  if is_kept_out(want) then
+    return false
+  end
+  local line, own, used, reached = line_of(want), seat_of(claim, want), 0, false
+  each_seat(line, function(seat)
+    if seat == own then
+      reached = true
+      return 'stop'
+    end
+    local ahead, weight, capacity = read_seat(seat)
+    if redis.call('EXISTS', record_of(ahead)) == 0 then
+      bury(line, seat, ahead, want.key)
+      return 'gone'
+    end
+    used = used + weight
+    if used >= capacity then
+      return 'stop'
+    end
+  end)
+  return reached and used + tonumber(want.weight) <= tonumber(want.capacity)
+end
+
+-- Writes down that a claim holds: its keys all at once, or none.
+local function take(claim, lease)
+  claim.held, claim.since = true, tonumber(now)
+  for _, want in ipairs(claim.wants) do
+    if is_exclusive(want) then
+      redis.call('SET', want.key, value_of(claim), 'PX', lease)
+      redis.call('ZREM', line_of(want), seat_of(claim, want))
+    elseif is_reader(want) then
+      mark_shared(want.key, lease)
+    end
+  end
+  if is_alone(claim) then
+    redis.call('DEL', record_of(claim))
+  else
+    save(claim, lease)
+  end
+  touch(claim)
+end
+
+-- Hands on to a claim that fits here, if it fits everywhere and somebody is there to hear of it. Says whether it is still in
+-- line.
+local function hand_to(claim, here)
+  for _, want in ipairs(claim.wants) do
+    if want.key ~= here and not fits(claim, want) then
+      return true
+    end
+  end
+  local lease = redis.call('PTTL', record_of(claim))
+  if not claim.detached and not claim.quiet and not is_listening(claim.client) then
+    forget(claim)
+    return false
+  end
+  take(claim, lease)
+  tell(claim.client, 'held ' .. claim.owner .. ' ' .. string.format('%.0f', claim.first))
+  return true
+end
+
+-- Takes the dead out of one line, as far as they matter, and hands on to whoever is next.
+local function settle_line(want)
+  local line, used, kind = line_of(want), 0, taken_by(want.key)
+  each_seat(line, function(seat)
+    local who, weight, capacity = read_seat(seat)
+    if used + weight > capacity or removed > MOST_REMOVED or (capacity == ALL and kind and kind ~= 's') then
+      return 'stop'
+    end
+    local claim = load(who)
+    if not claim then
+      bury(line, seat, who, want.key)
+      return 'gone'
+    end
+    -- A writer needs the key; readers may have left their mark there.
+    if not claim.held and not (weight == ALL and kind == 's') then
+      if not hand_to(claim, want.key) then
+        return 'gone'
+      end
+      if claim.held and weight == ALL then
+        return 'stop'
+      end
+    end
+    used = used + weight
+  end)
+end
+
+local function settle(wants)
+  for _, want in ipairs(wants) do
+    unsettled[#unsettled + 1] = want
+  end
+  while #unsettled > 0 do
+    settle_line(table.remove(unsettled))
+  end
+end
+
+-- A fresh block of tickets: never at or below what a client has seen, and after a loss of data above the clock.
+local function draw(tickets, block, floor)
+  local last = redis.call('INCRBY', tickets, block)
+  local first = last - block + 1
+  if first <= floor or first <= 1000000 then
+    local time = redis.call('TIME')
+    local least = math.max(floor, time[1] * 1000000 + time[2], last)
+    redis.call('SET', tickets, string.format('%.0f', least + block))
+    first = least + 1
+  end
+  return first
+end
+
+-- When all leases ahead of a waiting claim will have run out, in milliseconds; 'foreign' when the one ahead is another
+-- program's, which tells nobody when it is done.
+local function recheck(claim)
+  local longest, foreign = 0, false
+  for _, want in ipairs(claim.wants) do
+    local line, own = line_of(want), seat_of(claim, want)
+    local kind = taken_by(want.key)
+    local rank = redis.call('ZRANK', line, own) or 0
+    if kind == 'foreign' and rank == 0 then
+      foreign = true
+    elseif kind then
+      longest = math.max(longest, redis.call('PTTL', want.key))
+    end
+    if rank > 0 then
+      local ahead = redis.call('ZRANGE', line, 0, math.min(rank, AHEAD) - 1)
+      if rank > AHEAD then
+        ahead[#ahead + 1] = redis.call('ZRANGE', line, rank - 1, rank - 1)[1]
+      end
+      for _, seat in ipairs(ahead) do
+        longest = math.max(longest, redis.call('PTTL', record_of(read_seat(seat))))
+      end
+    end
+  end
+  return foreign and 'foreign' or string.format('%.0f', longest)
+end
+
+local function position(claim)
+  local most = 0
+  for _, want in ipairs(claim.wants) do
+    local kind = taken_by(want.key)
+    local rank = redis.call('ZRANK', line_of(want), seat_of(claim, want)) or 0
+    if kind and kind ~= 's' then
+      rank = rank + 1
+    end
+    most = math.max(most, rank)
+  end
+  return most
+end
+
+-- Whether everything that a claim with a record needs is still there: an administrator, or an eviction, may have taken it.
+local function is_whole(claim)
+  for _, want in ipairs(claim.wants) do
+    local kind, value = taken_by(want.key)
+    if claim.held and is_exclusive(want) then
+      if kind ~= 'x' or not is_of(value, claim) then
+        return false
+      end
+    else
+      if not redis.call('ZSCORE', line_of(want), seat_of(claim, want)) then
+        return false
+      end
+      if claim.held and is_reader(want) and kind ~= 's' and kind ~= nil then
+        return false
+      end
+    end
+  end
+  return true
+end
+
+-- Renews a claim with a record.
+local function extend(claim, lease)
+  raise(record_of(claim), lease)
+  for _, want in ipairs(claim.wants) do
+    if claim.held and is_exclusive(want) then
+      raise(want.key, lease)
+    else
+      raise(line_of(want), lease)
+      if claim.held and is_reader(want) then
+        mark_shared(want.key, lease)
+      end
+    end
+  end
+end
+
+local function standing(claim)
+  local first = string.format('%.0f', claim.first)
+  if claim.held then
+    return 'held ' .. first .. ' ' .. string.format('%.0f', claim.count)
+  end
+  return 'waiting ' .. first .. ' ' .. recheck(claim)
+end
+
+-- What went wrong, as text: newer servers hand it over in a table.
+local function words_of(failure)
+  return type(failure) == 'table' and failure.err or tostring(failure)
+end
+
+-- What was decided is told at the end, to each once. Nothing depends on whether it arrives.
+local function say()
+  for _, client in ipairs(addressees) do
+    redis.pcall('PUBLISH', 'lockfast:push:' .. client, table.concat(letters[client], '\n'))
+  end
+  letters, addressees = {}, {}
+  if next(touched) and redis.call('EXISTS', 'lockfast:watched') == 1 then
+    for key in pairs(touched) do
+      redis.pcall('PUBLISH', 'lockfast:lines', key)
+    end
+  end
+  touched = {}
+end

@@ -1,0 +1,219 @@
+//! The store in Redis or Valkey, for many machines.
+//!
+//! Every verb is one script, run once. What is kept, and the rule over it, is described in `lua/rule.lua`. Connections belong
+//! to runtimes ([`lanes`]); hand-offs arrive as messages on them ([`feed`]).
+
+mod failure;
+mod feed;
+mod keys;
+mod lanes;
+mod note;
+mod scripts;
+mod server;
+mod words;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use crate::claim::Claim;
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::name::Name;
+use crate::store::{
+    Admission, Busy, Change, Guarantees, Lease, Leaving, Names, Page, Query, Report, Scope, Shared, Standing, Store,
+    StoreClock, Survives,
+};
+
+use feed::{Feed, Watch};
+use lanes::Lanes;
+use scripts::Call;
+use server::Server;
+
+/// How many names one script deals with. It is alone on the server while it runs, so it should not run for long.
+const NAMES_A_SCRIPT: usize = 100;
+
+/// Locks in Redis or Valkey, for whoever reaches the server.
+///
+/// ```no_run
+/// # use lockfast::{Locks, Redis};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// let locks = Locks::new(Redis::open("redis://user:password@cache.internal:6379/0").await?)?;
+/// let guard = locks.mutex("account:123").lock().await?;
+/// // .. nobody else who uses the same server gets here meanwhile ..
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+pub struct Redis {
+    inside: Arc<Inside>,
+}
+
+struct Inside {
+    lanes: Lanes,
+    feed: Arc<Feed>,
+}
+
+impl Redis {
+    /// Connects to the server of a URL: `redis://user:password@host:port/database`, or `rediss://` with TLS. After a question
+    /// mark may follow `replicas=1`, if a lock shall count only when so many replicas have it, and `ca=FILE`, the
+    /// certificates to trust. Fails when the server cannot be used, with the reason.
+    pub async fn open(url: &str) -> Result<Arc<Self>> {
+        let (store, _) = Self::open_with_prefix(url).await?;
+        Ok(store)
+    }
+
+    /// The same, and the prefix that the URL asks for.
+    pub(crate) async fn open_with_prefix(url: &str) -> Result<(Arc<Self>, Option<String>)> {
+        let server = Server::of_url(url)?;
+        let prefix = server.prefix.clone();
+        let feed = Arc::new(Feed::default());
+        let hears = Arc::clone(&feed);
+        let lanes = Lanes::new(server, Clock::boot(), Arc::new(move |info| hears.hear(&info)));
+        let store = Self { inside: Arc::new(Inside { lanes, feed }) };
+        store.inside.lanes.lane().await?;
+        Ok((Arc::new(store), prefix))
+    }
+
+    async fn look(&self, names: &[Name]) -> Result<Vec<crate::store::Resource>> {
+        let lanes = &self.inside.lanes;
+        let mut resources = Vec::new();
+        for some in names.chunks(NAMES_A_SCRIPT) {
+            let answer = lanes.call(|| "looking at locks".to_owned(), &words::look(some, lanes.now())).await?;
+            resources.extend(words::resources(&answer, some)?);
+        }
+        Ok(resources)
+    }
+
+    /// Names from the listings of all clients, from `from` on, at most so many from each.
+    async fn list(&self, beginning: &str, after: Option<&Name>, limit: usize) -> Result<(crate::store::Counters, Vec<Name>)> {
+        let mut call = Call::of(&scripts::LIST);
+        // A name is listed followed by a byte below all others and its owner, which is written in letters.
+        let from = match after.filter(|after| after.as_str() >= beginning) {
+            Some(after) => format!("({after}\0g"),
+            None => format!("[{beginning}"),
+        };
+        call.text(beginning).text(from).number(limit as u64);
+        let answer = self.inside.lanes.call(|| "listing locks".to_owned(), &call).await?;
+        words::listing(&answer)
+    }
+}
+
+#[async_trait]
+impl Store for Redis {
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            shared: Shared::Network,
+            survives: Survives::Nothing,
+            clock: StoreClock::Wall,
+            ..Guarantees::in_process()
+        }
+    }
+
+    async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
+        for demand in claim.demands.iter() {
+            keys::check(&demand.name)?;
+            demand.check_weight()?;
+        }
+        let Inside { lanes, feed } = &*self.inside;
+        let ears = feed.ears(claim.client).await;
+        let doing = || format!("asking for {:?}", claim.demands[0].name);
+        let answer = lanes.call(doing, &words::acquire(claim, busy, ears, lanes.now())).await?;
+        words::admission(&answer, claim)
+    }
+
+    async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
+        let lanes = &self.inside.lanes;
+        let mut standings = Vec::with_capacity(leases.len());
+        for some in by_names(leases, |lease| lease.claim.demands.len()) {
+            let answer = lanes.call(|| "renewing".to_owned(), &words::renew(some, lanes.now())).await?;
+            standings.extend(words::standings(&answer, some.len())?);
+        }
+        Ok(standings)
+    }
+
+    async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
+        let lanes = &self.inside.lanes;
+        let mut standings = Vec::with_capacity(leaving.len());
+        for some in by_names(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
+            let answer = lanes.call(|| "releasing".to_owned(), &words::release(some, lanes.now())).await?;
+            standings.extend(words::standings(&answer, some.len())?);
+        }
+        Ok(standings)
+    }
+
+    async fn inspect(&self, query: &Query) -> Result<Page> {
+        let limit = query.limit.clamp(1, 10_000);
+        let beginning = match &query.names {
+            Names::One(name) => {
+                keys::check(name)?;
+                let wanted = query.after.as_ref().is_none_or(|after| name > after);
+                let resources = if wanted { self.look(std::slice::from_ref(name)).await? } else { Vec::new() };
+                let (fleet, _) = self.list("", None, 0).await?;
+                return Ok(Page { resources, next: None, fleet });
+            }
+            Names::Beginning(beginning) => beginning,
+        };
+        let mut page = Page::default();
+        let mut after = query.after.clone();
+        loop {
+            // What is listed may be gone by now; then there is room for more.
+            let room = limit - page.resources.len();
+            let (fleet, mut names) = self.list(beginning, after.as_ref(), room).await?;
+            page.fleet = fleet;
+            let is_more = names.len() > room;
+            names.truncate(room);
+            page.resources.extend(self.look(&names).await?);
+            after = names.pop().or(after);
+            if !is_more {
+                return Ok(page);
+            }
+            if page.resources.len() == limit {
+                page.next = after;
+                return Ok(page);
+            }
+        }
+    }
+
+    async fn record(&self, report: &Report) -> Result<()> {
+        let lanes = &self.inside.lanes;
+        let answer = lanes.call(|| "reporting".to_owned(), &words::record(report)).await?;
+        lanes.tell_time(words::time(&answer)?);
+        Ok(())
+    }
+
+    fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
+        Watch::begin(&self.inside, scope).boxed()
+    }
+}
+
+/// Some at a time, so that no script deals with too many names; each with at least one.
+fn by_names<T>(all: &[T], names: impl Fn(&T) -> usize) -> Vec<&[T]> {
+    let (mut parts, mut rest) = (Vec::new(), all);
+    while !rest.is_empty() {
+        let mut sum = 0;
+        let fits = rest.iter().take_while(|one| {
+            sum += names(one);
+            sum <= NAMES_A_SCRIPT
+        });
+        let (part, after) = rest.split_at(fits.count().max(1));
+        parts.push(part);
+        rest = after;
+    }
+    parts
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.inside.feed.close();
+        self.inside.lanes.close();
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").field("server", self.inside.lanes.server()).finish_non_exhaustive()
+    }
+}

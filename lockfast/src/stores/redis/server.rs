@@ -1,0 +1,198 @@
+//! Which server, and how a connection to it begins.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo, RedisError,
+    TlsCertificates, Value,
+};
+
+use crate::error::{Error, Result};
+
+use super::failure::explain;
+use super::keys::{IDENTITY, TICKETS};
+use super::scripts::{self, Call};
+
+/// A server that does not accept a connection in this time is not there.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(3);
+/// How many requests wait to be written. More of them only wait elsewhere.
+const REQUESTS_WAITING: usize = 1024;
+
+/// A server, from a URL: `redis://user:password@host:port/database?prefix=lock:&replicas=1`.
+pub(super) struct Server {
+    client: Client,
+    /// For people; without user and password.
+    label: String,
+    /// How many replicas have to have a claim before it counts.
+    pub(super) replicas: u32,
+    /// What the URL says names begin with.
+    pub(super) prefix: Option<String>,
+}
+
+impl Server {
+    pub(super) fn of_url(url: &str) -> Result<Self> {
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let mut settings = Settings::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            settings.read(pair)?;
+        }
+        let unreadable = |_: RedisError| {
+            Error::invalid("the URL is not understood; write redis://user:password@host:port/database, or rediss:// for TLS")
+        };
+        let parsed = address.into_connection_info().map_err(unreadable)?;
+        let redis = parsed.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+        let tcp = TcpSettings::default().set_nodelay(true);
+        let label = format!("{}/{}", parsed.addr(), redis.db());
+        let parsed = parsed.set_redis_settings(redis).set_tcp_settings(tcp);
+        let client = match (parsed.addr(), settings.authority) {
+            (ConnectionAddr::TcpTls { .. }, authority) => {
+                // Somebody else may have chosen a provider for this process already; theirs does as well.
+                let _ = rustls::crypto::ring::default_provider().install_default();
+                match authority {
+                    Some(root) => Client::build_with_tls(
+                        parsed,
+                        TlsCertificates { client_tls: None, root_cert: Some(root) },
+                    ),
+                    None => Client::open(parsed),
+                }
+            }
+            (_, Some(_)) => return Err(Error::invalid("ca= is for rediss://, which encrypts; redis:// does not")),
+            (_, None) => Client::open(parsed),
+        };
+        let client = client.map_err(|error| explain("reading the URL", &error))?;
+        Ok(Self { client, label, replicas: settings.replicas, prefix: settings.prefix })
+    }
+
+    /// A new connection, of which `hear` gets the pushes, and the server's time in milliseconds.
+    ///
+    /// The name is looked up each time: after a failover it may mean another server. Tickets go on from the clock if so.
+    pub(super) async fn connect(
+        &self,
+        hear: impl Fn(PushInfo) + Send + Sync + 'static,
+    ) -> Result<(MultiplexedConnection, u64)> {
+        let doing = format!("connecting to Redis at {}", self.label);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECTS_WITHIN))
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(REQUESTS_WAITING)
+            .set_push_sender(move |info| {
+                hear(info);
+                Ok::<(), ()>(())
+            });
+        let begin = async {
+            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            let (server, replication): (String, String) = redis::pipe()
+                .cmd("INFO")
+                .arg("server")
+                .cmd("INFO")
+                .arg("replication")
+                .query_async(&mut connection)
+                .await?;
+            Ok((connection, server, replication))
+        };
+        let late = || Error::unavailable(&doing, format!("no answer within {CONNECTS_WITHIN:?}"));
+        let begun = tokio::time::timeout(CONNECTS_WITHIN, begin).await.map_err(|_| late())?;
+        let (mut connection, server, replication) = begun.map_err(|error| explain(&doing, &error))?;
+        if field(&replication, "role") == Some("slave") {
+            return Err(Error::unavailable(&doing, "this server is a replica; locks are taken at its primary"));
+        }
+        let mut seed = Call::of(&scripts::SEED);
+        seed.key(TICKETS).key(IDENTITY).text(field(&server, "run_id").unwrap_or("unknown"));
+        let seeded = tokio::time::timeout(CONNECTS_WITHIN, seed.run(&mut connection)).await.map_err(|_| late())?;
+        match seeded {
+            Ok(Value::BulkString(millis)) => {
+                let millis = std::str::from_utf8(&millis).ok().and_then(|text| text.parse().ok());
+                Ok((connection, millis.ok_or_else(late)?))
+            }
+            Ok(other) => Err(super::words::odd(&other)),
+            Err(error) => Err(explain(&doing, &error)),
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label)
+    }
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// What may follow the question mark.
+#[derive(Default)]
+struct Settings {
+    prefix: Option<String>,
+    replicas: u32,
+    authority: Option<Vec<u8>>,
+}
+
+impl Settings {
+    fn read(&mut self, pair: &str) -> Result<()> {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        match key {
+            "prefix" => self.prefix = Some(plain(value)),
+            "replicas" => {
+                self.replicas = value.parse().map_err(|_| {
+                    Error::invalid("replicas= takes the number of replicas that must have a lock, like replicas=1")
+                })?;
+            }
+            "ca" => {
+                let path = plain(value);
+                let read = std::fs::read(&path);
+                self.authority = Some(read.map_err(|error| Error::invalid(format!("ca={path}: {error}")))?);
+            }
+            _ => {
+                let key: String = key.chars().take(20).collect();
+                return Err(Error::invalid(format!(
+                    "{key:?} is not a setting of redis:; there are prefix=, replicas= and ca="
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Without percent signs, as in any URL.
+fn plain(value: &str) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = match (first, after) {
+            (b'%', [high, low, ..]) => {
+                std::str::from_utf8(&[*high, *low]).ok().and_then(|digits| u8::from_str_radix(digits, 16).ok())
+            }
+            _ => None,
+        };
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_follow_the_question_mark() {
+        let server = Server::of_url("redis://me:s3cret@db:7000/2?prefix=&replicas=2").unwrap();
+        assert_eq!((server.prefix.as_deref(), server.replicas), (Some(""), 2));
+        assert_eq!(format!("{server:?}"), "db:7000/2");
+        assert_eq!(Server::of_url("redis://db?prefix=a%3A%25").unwrap().prefix.as_deref(), Some("a:%"));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said_without_the_password() {
+        let urls = ["redis://me:s3cret@", "redis://me:s3cret@db/none", "redis://:s3cret@db?timeout=3", "redis://x:s3cret@db?replicas=all"];
+        for url in urls {
+            let refused = Server::of_url(url).unwrap_err();
+            assert!(matches!(refused, Error::Invalid(_)), "{url}: {refused}");
+            assert!(!format!("{refused} {refused:?}").contains("s3cret"), "{refused}");
+        }
+    }
+}

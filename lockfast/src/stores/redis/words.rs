@@ -1,0 +1,368 @@
+//! What scripts are asked, and how their answers read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use redis::Value;
+
+use crate::claim::{Claim, ClaimHash, Demand, Holder, Mode, Note, Ticket, Tickets};
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::store::{
+    Admission, Busy, BusyWith, Counters, Lease, Leaving, Report, Resource, Seat, Standing, Why,
+};
+
+use super::keys::{self, TICKETS};
+use super::note;
+use super::scripts::{self, Call};
+
+/// How soon to ask again while another program holds a lock: it tells nobody when it is done.
+const FOREIGN_RECHECK: std::ops::Range<u64> = 200..300;
+
+/// How a claim without a client that hears pushes is called: it is not taken for dead when nobody listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ears {
+    Open,
+    None,
+}
+
+pub(super) fn acquire(claim: &Claim, busy: Busy, ears: Ears, now: u64) -> Call {
+    let mut call = Call::of(&scripts::ACQUIRE);
+    call.key(TICKETS);
+    names(&mut call, &claim.demands);
+    call.number(now);
+    address(&mut call, claim);
+    call.number(millis(claim.ttl)).number(claim.block.max(1)).number(claim.floor.0);
+    let alone = matches!(&claim.demands[..], [only] if only.mode() == Mode::Exclusive) && !claim.detached;
+    let mut kind = String::with_capacity(4);
+    kind.extend(alone.then_some('x'));
+    kind.extend((busy == Busy::Refuse).then_some('r'));
+    kind.extend(claim.detached.then_some('d'));
+    kind.extend((ears == Ears::None).then_some('q'));
+    call.text(kind).text(note::write(&claim.note));
+    wants(&mut call, &claim.demands);
+    call
+}
+
+pub(super) fn renew(leases: &[Lease], now: u64) -> Call {
+    let mut call = Call::of(&scripts::RENEW);
+    for lease in leases {
+        names(&mut call, &lease.claim.demands);
+    }
+    call.number(now);
+    for Lease { claim, ttl } in leases {
+        address(&mut call, claim);
+        call.number(millis(*ttl)).number(claim.demands.len() as u64);
+        wants(&mut call, &claim.demands);
+    }
+    call
+}
+
+pub(super) fn release(leaving: &[Leaving], now: u64) -> Call {
+    let mut call = Call::of(&scripts::RELEASE);
+    call.key(TICKETS);
+    for one in leaving {
+        match (one.claim(), one) {
+            (Some(claim), _) => names(&mut call, &claim.demands),
+            (None, Leaving::Break { name, .. }) => {
+                call.key(name.as_str());
+            }
+            (None, _) => {}
+        }
+    }
+    call.number(now);
+    for one in leaving {
+        leave(&mut call, one);
+    }
+    call
+}
+
+/// How it leaves, whose claim it is, three more words, and the names.
+fn leave(call: &mut Call, leaving: &Leaving) {
+    let Some(claim) = leaving.claim() else {
+        if let Leaving::Break { name, ticket, at_once } = leaving {
+            call.fixed("break").fixed("-").fixed("-").fixed("-").number(ticket.0).number(u64::from(*at_once));
+            call.fixed("").fixed("1").fixed(keys::tag(name)).fixed("0").fixed("0");
+        }
+        return;
+    };
+    match leaving {
+        Leaving::Unknown(_) => call.fixed("unknown"),
+        Leaving::Linger(..) => call.fixed("linger"),
+        Leaving::Seal { .. } => call.fixed("seal"),
+        Leaving::UnlessAlone { .. } => call.fixed("unless_alone"),
+        _ => call.fixed("done"),
+    };
+    address(call, claim);
+    match leaving {
+        Leaving::Unknown(claim) => call.number(millis(claim.ttl)).fixed("").fixed(""),
+        Leaving::Linger(_, span) => call.number(millis(*span)).fixed("").fixed(""),
+        Leaving::Seal { value, keep, .. } => call.bytes(value.clone()).number(millis(*keep).max(1)).fixed(""),
+        Leaving::UnlessAlone { claim, block, floor } => {
+            call.number((*block).max(1)).number(floor.0).number(millis(claim.ttl))
+        }
+        _ => call.fixed("").fixed("").fixed(""),
+    };
+    call.number(claim.demands.len() as u64);
+    wants(call, &claim.demands);
+}
+
+pub(super) fn look(names: &[Name], now: u64) -> Call {
+    let mut call = Call::of(&scripts::LOOK);
+    for name in names {
+        call.key(name.as_str());
+    }
+    call.number(now);
+    for name in names {
+        call.fixed(keys::tag(name));
+    }
+    call
+}
+
+pub(super) fn record(report: &Report) -> Call {
+    let mut call = Call::of(&scripts::RECORD);
+    let Counters { acquired, released, contended, lost } = report.counters;
+    call.text(report.client.to_string()).number(millis(report.keep).max(1));
+    call.number(acquired).number(released).number(contended).number(lost);
+    call.number(report.left.len() as u64);
+    for owner in &report.left {
+        call.text(owner.to_string());
+    }
+    for (owner, demands) in &report.entered {
+        call.text(owner.to_string()).number(demands.len() as u64);
+        for demand in demands.iter() {
+            call.text(demand.name.as_str());
+        }
+    }
+    call
+}
+
+/// Owner, client, and the tag of the first name, where the record is.
+fn address(call: &mut Call, claim: &Claim) {
+    call.text(claim.id.hash().to_string()).text(claim.client.to_string()).fixed(keys::tag(&claim.demands[0].name));
+}
+
+fn names(call: &mut Call, demands: &[Demand]) {
+    for demand in demands {
+        call.key(demand.name.as_str());
+    }
+}
+
+fn wants(call: &mut Call, demands: &[Demand]) {
+    for demand in demands {
+        call.fixed(keys::tag(&demand.name)).number(demand.weight).number(demand.capacity);
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    // Rounded up: a lease may last a little longer than asked for, never shorter.
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// An answer that no script of ours gives.
+pub(super) fn odd(answer: &Value) -> Error {
+    let said = format!("{answer:?}").chars().take(200).collect::<String>();
+    Error::unavailable("reading the answer of Redis", format!("it makes no sense: {said}"))
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn number(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        other => text(other)?.parse().ok(),
+    }
+}
+
+pub(super) fn admission(answer: &Value, claim: &Claim) -> Result<Admission> {
+    read_admission(answer, claim).unwrap_or_else(|| Err(odd(answer)))
+}
+
+fn read_admission(answer: &Value, claim: &Claim) -> Option<Result<Admission>> {
+    if let Some(line) = text(answer) {
+        return Some(Ok(match read_standing(line)? {
+            Standing::Held(tickets) => Admission::Held(tickets),
+            Standing::Gone(why) => Admission::Gone(why),
+            Standing::Waiting { ticket, recheck_in } => {
+                let position = line.rsplit(' ').next()?.parse().ok()?;
+                Admission::Queued { ticket, position, recheck_in }
+            }
+        }));
+    }
+    let Value::Array(words) = answer else { return None };
+    match (text(words.first()?)?, &words[1..]) {
+        ("sealed", [Value::BulkString(value)]) => Some(Ok(Admission::Sealed(Bytes::copy_from_slice(value)))),
+        ("capacity", [index, capacity]) => {
+            let demand = claim.demands.get(usize::try_from(number(index)?).ok()?.checked_sub(1)?)?;
+            Some(Err(demand.disagrees_with(u32::try_from(number(capacity)?).ok()?)))
+        }
+        ("busy", [position]) => {
+            let position = usize::try_from(number(position)?).ok()?;
+            Some(Ok(Admission::Refused(BusyWith { position, ..BusyWith::default() })))
+        }
+        ("busy", [position, owner, first, since, note]) => Some(Ok(Admission::Refused(BusyWith {
+            position: usize::try_from(number(position)?).ok()?,
+            held_for: Some(Duration::from_millis(number(since)?)),
+            holder: Some(Holder {
+                owner: owner_of(text(owner)?)?,
+                fence: Ticket(number(first)?),
+                note: Arc::new(note::read(text(note)?)),
+            }),
+        }))),
+        _ => None,
+    }
+}
+
+pub(super) fn standings(answer: &Value, count: usize) -> Result<Vec<Standing>> {
+    let Value::Array(answers) = answer else { return Err(odd(answer)) };
+    if answers.len() != count {
+        return Err(odd(answer));
+    }
+    answers.iter().map(|one| standing(one)?.ok_or_else(|| odd(one))).collect()
+}
+
+fn standing(answer: &Value) -> Result<Option<Standing>> {
+    let Some(line) = text(answer) else { return Ok(None) };
+    let Some(failure) = line.strip_prefix("failed ") else { return Ok(read_standing(line)) };
+    match failure.contains("WRONGTYPE") {
+        // Whatever stands at the key now, it is not this claim.
+        true => Ok(Some(Standing::Gone(Why::Unknown))),
+        false => Err(super::failure::of_script("changing locks", failure)),
+    }
+}
+
+fn read_standing(line: &str) -> Option<Standing> {
+    let mut words = line.split(' ');
+    let (kind, mut next) = (words.next()?, || words.next());
+    match kind {
+        "held" => Some(Standing::Held(Tickets::new(Ticket(next()?.parse().ok()?), next()?.parse().ok()?))),
+        "waiting" => {
+            let ticket = Ticket(next()?.parse().ok()?);
+            let recheck_in = match next()? {
+                "foreign" => Duration::from_millis(fastrand::u64(FOREIGN_RECHECK)),
+                millis => Duration::from_millis(millis.parse().ok()?),
+            };
+            Some(Standing::Waiting { ticket, recheck_in })
+        }
+        "gone" => Some(Standing::Gone(match next()? {
+            "left" => Why::Left,
+            "broken" => Why::Broken,
+            "sealed" => Why::Sealed,
+            _ => Why::Unknown,
+        })),
+        _ => None,
+    }
+}
+
+pub(super) fn owner_of(digits: &str) -> Option<ClaimHash> {
+    let mut hash = [0; 16];
+    if digits.len() != 32 {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(ClaimHash(hash))
+}
+
+/// The lines of the names asked for; without those that are not in use.
+pub(super) fn resources(answer: &Value, names: &[Name]) -> Result<Vec<Resource>> {
+    let Value::Array(answers) = answer else { return Err(odd(answer)) };
+    let mut resources = Vec::with_capacity(answers.len());
+    for (one, name) in answers.iter().zip(names) {
+        if let Some(failure) = text(one).and_then(|line| line.strip_prefix("failed ")) {
+            return Err(super::failure::of_script(&format!("looking at {name:?}"), failure));
+        }
+        resources.extend(resource(one, name).ok_or_else(|| odd(one))?);
+    }
+    Ok(resources)
+}
+
+fn resource(answer: &Value, name: &Name) -> Option<Option<Resource>> {
+    let Value::Array(parts) = answer else { return None };
+    let [sealed, capacity, Value::Array(seats)] = &parts[..] else { return None };
+    let sealed_for = number(sealed).map(Duration::from_millis);
+    let capacity = u32::try_from(number(capacity)?).ok()?;
+    let line = seats.iter().map(|words| seat(words, capacity)).collect::<Option<Vec<_>>>()?;
+    let unused = line.is_empty() && sealed_for.is_none();
+    let capacity = if capacity == 0 { Demand::ALL } else { capacity };
+    Some((!unused).then(|| Resource { name: name.clone(), capacity, line, sealed_for }))
+}
+
+fn seat(words: &Value, capacity: u32) -> Option<Seat> {
+    let Value::Array(words) = words else { return None };
+    if let [_, lease] = &words[..] {
+        return Some(foreign(number(lease)));
+    }
+    let [owner, first, count, weight, flags, since, lease, note] = &words[..] else { return None };
+    let (weight, flags) = (u32::try_from(number(weight)?).ok()?, text(flags)?);
+    Some(Seat {
+        owner: owner_of(text(owner)?)?,
+        tickets: Tickets::new(Ticket(number(first)?), u32::try_from(number(count)?).ok()?),
+        mode: mode(capacity, weight),
+        weight,
+        holds: flags.contains('h'),
+        since: Duration::from_millis(number(since)?),
+        expires_in: Duration::from_millis(number(lease).unwrap_or(0)),
+        lingers: flags.contains('l'),
+        broken: flags.contains('b'),
+        note: Arc::new(note::read(text(note)?)),
+    })
+}
+
+fn mode(capacity: u32, weight: u32) -> Mode {
+    match (capacity, weight) {
+        (Demand::ALL, Demand::ALL) => Mode::Exclusive,
+        (Demand::ALL, _) => Mode::Shared,
+        _ => Mode::Permits,
+    }
+}
+
+/// Another program's lock, of which nothing is known but that it is there.
+fn foreign(lease: Option<u64>) -> Seat {
+    Seat {
+        owner: ClaimHash([0; 16]),
+        tickets: Tickets::new(Ticket(0), 1),
+        mode: Mode::Exclusive,
+        weight: Demand::ALL,
+        holds: true,
+        since: Duration::ZERO,
+        expires_in: lease.map_or(Duration::MAX, Duration::from_millis),
+        lingers: false,
+        broken: false,
+        note: Arc::new(Note { host: "another program".into(), ..Note::default() }),
+    }
+}
+
+/// The names of a listing, in order, each once; and what all clients have counted.
+pub(super) fn listing(answer: &Value) -> Result<(Counters, Vec<Name>)> {
+    read_listing(answer).ok_or_else(|| odd(answer))
+}
+
+fn read_listing(answer: &Value) -> Option<(Counters, Vec<Name>)> {
+    let Value::Array(parts) = answer else { return None };
+    let [Value::Array(fleet), Value::Array(names)] = &parts[..] else { return None };
+    let [acquired, released, contended, lost] = &fleet[..] else { return None };
+    let counters = Counters {
+        acquired: number(acquired)?,
+        released: number(released)?,
+        contended: number(contended)?,
+        lost: number(lost)?,
+    };
+    let mut names: Vec<_> = names.iter().filter_map(text).map(Name::stored).collect();
+    names.sort_unstable();
+    names.dedup();
+    Some((counters, names))
+}
+
+/// The server's time in milliseconds.
+pub(super) fn time(answer: &Value) -> Result<u64> {
+    number(answer).ok_or_else(|| odd(answer))
+}
