@@ -26,9 +26,10 @@ pub(crate) enum Kind {
     ByHand,
     /// The same commands through the `redis` crate: what the bars are ratios of.
     Crate,
+    /// As it comes: tasks of one process hand a lock over among themselves.
     Lockfast,
-    /// With hand-over among the tasks of a process, which is the default.
-    LockfastHandingOver,
+    /// Every hand-off goes through the server.
+    LockfastNoHandOver,
     Rslock,
     DistributedLock,
 }
@@ -38,8 +39,8 @@ impl Kind {
         match self {
             Self::ByHand => "bare commands, hand-written client",
             Self::Crate => "bare commands, redis crate",
-            Self::Lockfast => "lockfast, hand-over off",
-            Self::LockfastHandingOver => "lockfast",
+            Self::Lockfast => "lockfast",
+            Self::LockfastNoHandOver => "lockfast, hand-over off",
             Self::Rslock => "rslock",
             Self::DistributedLock => "distributed-lock",
         }
@@ -48,7 +49,7 @@ impl Kind {
     /// The commands it sends, but for those that its scripts call too.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
-            Self::Lockfast | Self::LockfastHandingOver => SCRIPTS,
+            Self::Lockfast | Self::LockfastNoHandOver => SCRIPTS,
             _ => SCRIPTS_AND_SET,
         }
     }
@@ -84,8 +85,8 @@ impl Client {
                 let script: String = load.query_async(&mut connection).await.map_err(|error| text(&error))?;
                 Self::Crate(connection, script.into())
             }
-            Kind::Lockfast | Kind::LockfastHandingOver => {
-                let hands_over = kind == Kind::LockfastHandingOver;
+            Kind::Lockfast | Kind::LockfastNoHandOver => {
+                let hands_over = kind == Kind::Lockfast;
                 let locks = Locks::builder().local_handover(hands_over).connect(&url).await;
                 Self::Lockfast(locks.map_err(|error| text(&error))?)
             }

@@ -38,6 +38,15 @@ impl Manner {
         }
     }
 
+    /// How many slices one round takes: everybody needs enough turns for their share, or for a hand-off at all.
+    pub(crate) fn slices(self) -> u32 {
+        match self {
+            Self::Rush => 4,
+            Self::Thinking => 1,
+            Self::Alternating => 2,
+        }
+    }
+
     fn tasks(self) -> usize {
         if self == Self::Alternating { 2 } else { 32 }
     }

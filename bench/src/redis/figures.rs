@@ -35,6 +35,7 @@ impl Unit {
             Self::Times => format!("{value:.2}x"),
             Self::Microseconds if value >= 10_000.0 => format!("{:.1} ms", value / 1e3),
             Self::Microseconds => format!("{value:.1} us"),
+            Self::PerSecond if value < 10.0 => format!("{value:.1}/s"),
             Self::PerSecond => format!("{}/s", thousands(value)),
             Self::Percent if value < 0.1 && value > 0.0 => format!("{value:.3} %"),
             Self::Percent => format!("{value:.1} %"),

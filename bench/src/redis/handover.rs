@@ -25,11 +25,11 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     let server = Server::start();
     let (port, rounds, slice) = (server.port(), plan.rounds(), plan.slice());
     let rates = server.with(Cores::All, async move {
-        let clients = connect_all(&[Kind::Lockfast, Kind::LockfastHandingOver], port).await;
+        let clients = connect_all(&[Kind::LockfastNoHandOver, Kind::Lockfast], port).await;
         let mut rates: Vec<(Kind, Vec<f64>)> = clients.iter().map(|(kind, _)| (*kind, Vec::new())).collect();
         for round in 0..=rounds {
             for ((kind, client), (_, rates)) in clients.iter().zip(&mut rates) {
-                let outcome = contest(*kind, client, port, Manner::Rush, slice).await;
+                let outcome = contest(*kind, client, port, Manner::Rush, slice * 2).await;
                 if round > 0 {
                     rates.push(outcome.per_second);
                 }
@@ -41,7 +41,7 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
         let found = rates.iter().find(|(it, _)| *it == kind);
         found.map_or(f64::NAN, |(_, rates)| median(rates.clone()))
     };
-    let (off, on) = (rate(Kind::Lockfast), rate(Kind::LockfastHandingOver));
+    let (off, on) = (rate(Kind::LockfastNoHandOver), rate(Kind::Lockfast));
     println!("  a waiter in another process");
     let turns = waiter(plan.count(500) as u32);
     let of = |share| if turns.is_empty() { f64::NAN } else { percentile(&turns, share) };
@@ -84,7 +84,7 @@ fn waiter(count: u32) -> Vec<f64> {
 
 /// 32 tasks that take the lock all the time; when each of them had it.
 async fn crowd(port: u16, over: Arc<AtomicBool>) -> Vec<u64> {
-    let Ok(client) = Client::connect(Kind::LockfastHandingOver, port).await else { return Vec::new() };
+    let Ok(client) = Client::connect(Kind::Lockfast, port).await else { return Vec::new() };
     let tasks = (0..32).map(|_| {
         let (client, over, clock) = (client.clone(), Arc::clone(&over), Clock::boot());
         tokio::spawn(async move {
@@ -111,7 +111,7 @@ async fn crowd(port: u16, over: Arc<AtomicBool>) -> Vec<u64> {
 pub(crate) fn child(port: u16, count: u32) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be had");
     let waits = runtime.block_on(async {
-        let Ok(client) = Client::connect(Kind::LockfastHandingOver, port).await else { return Vec::new() };
+        let Ok(client) = Client::connect(Kind::Lockfast, port).await else { return Vec::new() };
         let (clock, mut waits) = (Clock::boot(), Vec::new());
         for _ in 0..count {
             tokio::time::sleep(PAUSE).await;

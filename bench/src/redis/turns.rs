@@ -24,8 +24,12 @@ fn measured(plan: &Plan, cores: Cores) -> Vec<Figure> {
     println!("  on {}", cores.said());
     let (rounds, turns) = if plan.quick { (2, 8) } else { (5, 18) };
     let mut handoffs: [Vec<f64>; CONTENDERS.len()] = Default::default();
-    for _ in 0..rounds {
+    for round in 0..rounds {
         for (contender, handoffs) in CONTENDERS.iter().zip(&mut handoffs) {
+            // It takes long, and a tenth of a second is not measured more sharply by more of it.
+            if *contender == "rslock" && (round > 0 || cores == Cores::One) {
+                continue;
+            }
             let server = Server::start();
             let taken = server.on(cores, || one_round(&server, contender, turns));
             if !taken.is_empty() {
@@ -39,12 +43,15 @@ fn measured(plan: &Plan, cores: Cores) -> Vec<Figure> {
     };
     let figure = |what: &str, value, unit| Figure::new(SECTION, format!("{what} ({})", cores.said()), value, unit);
     let ratio = figure("hand-off p50, of a BLPOP wake-up", p50(1) / p50(0), Unit::Times);
-    vec![
+    let mut figures = vec![
         if cores == Cores::One { ratio.with(Bar::at_most(1.3).or_better(1.1)) } else { ratio },
         figure("lockfast: hand-off p50", p50(1) / 1e3, Unit::Microseconds),
         figure("BLPOP: wake-up p50", p50(0) / 1e3, Unit::Microseconds),
-        figure("rslock: hand-off p50", p50(2) / 1e3, Unit::Microseconds),
-    ]
+    ];
+    if cores == Cores::All {
+        figures.push(figure("rslock: hand-off p50", p50(2) / 1e3, Unit::Microseconds));
+    }
+    figures
 }
 
 /// Nanoseconds from each release in one process to the acquisition in the other.
@@ -77,7 +84,7 @@ pub(crate) fn child(port: u16, who: &str, side: &str, count: u32) {
         match who.as_str() {
             "blpop" => wake_ups(port, &side, count).await,
             "rslock" => locks(Kind::Rslock, port, count).await,
-            _ => locks(Kind::Lockfast, port, count).await,
+            _ => locks(Kind::LockfastNoHandOver, port, count).await,
         }
     }));
     let mut out = std::io::stdout().lock();

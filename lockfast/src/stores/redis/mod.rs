@@ -88,7 +88,12 @@ impl Redis {
     }
 
     /// Names from the listings of all clients, from `from` on, at most so many from each.
-    async fn list(&self, beginning: &str, after: Option<&Name>, limit: usize) -> Result<(crate::store::Counters, Vec<Name>)> {
+    async fn list(
+        &self,
+        beginning: &str,
+        after: Option<&Name>,
+        limit: usize,
+    ) -> Result<(crate::store::Counters, Vec<Name>)> {
         let mut call = Call::of(&scripts::LIST);
         // A name is listed followed by a byte below all others and its owner, which is written in letters.
         let from = match after.filter(|after| after.as_str() >= beginning) {

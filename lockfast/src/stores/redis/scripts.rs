@@ -81,7 +81,9 @@ impl Call {
     pub(super) async fn run(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         let known = self.command("EVALSHA", &self.script.digest).query_async(connection).await;
         match known {
-            Err(error) if is_unknown_script(&error) => self.command("EVAL", self.script.body).query_async(connection).await,
+            Err(error) if is_unknown_script(&error) => {
+                self.command("EVAL", self.script.body).query_async(connection).await
+            }
             answered => answered,
         }
     }
