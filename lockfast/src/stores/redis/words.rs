@@ -195,10 +195,12 @@ fn read_admission(answer: &Value, claim: &Claim) -> Option<Result<Admission>> {
         }));
     }
     let Value::Array(words) = answer else { return None };
+    let demand = |index: &Value| claim.demands.get(usize::try_from(number(index)?).ok()?.checked_sub(1)?);
     match (text(words.first()?)?, &words[1..]) {
         ("sealed", [Value::BulkString(value)]) => Some(Ok(Admission::Sealed(Bytes::copy_from_slice(value)))),
+        ("weight", [index]) => demand(index)?.check_weight().err().map(Err),
         ("capacity", [index, capacity]) => {
-            let demand = claim.demands.get(usize::try_from(number(index)?).ok()?.checked_sub(1)?)?;
+            let demand = demand(index)?;
             Some(Err(demand.disagrees_with(u32::try_from(number(capacity)?).ok()?)))
         }
         ("busy", [position]) => {

@@ -56,6 +56,11 @@ for _, want in ipairs(asked.wants) do
   end
 end
 for index, want in ipairs(asked.wants) do
+  local weight = tonumber(want.weight)
+  if weight == 0 or weight > tonumber(want.capacity) then
+    say()
+    return {'weight', index}
+  end
   local capacity = taken_by(want.key) and ALL
   if not capacity then
     local front = redis.call('ZRANGE', line_of(want), 0, 0)[1]
@@ -127,7 +132,7 @@ asked.first = draw(tickets, asked.count, tonumber(floor))
 for _, want in ipairs(asked.wants) do
   if blocked or not is_exclusive(want) then
     redis.call('ZADD', line_of(want), string.format('%.0f', asked.first), seat_of(asked, want))
-    raise(line_of(want), lease)
+    raise_line(want, lease)
   end
 end
 if asked.detached then

@@ -21,7 +21,7 @@ local function write(claim, lease)
       redis.call('PEXPIRE', want.key, lease)
       redis.call('SET', want.key, value_of(claim), 'PX', lease)
     else
-      raise(line_of(want), lease)
+      raise_line(want, lease)
     end
   end
   if not is_alone(claim) then

@@ -18,11 +18,11 @@ local function renew(claim, lease)
   end
   local known, why = load(claim)
   if not known and is_alone(claim) then
-    -- It may have been handed over just now.
+    -- It may have been handed over just now, with what was left of the lease it had.
     local kind, value = taken_by(key)
     if kind == 'x' and is_of(value, claim) then
-      known = read_value(value, claim.wants[1])
-      return standing(known)
+      raise(key, lease)
+      return standing(read_value(value, claim.wants[1]))
     end
   end
   if not known then

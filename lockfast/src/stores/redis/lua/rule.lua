@@ -12,6 +12,8 @@
 local ALL = 1048576
 -- How many leases ahead of a waiter are looked at: as many deaths at once are noticed when they happen, more a little later.
 local AHEAD = 8
+-- How long a line outlives the leases in it, so that somebody notices who died in it, and tells.
+local OUTLIVES = 10000
 -- How many dead seats one call takes out.
 local MOST_REMOVED = 1000
 
@@ -114,6 +116,10 @@ local function raise(key, lease)
   if redis.call('PTTL', key) < lease then
     redis.call('PEXPIRE', key, lease)
   end
+end
+
+local function raise_line(want, lease)
+  raise(line_of(want), lease + OUTLIVES)
 end
 
 local function tell(client, letter)
@@ -406,7 +412,7 @@ local function extend(claim, lease)
     if claim.held and is_exclusive(want) then
       raise(want.key, lease)
     else
-      raise(line_of(want), lease)
+      raise_line(want, lease)
       if claim.held and is_reader(want) then
         mark_shared(want.key, lease)
       end
