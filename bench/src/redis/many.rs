@@ -81,7 +81,7 @@ fn show(tasks: usize, kinds: &[(Kind, Rounds)]) -> Vec<Figure> {
     figures
 }
 
-async fn throughput(client: Client, port: u16, tasks: usize, slice: Duration) -> (f64, f64) {
+pub(crate) async fn throughput(client: Client, port: u16, tasks: usize, slice: Duration) -> (f64, f64) {
     let (clock, mut meter) = (Clock::boot(), Meter::connect(port));
     meter.start(&[]);
     let start = clock.now();

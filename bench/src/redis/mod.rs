@@ -12,6 +12,7 @@ mod held;
 mod line;
 mod many;
 mod names;
+mod profile;
 mod resp;
 mod server;
 mod turns;
@@ -107,6 +108,8 @@ fn refuse(what: &str) -> ! {
     }
     std::process::exit(2);
 }
+
+pub(crate) use profile::run as profile;
 
 /// Another process of a benchmark: `redis-child MODE PORT ..`.
 pub(crate) fn child(args: impl Iterator<Item = String>) {

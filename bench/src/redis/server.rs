@@ -54,6 +54,10 @@ impl Server {
         self.redis.port()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.redis.pid()
+    }
+
     pub(crate) fn console(&self) -> Meter {
         Meter::connect(self.port())
     }
@@ -147,6 +151,14 @@ impl Meter {
         let stats = self.console.call(&["INFO", "cpu"]).text();
         let seconds = |key: &str| field(&stats, key);
         Duration::from_secs_f64(seconds("used_cpu_user") + seconds("used_cpu_sys"))
+    }
+
+    /// How long the server was busy with all calls of this command.
+    pub(crate) fn spent_in(&mut self, command: &str) -> Duration {
+        let stats = self.console.call(&["INFO", "commandstats"]).text();
+        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+        let micros = line.and_then(|line| line.split("usec=").nth(1)?.split(',').next()?.parse().ok());
+        Duration::from_micros(micros.unwrap_or(0))
     }
 
     /// Microseconds of each call that the server found slow.

@@ -92,7 +92,7 @@ async fn measure(plan: Plan, port: u16) -> Vec<(Kind, Rounds)> {
     kinds.enumerate().map(|(index, kind)| (kind, rounds.remove(&index).unwrap_or_default())).collect()
 }
 
-async fn through(client: &Client, slice: Duration) -> (u32, Duration) {
+pub(crate) async fn through(client: &Client, slice: Duration) -> (u32, Duration) {
     let (clock, mut done) = (Clock::boot(), 0);
     let start = clock.now();
     while clock.now() < start + slice {
