@@ -137,7 +137,6 @@ fn server(url: &str) -> Server {
     Server::open(info.set_tcp_settings(settings)).expect("it is a good URL")
 }
 
-#[expect(clippy::large_enum_variant, reason = "an allocation would count against the smaller ones")]
 pub(crate) enum Held {
     ByHand(Shared, Arc<str>, String),
     Crate(MultiplexedConnection, Arc<str>, String),

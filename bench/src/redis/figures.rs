@@ -136,8 +136,8 @@ pub(crate) fn print_table(figures: &[Figure]) {
     }
 }
 
-pub(crate) fn print_markdown(figures: &[Figure]) {
-    println!("\n| | figure | bar | |\n|---|---:|---|---|");
+pub(crate) fn print_markdown(machine: &str, figures: &[Figure]) {
+    println!("\n{machine}.\n\n| | figure | bar | |\n|---|---:|---|---|");
     for section in sections(figures) {
         println!("| **{}** | | | |", section[0].section);
         for row in section {

@@ -21,6 +21,8 @@ mod waiting;
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use figures::{Figure, as_json, print_markdown, print_table};
 
 const HELP: &str = "\
@@ -74,6 +76,10 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
     let mut args = args;
     while let Some(arg) = args.next() {
         match arg.as_str() {
+            "--help" | "-h" => {
+                help();
+                return;
+            }
             "--quick" => plan.quick = true,
             "--markdown" => markdown = true,
             "--json" => json = Some(args.next().unwrap_or_else(|| refuse("--json needs the name of a file"))),
@@ -86,27 +92,38 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
     if chosen.is_empty() {
         chosen = SECTIONS.iter().collect();
     }
+    let (machine, busy) = (server::machine(), server::load());
+    println!("{machine}");
+    if busy > 0.5 {
+        println!("This machine is busy (load {busy}): what follows is a look, not a measurement.");
+    }
     let mut figures = Vec::new();
     for (number, (name, what, measure)) in chosen.iter().enumerate() {
         println!("[{}/{}] {name}: {what}", number + 1, chosen.len());
         figures.extend(measure(&plan));
     }
     match markdown {
-        true => print_markdown(&figures),
+        true => print_markdown(&machine, &figures),
         false => print_table(&figures),
     }
     if let Some(path) = json {
-        let text = format!("{:#}\n", as_json(&figures));
+        let all = json!({ "machine": machine, "load": busy, "quick": plan.quick, "figures": as_json(&figures) });
+        let text = format!("{all:#}\n");
         std::fs::write(&path, text).unwrap_or_else(|error| refuse(&format!("{path} cannot be written: {error}")));
     }
 }
 
 fn refuse(what: &str) -> ! {
-    println!("{what}\n\n{HELP}");
+    println!("{what}\n");
+    help();
+    std::process::exit(2);
+}
+
+fn help() {
+    println!("{HELP}");
     for (name, what, _) in SECTIONS {
         println!("    {name:<12} {what}");
     }
-    std::process::exit(2);
 }
 
 pub(crate) use profile::run as profile;

@@ -1,7 +1,7 @@
 //! The server under measurement: which cores it and its clients run on, and what it says about itself.
 
 use std::future::Future;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
@@ -99,13 +99,33 @@ impl Server {
         }
     }
 
-    /// This program as another process.
-    pub(crate) fn child(&self, mode: &str, args: &[String]) -> std::process::Child {
+    /// This program as another process, which ends with this one, however that ends.
+    pub(crate) fn child(&self, mode: &str, args: &[String]) -> Child {
         let program = std::env::current_exe().expect("this program has a file");
-        let mut command = Command::new(program);
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program);
         command.args(["redis-child", mode, &self.port().to_string()]).args(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("this program starts again")
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("this program starts again")
     }
+}
+
+/// What was measured on: figures without it say nothing.
+pub(crate) fn machine() -> String {
+    let version = Server::start().console().console.call(&["INFO", "server"]).text();
+    let version = version.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("unknown").to_owned();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let system = rustix::system::uname();
+    format!(
+        "Redis {version} on {cores} cores, {} {}",
+        system.sysname().to_string_lossy(),
+        system.release().to_string_lossy()
+    )
+}
+
+/// How many processes wanted a core during the last minute.
+pub(crate) fn load() -> f64 {
+    let said = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    said.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
 /// What a server did since it was last asked.
@@ -149,7 +169,7 @@ impl Meter {
 
     fn cpu_so_far(&mut self) -> Duration {
         let stats = self.console.call(&["INFO", "cpu"]).text();
-        let seconds = |key: &str| field(&stats, key);
+        let seconds = |key| field(&stats, key);
         Duration::from_secs_f64(seconds("used_cpu_user") + seconds("used_cpu_sys"))
     }
 
