@@ -183,6 +183,22 @@ async fn a_hundred_readers_renew_for_the_price_of_their_own_records() {
     assert!(calls < 10, "{calls} records were read to renew one");
 }
 
+#[tokio::test]
+async fn one_watch_that_ends_does_not_silence_another() {
+    let (_server, store) = open().await;
+    let first = store.watch(Scope::Lines(String::new()));
+    let mut second = store.watch(Scope::Lines(String::new()));
+    assert_eq!(hear(&mut second).await, Change::Resync, "it begins with that when it is subscribed");
+    drop(first);
+    // That the first unsubscribes cannot be seen from outside; it has done so long before the last of these.
+    for turn in 0..20 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let takes = claim(LONG, [writer(&format!("a{turn}"))]);
+        assert!(is_held(&store, &takes).await);
+        while hear(&mut second).await != Change::Resource(name(&format!("a{turn}"))) {}
+    }
+}
+
 async fn hear(watch: &mut (impl futures::Stream<Item = Change> + Unpin)) -> Change {
     tokio::time::timeout(Duration::from_secs(3), watch.next()).await.expect("it is told").expect("it goes on")
 }
