@@ -223,6 +223,12 @@ async fn a_server_that_became_a_replica_is_left_by_renewals_too() {
 }
 
 #[tokio::test]
+async fn a_password_with_a_question_mark_is_not_repeated_in_the_error() {
+    let refused = Redis::open("redis://me:very?s3cret@db").await.unwrap_err();
+    assert!(!format!("{refused} {refused:?}").contains("s3cret"), "{refused}");
+}
+
+#[tokio::test]
 async fn who_is_handed_a_lock_by_a_call_that_fails_is_told() {
     let (server, store) = open().await;
     let waiting = {
