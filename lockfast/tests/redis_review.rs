@@ -7,8 +7,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
-use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Scope, Standing, Store};
+use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Scope, Standing, Store, Why};
 use lockfast::{Claim, Demand, Demands, Name, Redis};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -151,6 +152,20 @@ async fn who_is_marked_gone_after_it_died_does_not_keep_a_claim_on_several_names
     let other = claim(LONG, [writer("a")]);
     let Admission::Refused(busy) = store.acquire(&other, Busy::Refuse).await.unwrap() else { panic!("it is taken") };
     assert_eq!(busy.holder.map(|holder| holder.owner), Some(both.id.hash()));
+}
+
+#[tokio::test]
+async fn what_is_sealed_for_ever_is_sealed() {
+    let (_server, store) = open().await;
+    let seals = claim(LONG, [writer("a")]);
+    assert!(is_held(&store, &seals).await);
+    let sealing = Leaving::Seal { claim: seals, value: Bytes::from_static(b"done"), keep: Duration::MAX };
+    assert_eq!(store.release(&[sealing]).await.unwrap(), [Standing::Gone(Why::Left)]);
+    assert!(matches!(acquire(&store, &claim(LONG, [writer("a")])).await, Admission::Sealed(_)));
+    let lingers = claim(LONG, [writer("b")]);
+    assert!(is_held(&store, &lingers).await);
+    store.release(&[Leaving::Linger(lingers, Duration::MAX)]).await.unwrap();
+    assert!(waits(&store, &claim(LONG, [writer("b")])).await);
 }
 
 #[tokio::test]

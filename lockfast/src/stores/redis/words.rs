@@ -18,6 +18,9 @@ use super::scripts::{self, Call};
 /// How soon to ask again while another program holds a lock: it tells nobody when it is done.
 const FOREIGN_RECHECK: std::ops::Range<u64> = 200..300;
 
+/// As long as Redis is asked to keep anything, in milliseconds: a thousand years. It counts no further than some more of them.
+const FOR_EVER: u64 = 1_000 * 365 * 24 * 3600 * 1_000;
+
 /// How a claim without a client that hears pushes is called: it is not taken for dead when nobody listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ears {
@@ -162,7 +165,7 @@ fn is_alone(demands: &[Demand]) -> bool {
 
 fn millis(span: Duration) -> u64 {
     // Rounded up: a lease may last a little longer than asked for, never shorter.
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(FOR_EVER)
 }
 
 /// An answer that no script of ours gives.
