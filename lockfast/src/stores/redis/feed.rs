@@ -30,8 +30,9 @@ const WATCHED_FOR: Duration = Duration::from_secs(30);
 const SAID_EVERY: Duration = Duration::from_secs(10);
 /// A claim joins without ears rather than wait longer than this for its client's subscription.
 const HEARS_WITHIN: Duration = Duration::from_secs(1);
-/// Between attempts to subscribe.
+/// Between attempts to subscribe; and when the server does not allow it, which only an administrator can change.
 const PAUSE: Duration = Duration::from_millis(100);
+const LONG_PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub(super) struct Feed {
@@ -51,7 +52,9 @@ enum Hearing {
 impl Feed {
     /// Whether this client can be told of something; waits a moment for a subscription that is on its way.
     pub(super) async fn ears(&self, client: ClientId) -> Ears {
-        let Some(mut hearing) = self.ears_of(client) else { return Ears::None };
+        // A watch that ended hears nothing, however well it did before.
+        let still_there = |hearing: &watch::Receiver<Hearing>| hearing.has_changed().is_ok();
+        let Some(mut hearing) = self.ears_of(client).filter(still_there) else { return Ears::None };
         if *hearing.borrow() == Hearing::NotYet {
             let known = hearing.wait_for(|hearing| *hearing != Hearing::NotYet);
             let _ = tokio::time::timeout(HEARS_WITHIN, known).await;
@@ -192,13 +195,15 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
                 let _ = say.send(Hearing::NotYet);
             }
             Err(error) => {
+                let mut pause = PAUSE;
                 if matches!(error, Error::Unsupported(_)) {
                     // Without pushes: who waits finds out by asking.
                     let _ = say.send(Hearing::Never);
+                    pause = LONG_PAUSE;
                 }
                 drop(strong);
                 tokio::select! {
-                    () = tokio::time::sleep(PAUSE) => {}
+                    () = tokio::time::sleep(pause) => {}
                     () = closing.notified() => return,
                 }
             }

@@ -147,6 +147,10 @@ impl Settings {
                 let read = std::fs::read(&path);
                 self.authority = Some(read.map_err(|error| Error::invalid(format!("ca={path}: {error}")))?);
             }
+            _ if pair.contains('@') => {
+                // What looks like a setting is the rest of a password.
+                return Err(Error::invalid("a ? in the user or password of a URL is written %3F"));
+            }
             _ => {
                 let key: String = key.chars().take(20).collect();
                 return Err(Error::invalid(format!(
