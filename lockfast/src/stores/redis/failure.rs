@@ -1,6 +1,6 @@
 //! What Redis, or the way to it, says when it refuses; sorted by what the caller does next.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::error::Error;
 
@@ -85,4 +85,15 @@ pub(super) fn is_of_the_connection(error: &RedisError) -> bool {
         || error.is_timeout()
         || matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
         || error.code() == Some("READONLY")
+}
+
+/// Whether a script says of one of its claims that this server is a replica now: the address may lead to another one.
+pub(super) fn is_of_a_replica(answer: &Value) -> bool {
+    let says =
+        |word: &Value| matches!(word, Value::BulkString(text) if text.starts_with(b"failed ") && is_read_only(text));
+    matches!(answer, Value::Array(words) if words.iter().any(says))
+}
+
+fn is_read_only(text: &[u8]) -> bool {
+    text.windows(8).any(|word| word == b"READONLY")
 }

@@ -163,9 +163,16 @@ local function fits(claim, want)
   return reached and used + tonumber(want.weight) <= tonumber(want.capacity)
 end
 
--- Writes down that a claim holds: its keys all at once, or none.
+-- Writes down that a claim holds: its keys all at once, or none. Begins with what a full Redis allows: who is next in line
+-- gets its turn there too.
 local function take(claim, lease)
   claim.held, claim.since = true, tonumber(now)
+  if is_alone(claim) then
+    redis.call('DEL', record_of(claim))
+  else
+    redis.call('PEXPIRE', record_of(claim), lease)
+    save(claim, lease)
+  end
   for _, want in ipairs(claim.wants) do
     if is_exclusive(want) then
       redis.call('SET', want.key, value_of(claim), 'PX', lease)
@@ -173,11 +180,6 @@ local function take(claim, lease)
     elseif is_reader(want) then
       mark_shared(want.key, lease)
     end
-  end
-  if is_alone(claim) then
-    redis.call('DEL', record_of(claim))
-  else
-    save(claim, lease)
   end
   touch(claim)
 end
@@ -190,7 +192,8 @@ local function hand_to(claim, here)
       return true
     end
   end
-  local lease = redis.call('PTTL', record_of(claim))
+  -- In its last millisecond a lease has nothing left, and is not over yet.
+  local lease = math.max(1, redis.call('PTTL', record_of(claim)))
   if not claim.detached and not claim.quiet and not is_listening(claim.client) then
     forget(claim)
     return false
@@ -249,9 +252,9 @@ local function draw(tickets, block, floor)
 end
 
 -- When all leases ahead of a waiting claim will have run out, in milliseconds; 'foreign' when the one ahead is another
--- program's, which tells nobody when it is done.
+-- program's, which tells nobody when it is done, or when nobody hears what this one is told.
 local function recheck(claim)
-  local longest, foreign = 0, false
+  local longest, foreign = 0, claim.quiet
   for _, want in ipairs(claim.wants) do
     local line, own = line_of(want), seat_of(claim, want)
     local kind = taken_by(want.key)
