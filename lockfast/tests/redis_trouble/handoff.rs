@@ -79,6 +79,27 @@ async fn a_waiter_whose_client_is_gone_is_passed_over_and_removed() {
     assert!(standings.iter().all(|standing| matches!(standing, Standing::Gone(_))), "{standings:?}");
 }
 
+/// The server's clock goes on while a script runs, so that a mark and the lease it stands for may end at different moments.
+#[tokio::test]
+async fn the_last_reader_takes_the_mark_along_however_long_it_would_last() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let locks = connect(&server.url(), secs(20)).await;
+    let (one, two) = (locks.rwlock("a").read().await.unwrap(), locks.rwlock("a").read().await.unwrap());
+    admin.run("PEXPIRE lock:a 60000");
+    one.release().await.unwrap();
+    assert_eq!(admin.number("EXISTS lock:a"), 1, "somebody reads");
+    two.release().await.unwrap();
+    assert_eq!(admin.number("EXISTS lock:a"), 0);
+    let mutex = locks.mutex("a");
+    let reader = locks.rwlock("a").read().await.unwrap();
+    admin.run("PEXPIRE lock:a 60000");
+    let entering = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    until("it waits", async || waiting(&locks, "a").await == 1).await;
+    reader.release().await.unwrap();
+    drop(soon(entering).await.unwrap());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_push_that_was_lost_is_found_out_by_renewing() {
     let server = servers::Redis::start();

@@ -7,6 +7,8 @@
 local AHEAD = 8
 -- How long a line outlives the leases in it, so that somebody notices who died in it, and tells.
 local OUTLIVES = 10000
+-- Longer than a script takes, in milliseconds.
+local MOMENT = 100
 -- How many dead seats one call takes out.
 local MOST_REMOVED = 1000
 
@@ -117,8 +119,14 @@ local function forget(claim)
       if kind == 'x' and is_of(value, claim) then
         redis.call('DEL', want.key)
       end
-    elseif is_reader(want) and claim.held and lease >= redis.call('PTTL', want.key) then
-      mark_anew(want)
+    elseif is_reader(want) and claim.held then
+      -- Two leases written in one script may differ by the time that passed in between. So the last reader takes the mark
+      -- along whatever it says; otherwise whoever leaves would keep writers out for a whole lease.
+      local front = redis.call('ZRANGE', line_of(want), 0, 0)[1]
+      local _, weight = read_seat(front or '')
+      if weight == nil or weight == ALL or lease + MOMENT >= redis.call('PTTL', want.key) then
+        mark_anew(want)
+      end
     end
     unsettled[#unsettled + 1] = want
   end
