@@ -4,7 +4,8 @@ use lockfast::store::{Leaving, Store};
 use lockfast::{LostWhy, Redis};
 
 use crate::stage::{
-    Admin, Crowd, assert_fences_rise, assert_in_order, claim, connect, hold, secs, soon, until, waiting, watch_over,
+    Admin, Crowd, assert_fences_rise, assert_in_order, claim, connect, hold, queue, secs, soon, until, waiting,
+    watch_over,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,6 +102,7 @@ async fn a_counter_that_was_deleted_or_set_back_gives_no_fence_twice() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(10)).await;
+    let stranger = Redis::open(&server.url()).await.unwrap();
     let mut fences = Vec::new();
     let set_back =
         ["DEL lockfast:tickets", "SET lockfast:tickets 7", "SET lockfast:tickets 1000500", "DEL lockfast:identity"];
@@ -118,8 +120,10 @@ async fn a_counter_that_was_deleted_or_set_back_gives_no_fence_twice() {
     }
     // Without a counter, also somebody who has seen no ticket goes on above them all: tickets trail the clock.
     admin.run("DEL lockfast:tickets");
-    let stranger = Redis::open(&server.url()).await.unwrap();
     fences.push(hold(&stranger, &claim("lock:c", secs(10))).await);
+    admin.run("DEL lockfast:tickets");
+    queue(&stranger, &claim("lock:c", secs(10))).await;
+    fences.push(hold(&stranger, &claim("lock:d", secs(10))).await);
     assert_fences_rise(fences);
 }
 

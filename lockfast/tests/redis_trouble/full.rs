@@ -219,15 +219,28 @@ async fn a_renewal_finds_its_turn_on_a_full_server_and_hurts_nobody_beside_it() 
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
-    let (dead, next, beside) = (claim("lock:a", millis(500)), claim("lock:a", secs(20)), claim("lock:b", secs(20)));
-    hold(&store, &dead).await;
-    queue(&store, &next).await;
-    hold(&store, &beside).await;
-    fill_up(&mut admin);
-    until("its lease is over", async || admin.number("EXISTS lock:a") == 0).await;
-    let leases = [next, beside].map(|claim| Lease { claim, ttl: secs(20) });
-    let standings = store.renew(&leases).await.unwrap();
-    assert!(matches!(standings[..], [Standing::Held(_), Standing::Held(_)]), "{standings:?}");
+    for kind in KINDS {
+        admin.run("CONFIG SET maxmemory 0");
+        let name = Name::new(&format!("lock:{kind}:a")).unwrap();
+        let in_the_way = match kind {
+            "permit" => Demand::permits(name, 3, 3).unwrap(),
+            _ => Demand::exclusive(name),
+        };
+        let (dead, next) = (claim_of(in_the_way.into(), millis(500)), claim_of(demands(kind), secs(20)));
+        let beside = claim(&format!("lock:{kind}:beside"), secs(20));
+        hold(&store, &dead).await;
+        let record = admin.list("KEYS *:claim:*");
+        queue(&store, &next).await;
+        hold(&store, &beside).await;
+        fill_up(&mut admin);
+        let trace = record.first().cloned().unwrap_or_else(|| format!("lock:{kind}:a"));
+        until("its lease is over", async || admin.number(&format!("EXISTS {trace}")) == 0).await;
+        let leases = [next, beside].map(|claim| Lease { claim, ttl: secs(20) });
+        let standings = store.renew(&leases).await.unwrap();
+        assert!(matches!(standings[..], [Standing::Held(_), Standing::Held(_)]), "{kind}: {standings:?}");
+        let leaving = leases.map(|lease| Leaving::Done(lease.claim));
+        store.release(&leaving).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
