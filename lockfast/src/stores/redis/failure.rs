@@ -2,7 +2,7 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The error for the caller, who was `doing` something. Nothing in it comes from the URL.
 pub(super) fn explain(doing: &str, error: &RedisError) -> Error {
@@ -87,13 +87,13 @@ pub(super) fn is_of_the_connection(error: &RedisError) -> bool {
         || error.code() == Some("READONLY")
 }
 
-/// Whether a script says of one of its claims that this server is a replica now: the address may lead to another one.
-pub(super) fn is_of_a_replica(answer: &Value) -> bool {
-    let says =
-        |word: &Value| matches!(word, Value::BulkString(text) if text.starts_with(b"failed ") && is_read_only(text));
-    matches!(answer, Value::Array(words) if words.iter().any(says))
-}
-
-fn is_read_only(text: &[u8]) -> bool {
-    text.windows(8).any(|word| word == b"READONLY")
+/// Whether the server says, of all or of one of the claims in a script, that it is a replica now.
+pub(super) fn is_of_a_replica(answer: &Result<Value>) -> bool {
+    let says = |text: &[u8]| text.windows(8).any(|word| word == b"READONLY");
+    let is_told = |word: &Value| matches!(word, Value::BulkString(text) if text.starts_with(b"failed ") && says(text));
+    match answer {
+        Ok(Value::Array(words)) => words.iter().any(is_told),
+        Err(Error::Unavailable { cause, .. }) => says(cause.as_bytes()),
+        _ => false,
+    }
 }
