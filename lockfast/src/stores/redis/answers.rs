@@ -93,8 +93,8 @@ pub(super) fn standings(answer: &Value, count: usize) -> Result<Vec<Standing>> {
 fn standing(answer: &Value) -> Result<Option<Standing>> {
     let Some(line) = text(answer) else { return Ok(None) };
     let Some(failure) = line.strip_prefix("failed ") else { return Ok(read_standing(line)) };
-    match failure.contains("WRONGTYPE") {
-        // Whatever stands at the key now, it is not this claim.
+    match failure.contains("WRONGTYPE") || failure.contains("LOCKFAST-NEWER") {
+        // Whatever stands at the key now, it is not this claim; and the others of its batch are told how they stand.
         true => Ok(Some(Standing::Gone(Why::Unknown))),
         false => Err(failure::of_script("changing locks", failure)),
     }

@@ -1,8 +1,8 @@
 //! What Redis, or the way to it, says when it refuses; sorted by what the caller does next.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The error for the caller, who was `doing` something. Nothing in it comes from the URL.
 pub(super) fn explain(doing: &str, error: &RedisError) -> Error {
@@ -85,4 +85,15 @@ pub(super) fn is_of_the_connection(error: &RedisError) -> bool {
         || error.is_timeout()
         || matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
         || error.code() == Some("READONLY")
+}
+
+/// Whether the server says, of all or of one of the claims in a script, that it is a replica now.
+pub(super) fn is_of_a_replica(answer: &Result<Value>) -> bool {
+    let says = |text: &[u8]| text.windows(8).any(|word| word == b"READONLY");
+    let is_told = |word: &Value| matches!(word, Value::BulkString(text) if text.starts_with(b"failed ") && says(text));
+    match answer {
+        Ok(Value::Array(words)) => words.iter().any(is_told),
+        Err(Error::Unavailable { cause, .. }) => says(cause.as_bytes()),
+        _ => false,
+    }
 }

@@ -30,7 +30,7 @@ const WATCHED_FOR: Duration = Duration::from_secs(30);
 const SAID_EVERY: Duration = Duration::from_secs(10);
 /// A claim joins without ears rather than wait longer than this for its client's subscription.
 const HEARS_WITHIN: Duration = Duration::from_secs(1);
-/// Between attempts to subscribe; and when the server does not allow it, which only an administrator can change.
+/// Between attempts to subscribe: where it failed, and where it is not allowed.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
@@ -43,10 +43,11 @@ pub(super) struct Feed {
 /// Whether a client's pushes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hearing {
+    /// It will be known in a moment.
     NotYet,
     Well,
-    /// The server does not allow it.
-    Never,
+    /// There is no way to the server, or it does not allow it.
+    Not,
 }
 
 impl Feed {
@@ -174,7 +175,7 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
     loop {
         let Some(strong) = inside.upgrade() else { return };
         let subscribed = tokio::select! {
-            subscribed = subscribe(&strong, &scope, &channel) => subscribed,
+            subscribed = subscribe(&strong, &scope, &channel, &say) => subscribed,
             () = closing.notified() => return,
         };
         match subscribed {
@@ -195,13 +196,10 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
                 let _ = say.send(Hearing::NotYet);
             }
             Err(error) => {
-                let mut pause = PAUSE;
-                if matches!(error, Error::Unsupported(_)) {
-                    // Without pushes: who waits finds out by asking.
-                    let _ = say.send(Hearing::Never);
-                    pause = LONG_PAUSE;
-                }
+                // Without pushes: who waits finds out by asking.
+                let _ = say.send(Hearing::Not);
                 drop(strong);
+                let pause = if matches!(error, Error::Unsupported(_)) { LONG_PAUSE } else { PAUSE };
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     () = closing.notified() => return,
@@ -211,8 +209,14 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
     }
 }
 
-async fn subscribe(inside: &Inside, scope: &Scope, channel: &str) -> Result<super::lanes::Lane> {
+async fn subscribe(
+    inside: &Inside,
+    scope: &Scope,
+    channel: &str,
+    say: &watch::Sender<Hearing>,
+) -> Result<super::lanes::Lane> {
     let lane = inside.lanes.lane().await?;
+    let _ = say.send(Hearing::NotYet);
     lane.subscribe(channel).await?;
     if matches!(scope, Scope::Lines(_)) {
         say_watched(&lane).await?;

@@ -194,7 +194,12 @@ impl Lanes {
     pub(super) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
         let lane = self.lane().await?;
         let mut connection = lane.connection.clone();
-        lane.answer(doing, call.run(&mut connection)).await
+        let answer = lane.answer(doing, call.run(&mut connection)).await;
+        if failure::is_of_a_replica(&answer) {
+            // The address may lead to another server now, for all of us.
+            self.stations().values().filter_map(|station| station.open_lane()).for_each(|lane| lane.end.reach());
+        }
+        answer
     }
 
     /// The connection of this runtime, opened if need be: once for all who ask meanwhile.

@@ -144,8 +144,13 @@ impl Settings {
             }
             "ca" => {
                 let path = plain(value);
-                let read = std::fs::read(&path);
-                self.authority = Some(read.map_err(|error| Error::invalid(format!("ca={path}: {error}")))?);
+                let read = std::fs::read(&path).map_err(|error| Error::invalid(format!("ca={path}: {error}")))?;
+                if !String::from_utf8_lossy(&read).contains("-----BEGIN CERTIFICATE-----") {
+                    return Err(Error::invalid(format!(
+                        "ca={path}: there is no certificate in it; it has to be a PEM file"
+                    )));
+                }
+                self.authority = Some(read);
             }
             _ if pair.contains('@') => {
                 // What looks like a setting is the rest of a password.

@@ -11,7 +11,7 @@ local function find(claim)
 end
 
 local function lease_of(claim)
-  return redis.call('PTTL', is_alone(claim) and claim.held and claim.wants[1].key or record_of(claim))
+  return math.max(1, redis.call('PTTL', is_alone(claim) and claim.held and claim.wants[1].key or record_of(claim)))
 end
 
 -- Writes a holding claim down again, with this lease. Begins with what a full Redis allows.

@@ -10,7 +10,7 @@ local OUTLIVES = 10000
 -- How many dead seats one call takes out.
 local MOST_REMOVED = 1000
 -- Leases that were written in one call may end this far apart: time goes on between commands.
-local APART = 20
+local APART = 100
 
 local removed = 0
 local unsettled, queued, touched, letters, addressees, listens = {}, {}, {}, {}, {}, {}
@@ -191,9 +191,16 @@ local function fits(claim, want)
   return reached and used + tonumber(want.weight) <= tonumber(want.capacity)
 end
 
--- Writes down that a claim holds: its keys all at once, or none.
+-- Writes down that a claim holds: its keys all at once, or none. Begins with what a full Redis allows: who is next in line
+-- gets its turn there too.
 local function take(claim, lease)
   claim.held, claim.since = true, tonumber(now)
+  if is_alone(claim) then
+    redis.call('DEL', record_of(claim))
+  else
+    redis.call('PEXPIRE', record_of(claim), lease)
+    save(claim, lease)
+  end
   for _, want in ipairs(claim.wants) do
     if is_exclusive(want) then
       put_at(want.key, value_of(claim), lease)
@@ -201,11 +208,6 @@ local function take(claim, lease)
     elseif is_reader(want) then
       mark_shared(want.key, lease)
     end
-  end
-  if is_alone(claim) then
-    redis.call('DEL', record_of(claim))
-  else
-    save(claim, lease)
   end
   touch(claim)
 end
@@ -218,8 +220,9 @@ local function hand_to(claim, here)
       return true
     end
   end
-  local lease = redis.call('PTTL', record_of(claim))
-  if lease < 1 or (not claim.detached and not claim.quiet and not is_listening(claim.client)) then
+  -- In its last millisecond a lease has nothing left, and is not over yet.
+  local lease = math.max(1, redis.call('PTTL', record_of(claim)))
+  if not claim.detached and not claim.quiet and not is_listening(claim.client) then
     forget(claim)
     tell(claim.client, 'gone ' .. claim.owner)
     return false
@@ -295,9 +298,9 @@ local function draw(tickets, block, floor)
 end
 
 -- When all leases ahead of a waiting claim will have run out, in milliseconds; 'foreign' when the one ahead is another
--- program's, which tells nobody when it is done.
+-- program's, which tells nobody when it is done, or when nobody hears what this one is told.
 local function recheck(claim)
-  local longest, foreign = 0, false
+  local longest, foreign = 0, claim.quiet
   for _, want in ipairs(claim.wants) do
     local line, own = line_of(want), seat_of(claim, want)
     local kind = kind_at(want.key)

@@ -4,6 +4,8 @@
 local tickets, identity = KEYS[1], KEYS[2]
 local time = redis.call('TIME')
 if redis.call('GET', identity) ~= ARGV[1] then
+  -- Begins with what a full Redis allows: what is held there has to be given back.
+  redis.call('DEL', identity)
   local clock = time[1] * 1000000 + time[2]
   if clock > tonumber(redis.call('GET', tickets) or '0') then
     redis.call('SET', tickets, string.format('%.0f', clock))

@@ -1,0 +1,146 @@
+//! The server forgets: flushed, started again empty, or from an old copy of its data.
+
+use lockfast::store::{Leaving, Store};
+use lockfast::{LostWhy, Redis};
+
+use crate::stage::{
+    Admin, Crowd, assert_fences_rise, assert_in_order, claim, connect, hold, queue, secs, soon, until, waiting,
+    watch_over,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flushed_server_is_noticed_and_those_in_line_come_back_in_order() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let (holders, waiters) = (connect(&server.url(), secs(3)).await, connect(&server.url(), secs(3)).await);
+    let guard = holders.mutex("a").lock().await.unwrap();
+    let fence = guard.fence().unwrap();
+    let crowd = Crowd::gather(&waiters, "a", 5).await;
+    admin.run("FLUSHALL");
+    assert_eq!(soon(guard.lost()).await, LostWhy::Evicted);
+    assert!(guard.release().await.is_err(), "it was lost");
+    assert_in_order(&crowd.all_in().await, 0..5, fence);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_empty_is_noticed_and_those_in_line_come_back_in_order() {
+    let mut server = servers::Redis::start();
+    let (holders, waiters) = (connect(&server.url(), secs(3)).await, connect(&server.url(), secs(3)).await);
+    let guard = holders.mutex("a").lock().await.unwrap();
+    let fence = guard.fence().unwrap();
+    let crowd = Crowd::gather(&waiters, "a", 5).await;
+    server.kill();
+    server.start_again();
+    soon(guard.lost()).await;
+    assert_in_order(&crowd.all_in().await, 0..5, fence);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_writes_down_at_once_outlives_it() {
+    let mut server = servers::Redis::options().setting("appendonly yes").setting("appendfsync always").start();
+    let (holders, waiters) = (connect(&server.url(), secs(20)).await, connect(&server.url(), secs(20)).await);
+    let guard = holders.mutex("a").lock().await.unwrap();
+    let fence = guard.fence().unwrap();
+    let crowd = Crowd::gather(&waiters, "a", 5).await;
+    server.kill();
+    server.start_again();
+    let mut admin = Admin::of(&server.url());
+    until("both clients are back", async || admin.number("PUBSUB NUMPAT") == 0 && subscribers(&mut admin) == 2).await;
+    soon(guard.extend(secs(20))).await.unwrap();
+    guard.release().await.unwrap();
+    assert_in_order(&crowd.all_in().await, 0..5, fence);
+}
+
+fn subscribers(admin: &mut Admin) -> usize {
+    admin.list("PUBSUB CHANNELS lockfast:push:*").len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_copy_of_the_data_gives_no_fence_twice() {
+    let mut server = servers::Redis::start();
+    let locks = connect(&server.url(), secs(10)).await;
+    let first = locks.mutex("a").lock().await.unwrap();
+    let mut fences = vec![first.fence().unwrap()];
+    first.release().await.unwrap();
+    Admin::of(&server.url()).run("SAVE");
+    for _ in 0..50 {
+        let guard = locks.mutex("a").lock().await.unwrap();
+        fences.push(guard.fence().unwrap());
+        guard.release().await.unwrap();
+    }
+    server.kill();
+    server.start_again();
+    // Somebody who has seen none of them, first.
+    let stranger = Redis::open(&server.url()).await.unwrap();
+    let theirs = claim("lock:a", secs(10));
+    fences.push(hold(&stranger, &theirs).await);
+    stranger.release(&[Leaving::Done(theirs)]).await.unwrap();
+    fences.push(soon(locks.mutex("a").lock()).await.unwrap().fence().unwrap());
+    assert_fences_rise(fences);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_holds_and_only_waited_in_the_old_copy_has_lost() {
+    let mut server = servers::Redis::start();
+    let locks = connect(&server.url(), secs(9)).await;
+    let store = Redis::open(&server.url()).await.unwrap();
+    let before = claim("lock:a", secs(60));
+    hold(&store, &before).await;
+    let (mutex, asker) = (locks.mutex("a"), locks.clone());
+    let entering = tokio::spawn(async move { mutex.lock().await.unwrap() });
+    until("it waits", async || waiting(&asker, "a").await == 1).await;
+    Admin::of(&server.url()).run("SAVE");
+    store.release(&[Leaving::Done(before)]).await.unwrap();
+    let guard = soon(entering).await.unwrap();
+    server.kill();
+    server.start_again();
+    assert_eq!(soon(watch_over(guard)).await.unwrap().0, LostWhy::Evicted, "the server counts on somebody else");
+}
+
+#[tokio::test]
+async fn a_counter_that_was_deleted_or_set_back_gives_no_fence_twice() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let locks = connect(&server.url(), secs(10)).await;
+    let stranger = Redis::open(&server.url()).await.unwrap();
+    let mut fences = Vec::new();
+    let set_back =
+        ["DEL lockfast:tickets", "SET lockfast:tickets 7", "SET lockfast:tickets 1000500", "DEL lockfast:identity"];
+    for (index, meddle) in set_back.into_iter().enumerate() {
+        for name in ["a", "b"] {
+            let guard = locks.mutex(name).lock().await.unwrap();
+            fences.push(guard.fence().unwrap());
+            let value = admin.text(&format!("GET lock:{name}"));
+            assert!(value.contains(&format!(" {} ", fences.last().unwrap())), "{value}");
+            guard.release().await.unwrap();
+        }
+        let counter = admin.text("GET lockfast:tickets");
+        assert!(counter.bytes().all(|byte| byte.is_ascii_digit()), "{counter} after {index}");
+        admin.run(meddle);
+    }
+    // Without a counter, also somebody who has seen no ticket goes on above them all: tickets trail the clock.
+    admin.run("DEL lockfast:tickets");
+    fences.push(hold(&stranger, &claim("lock:c", secs(10))).await);
+    admin.run("DEL lockfast:tickets");
+    queue(&stranger, &claim("lock:c", secs(10))).await;
+    fences.push(hold(&stranger, &claim("lock:d", secs(10))).await);
+    assert_fences_rise(fences);
+}
+
+#[tokio::test]
+async fn the_largest_number_a_client_has_seen_is_its_floor_on_every_way_in() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let locks = connect(&server.url(), secs(10)).await;
+    let far = 9_000_000_000_000_000_u64 - 1_000;
+    admin.run(&format!("SET lockfast:tickets {far}"));
+    let mut fences = vec![locks.mutex("a").lock().await.unwrap().fence().unwrap()];
+    assert!(fences[0] > far);
+    admin.run("SET lockfast:tickets 2000000");
+    fences.push(locks.mutex("b").lock().await.unwrap().fence().unwrap());
+    admin.run("SET lockfast:tickets 2000000");
+    fences.push(locks.rwlock("c").read().await.unwrap().fence().unwrap());
+    admin.run("SET lockfast:tickets 2000000");
+    fences.push(locks.multi(["d", "e"]).lock().await.unwrap().fence().unwrap());
+    assert_fences_rise(fences);
+}

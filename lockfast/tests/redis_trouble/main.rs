@@ -1,0 +1,17 @@
+//! Locks in Redis when things go wrong: real servers that forget, stall, refuse, fill up and come back; keys that somebody
+//! else touches; clients that die. What is lost is reported, what was promised is kept, and the error says what to do.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
+
+mod deaths;
+mod failures;
+mod forgetting;
+mod full;
+mod handoff;
+mod leftovers;
+mod meddling;
+mod minimal;
+mod refusals;
+mod rights;
+mod stage;
+mod storms;
+mod tls;

@@ -1,0 +1,180 @@
+//! Everybody at once: scripts flushed, connections cut, the server standing still.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use lockfast::LostWhy;
+use lockfast::store::{Leaving, Store};
+
+use crate::stage::{
+    Admin, Crowd, Way, assert_in_order, claim, connect, hold, millis, now, secs, soon, until, waiting, watch_over,
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_flushed_in_the_middle_are_sent_again() {
+    let server = servers::Redis::start();
+    let url = server.url();
+    let done = Arc::new(AtomicBool::new(false));
+    let (stop, flusher) = (Arc::clone(&done), url.clone());
+    let flushing = std::thread::spawn(move || {
+        let (mut admin, mut flushed) = (Admin::of(&flusher), 0);
+        while !stop.load(Ordering::Relaxed) {
+            admin.run("SCRIPT FLUSH");
+            flushed += 1;
+            std::thread::sleep(millis(2));
+        }
+        flushed
+    });
+    let (inside, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let mut tasks = Vec::new();
+    for _ in 0..4 {
+        let (locks, inside, count) = (connect(&url, secs(10)).await, Arc::clone(&inside), Arc::clone(&count));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..50 {
+                let guard = locks.mutex("a").lock().await.unwrap();
+                assert!(!inside.swap(true, Ordering::SeqCst));
+                tokio::task::yield_now().await;
+                inside.store(false, Ordering::SeqCst);
+                count.fetch_add(1, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        soon(task).await.unwrap();
+    }
+    done.store(true, Ordering::Relaxed);
+    let flushed = flushing.join().unwrap();
+    assert!(flushed > 3 && count.load(Ordering::SeqCst) == 200, "{flushed} times");
+    assert!(Admin::of(&url).calls("eval") > 3, "a script was missing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_in_line_keep_their_places_when_all_connections_are_cut() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&server.url(), secs(30)).await);
+    let guard = holders.mutex("a").lock().await.unwrap();
+    let crowd = Crowd::gather(&waiters, "a", 1_000).await;
+    let order = Crowd::order(&waiters, "a").await;
+    let (requests, began) = (admin.requests(), now());
+    admin.kill_connections();
+    until("the waiters hear again", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 2).await;
+    until("all are still there", async || waiting(&holders, "a").await == 1_000).await;
+    let fence = guard.fence().unwrap();
+    guard.release().await.unwrap();
+    assert_in_order(&crowd.all_in().await, order, fence);
+    let (asked, took) = (admin.requests() - requests, now().since(began));
+    // Each leaves, and may ask a few times; a second counts as a whole one.
+    let allowed = 1_000 + 5 * 1_000 * (took.as_secs() + 1);
+    assert!(asked < allowed, "{asked} requests in {took:?}");
+    assert!(asked < 5_000, "{asked} requests for a thousand who enter and leave");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_that_were_passed_over_come_back_in_order() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let way = Way::to(&server);
+    let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&way.url(), secs(30)).await);
+    let guard = holders.mutex("a").lock().await.unwrap();
+    let crowd = Crowd::gather(&waiters, "a", 1_000).await;
+    let order = Crowd::order(&holders, "a").await;
+    let fence = guard.fence().unwrap();
+    way.lead_to(1);
+    way.cut();
+    until("nobody hears", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 1).await;
+    let asked = admin.calls("pubsub|numsub");
+    guard.release().await.unwrap();
+    assert_eq!(waiting(&holders, "a").await, 0, "who cannot be told is passed over");
+    assert_eq!(admin.calls("pubsub|numsub") - asked, 1, "a client is asked for once");
+    assert!(admin.text("GET lock:a").is_empty(), "and nobody has it");
+    let (requests, began) = (admin.requests(), now());
+    way.lead_to(server.port());
+    assert_in_order(&crowd.all_in().await, order, fence);
+    let (asked, took) = (admin.requests() - requests, now().since(began));
+    assert!(asked < 8_000, "{asked} requests in {took:?}: each asks, joins, and leaves");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_shorter_than_half_a_lease_loses_nothing() {
+    let server = servers::Redis::options().setting("enable-debug-command yes").start();
+    let mut admin = Admin::of(&server.url());
+    let locks = connect(&server.url(), secs(3)).await;
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c"] {
+        guards.push(locks.mutex(name).lock().await.unwrap());
+    }
+    guards.push(locks.rwlock("d").read().await.unwrap());
+    let before = now();
+    // Over a renewal of each, whenever that is.
+    for stall in ["CLIENT PAUSE 1300 ALL", "DEBUG SLEEP 1.3"] {
+        let waited = tokio::task::spawn_blocking(move || {
+            admin.run(stall);
+            admin.run("SET touch 1");
+            admin
+        });
+        admin = waited.await.unwrap();
+    }
+    assert!(now().since(before) > millis(2500), "it stood still");
+    for guard in guards {
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pause_longer_than_the_lease_is_noticed_in_time() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let (ours, theirs) = (connect(&server.url(), secs(1)).await, connect(&server.url(), secs(1)).await);
+    let guard = ours.mutex("a").lock().await.unwrap();
+    let (fence, next) = (guard.fence().unwrap(), theirs.mutex("a"));
+    let entering = tokio::spawn(async move {
+        let guard = next.lock().await.unwrap();
+        (now(), guard.fence().unwrap(), guard)
+    });
+    until("it waits", async || waiting(&ours, "a").await == 1).await;
+    let pausing = tokio::task::spawn_blocking(move || {
+        admin.run("CLIENT PAUSE 2500 ALL");
+        let paused = now();
+        admin.run("SET touch 1");
+        (paused, now())
+    });
+    let (until_then, lost) = (guard.valid_until(), watch_over(guard));
+    let (why, at) = soon(lost).await.unwrap();
+    assert_eq!(why, LostWhy::Expired);
+    let (paused, resumed) = pausing.await.unwrap();
+    assert!(resumed.since(paused) > secs(2), "it stood still");
+    assert!(at < resumed && at.since(until_then) < millis(1500), "lost after {:?}", at.since(until_then));
+    let (entered, later, _guard) = soon(entering).await.unwrap();
+    assert!(entered > at && later > fence, "nobody is in together with who was");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_down_is_not_asked_more_than_it_should() {
+    let mut server = servers::Redis::start();
+    let locks = connect(&server.url(), secs(30)).await;
+    let store = lockfast::Redis::open(&server.url()).await.unwrap();
+    let before = claim("lock:a", secs(60));
+    hold(&store, &before).await;
+    let crowd = Crowd::gather(&locks, "a", 10).await;
+    server.kill();
+    // A listener in its place counts who comes, and hangs up.
+    let listener = std::net::TcpListener::bind(("127.0.0.1", server.port()));
+    let Ok(listener) = listener else { panic!("the port of a dead server is free: {listener:?}") };
+    listener.set_nonblocking(true).unwrap();
+    let (began, mut came) = (now(), 0);
+    while now().since(began) < secs(4) {
+        while listener.accept().is_ok() {
+            came += 1;
+        }
+        tokio::time::sleep(millis(10)).await;
+    }
+    drop(listener);
+    assert!((1..=30).contains(&came), "{came} connections in four seconds, of ten who wait");
+    server.start_again();
+    let _ = soon(store.release(&[Leaving::Done(before)])).await;
+    let entered = crowd.all_in().await;
+    assert_eq!(entered.len(), 10);
+}
