@@ -10,7 +10,8 @@ if ARGV[2] == 'done' and #KEYS == 2 and ARGV[11] == '1048576' and ARGV[12] == AR
   local key = KEYS[2]
   local value = redis.pcall('GET', key)
   local own = 'lockfast1 x ' .. ARGV[3] .. ' '
-  if type(value) == 'string' and string.sub(value, 1, #own) == own and string.find(value, '^%d+ %d+ %x+ %w+ %- ', #own + 1) then
+  local is_own = type(value) == 'string' and string.sub(value, 1, #own) == own
+  if is_own and string.find(value, '^%d+ %d+ %x+ %w+ %- ', #own + 1) then
     if redis.call('EXISTS', 'lockfast:{' .. ARGV[10] .. '}:line:' .. key, 'lockfast:watched') == 0 then
       redis.call('DEL', key)
       return {'gone left'}
