@@ -97,11 +97,15 @@ local function mark_anew(want)
   end
   local longest = 0
   each_seat(line_of(want), function(seat)
-    local claim, weight = read_seat(seat)
+    local who, weight = read_seat(seat)
     if weight == ALL then
       return 'stop'
     end
-    longest = math.max(longest, redis.call('PTTL', record_of(claim)))
+    -- One that waits for its turn on another name reads nothing yet.
+    local claim = load(who)
+    if claim and claim.held then
+      longest = math.max(longest, redis.call('PTTL', record_of(claim)))
+    end
   end)
   if longest > 0 then
     redis.call('PEXPIRE', want.key, longest)
