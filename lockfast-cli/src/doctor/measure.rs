@@ -75,7 +75,7 @@ fn median(spans: &mut [Duration]) -> Duration {
     spans.get(spans.len() / 2).copied().unwrap_or_default()
 }
 
-fn precise(span: Duration) -> String {
+pub(super) fn precise(span: Duration) -> String {
     format!("{:.2} ms", span.as_secs_f64() * 1000.0)
 }
 

@@ -3,6 +3,7 @@
 //! Every verb is one script, run once. What is kept, and the rule over it, is described in `lua/rule.lua`. Connections belong
 //! to runtimes ([`lanes`]); hand-offs arrive as messages on them ([`feed`]).
 
+mod checkup;
 mod failure;
 mod feed;
 mod keys;
@@ -28,6 +29,7 @@ use crate::store::{
     StoreClock, Survives,
 };
 
+pub use checkup::Checkup;
 use feed::{Feed, Watch};
 use lanes::Lanes;
 use scripts::Call;
