@@ -124,6 +124,8 @@ pub enum LostWhy {
     HeldAtMost,
     /// The client was shut down.
     Shutdown,
+    /// Somebody with a later fence has been there.
+    Overtaken,
 }
 
 impl fmt::Display for LostWhy {
@@ -134,6 +136,7 @@ impl fmt::Display for LostWhy {
             Self::Broken => "an operator broke it",
             Self::HeldAtMost => "it was held for as long as hold_at_most allows",
             Self::Shutdown => "the client was shut down",
+            Self::Overtaken => "somebody with a later fence has been there",
         })
     }
 }

@@ -39,7 +39,7 @@ struct Processes {
     /// Locked for reading by every verb under way, so that no verb sees some clocks moved and others not.
     time: Arc<RwLock<()>>,
     hand: ManualClock,
-    _site: Site,
+    site: Site,
 }
 
 impl Drop for Processes {
@@ -52,7 +52,7 @@ impl Drop for Processes {
 impl Processes {
     async fn start(count: usize, site: Site) -> Self {
         let processes = (0..count).map(|_| Process::start(&site)).collect();
-        Self { processes, opened: AtomicUsize::new(0), time: Arc::default(), hand: ManualClock::new(), _site: site }
+        Self { processes, opened: AtomicUsize::new(0), time: Arc::default(), hand: ManualClock::new(), site }
     }
 }
 
@@ -64,6 +64,9 @@ impl Subject for Processes {
     }
 
     async fn pass(&self, span: Duration) {
+        if self.site.has_a_clock() {
+            return tokio::time::sleep(span).await;
+        }
         let _nobody_asks = self.time.write().await;
         for process in &self.processes {
             process.pass(span).await;
@@ -72,17 +75,19 @@ impl Subject for Processes {
     }
 
     fn time(&self) -> Time {
-        Time::Set
+        if self.site.has_a_clock() { Time::Real } else { Time::Set }
     }
 
     fn clock(&self) -> Clock {
-        self.hand.clock()
+        if self.site.has_a_clock() { Clock::boot() } else { self.hand.clock() }
     }
 }
 
 lockfast::conformance!(through_one_process, Processes::start(1, Site::memory()));
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 lockfast::conformance!(sqlite_over_processes, Processes::start(3, Site::file()));
+#[cfg(feature = "redis")]
+lockfast::conformance!(redis_over_processes, Processes::start(3, Site::redis()));
 
 #[test]
 fn a_process_serves_until_nobody_can_ask() {

@@ -46,6 +46,18 @@ impl Site {
         Self { url: format!("sqlite:{}", folder.join("locks.db").display()), folder: Some(folder) }
     }
 
+    /// In a Redis server that all tests share.
+    #[cfg(feature = "redis")]
+    pub fn redis() -> Self {
+        static SERVER: std::sync::OnceLock<servers::Redis> = std::sync::OnceLock::new();
+        Self { url: SERVER.get_or_init(servers::Redis::start).url(), folder: None }
+    }
+
+    /// Whether time goes on by itself there.
+    pub fn has_a_clock(&self) -> bool {
+        self.url.starts_with("redis:")
+    }
+
     /// The directory of the file.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.as_deref().expect("only asked of a file")

@@ -50,7 +50,7 @@ impl Inside {
             Request::Open => {
                 let inside = Arc::clone(self);
                 self.answer(number, async move {
-                    let store = inside.place.open()?;
+                    let store = inside.place.open().await?;
                     let guarantees = store.guarantees();
                     inside.stores.lock().unwrap().insert(number, store);
                     Ok::<_, Error>(guarantees)
@@ -139,6 +139,8 @@ enum Kept {
     Here(Arc<Memory>),
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     InFile(std::path::PathBuf),
+    #[cfg(feature = "redis")]
+    InRedis(String),
 }
 
 impl Place {
@@ -148,16 +150,20 @@ impl Place {
             Some(("memory", "")) => Kept::Here(Arc::new(Memory::with_clock(hand.clock()))),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Some(("sqlite", path)) => Kept::InFile(path.into()),
+            #[cfg(feature = "redis")]
+            Some(("redis", _)) => Kept::InRedis(url.to_owned()),
             _ => panic!("{url} cannot be served"),
         };
         Self { hand, kept }
     }
 
-    fn open(&self) -> Result<Arc<dyn Store>> {
+    async fn open(&self) -> Result<Arc<dyn Store>> {
         match &self.kept {
             Kept::Here(memory) => Ok(memory.clone()),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Kept::InFile(path) => Ok(lockfast::SqliteOptions::default().clock(self.hand.clock()).open(path)?),
+            #[cfg(feature = "redis")]
+            Kept::InRedis(url) => Ok(lockfast::Redis::open(url).await?),
         }
     }
 }

@@ -67,7 +67,8 @@ impl Feed {
 
     /// Takes one message in, on the thread that read it.
     pub(super) fn hear(&self, info: &PushInfo) {
-        let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) = (&info.kind, &info.data[..])
+        let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) =
+            (&info.kind, &info.data[..])
         else {
             return;
         };

@@ -57,6 +57,7 @@ struct State {
 pub(super) struct Lane {
     connection: MultiplexedConnection,
     end: Arc<End>,
+    clock: Clock,
 }
 
 /// That a connection is of no use any more.
@@ -75,6 +76,15 @@ impl End {
     fn is_reached(&self) -> bool {
         self.reached.load(Ordering::Acquire)
     }
+
+    async fn wait(&self) {
+        let mut rung = std::pin::pin!(self.bell.notified());
+        // Order matters: the bell is listened to before the flag is looked at.
+        rung.as_mut().enable();
+        if !self.is_reached() {
+            rung.await;
+        }
+    }
 }
 
 /// Ends a connection when the runtime that drives it is shut down.
@@ -89,43 +99,45 @@ impl Drop for WithRuntime {
 impl Lane {
     /// Comes back when the connection is of no use any more.
     pub(super) async fn ended(&self) {
-        let mut rung = std::pin::pin!(self.end.bell.notified());
-        // Order matters: the bell is listened to before the flag is looked at.
-        rung.as_mut().enable();
-        if !self.end.is_reached() {
-            rung.await;
-        }
+        self.end.wait().await;
     }
 
-    /// A plain command, within the usual time.
+    /// A plain command.
     pub(super) async fn command(&self, doing: &str, command: &redis::Cmd) -> Result<Value> {
         let mut connection = self.connection.clone();
-        self.answer(doing, command.query_async(&mut connection)).await
+        self.answer(|| doing.to_owned(), command.query_async(&mut connection)).await
     }
 
     pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
         let mut connection = self.connection.clone();
-        self.answer("subscribing", connection.subscribe(channel)).await
+        self.answer(|| "subscribing".to_owned(), connection.subscribe(channel)).await
     }
 
     pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         let mut connection = self.connection.clone();
-        self.answer("unsubscribing", connection.unsubscribe(channel)).await
+        self.answer(|| "unsubscribing".to_owned(), connection.unsubscribe(channel)).await
     }
 
-    async fn answer<T>(&self, doing: &str, asked: impl Future<Output = redis::RedisResult<T>>) -> Result<T> {
+    /// What comes back, in time. Who says nothing, or nothing of use, has his connection ended: the next one may do better.
+    async fn answer<T>(
+        &self,
+        doing: impl Fn() -> String,
+        asked: impl Future<Output = redis::RedisResult<T>>,
+    ) -> Result<T> {
+        let mut unanswered = Unanswered { lane: self, since: self.clock.now(), answered: false };
         let answer = tokio::time::timeout(ANSWERS_WITHIN, asked).await;
+        unanswered.answered = true;
         match answer {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => {
                 if failure::is_of_the_connection(&error) {
                     self.end.reach();
                 }
-                Err(failure::explain(doing, &error))
+                Err(failure::explain(&doing(), &error))
             }
             Err(_) => {
                 self.end.reach();
-                Err(Error::unavailable(doing, format!("no answer within {ANSWERS_WITHIN:?}")))
+                Err(Error::unavailable(doing(), format!("no answer within {ANSWERS_WITHIN:?}")))
             }
         }
     }
@@ -134,14 +146,13 @@ impl Lane {
 /// A question whose asker may lose patience.
 struct Unanswered<'a> {
     lane: &'a Lane,
-    clock: &'a Clock,
     since: Moment,
     answered: bool,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if !self.answered && self.clock.now().since(self.since) >= DOUBTFUL {
+        if !self.answered && self.lane.clock.now().since(self.since) >= DOUBTFUL {
             self.lane.end.reach();
         }
     }
@@ -168,23 +179,8 @@ impl Lanes {
     /// Runs a script once, on the connection of the runtime that asks.
     pub(super) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
         let lane = self.lane().await?;
-        let mut unanswered = Unanswered { lane: &lane, clock: &self.clock, since: self.clock.now(), answered: false };
         let mut connection = lane.connection.clone();
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, call.run(&mut connection)).await;
-        unanswered.answered = true;
-        match answer {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => {
-                if failure::is_of_the_connection(&error) {
-                    lane.end.reach();
-                }
-                Err(failure::explain(&doing(), &error))
-            }
-            Err(_) => {
-                lane.end.reach();
-                Err(Error::unavailable(doing(), format!("no answer within {ANSWERS_WITHIN:?}")))
-            }
-        }
+        lane.answer(doing, call.run(&mut connection)).await
     }
 
     /// The connection of this runtime, opened if need be: once for all who ask meanwhile.
@@ -232,15 +228,11 @@ impl Lanes {
         };
         let (connection, millis) = self.server.connect(hear_all).await?;
         self.tell_time(millis);
-        let lane = Lane { connection, end: Arc::clone(&end) };
+        let lane = Lane { connection, end: Arc::clone(&end), clock: self.clock.clone() };
         let with_runtime = WithRuntime(Arc::clone(&end));
         tokio::spawn(async move {
             let _with_runtime = with_runtime;
-            let mut rung = std::pin::pin!(end.bell.notified());
-            rung.as_mut().enable();
-            if !end.is_reached() {
-                rung.await;
-            }
+            end.wait().await;
         });
         Ok(lane)
     }

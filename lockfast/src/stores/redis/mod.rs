@@ -6,9 +6,11 @@
 mod checkup;
 mod failure;
 mod feed;
+mod fence;
 mod keys;
 mod lanes;
 mod note;
+mod replicas;
 mod scripts;
 mod server;
 mod words;
@@ -32,6 +34,7 @@ use crate::store::{
 pub use checkup::Checkup;
 use feed::{Feed, Watch};
 use lanes::Lanes;
+use replicas::Replicas;
 use scripts::Call;
 use server::Server;
 
@@ -56,6 +59,7 @@ pub struct Redis {
 struct Inside {
     lanes: Lanes,
     feed: Arc<Feed>,
+    replicas: Replicas,
 }
 
 impl Redis {
@@ -74,7 +78,7 @@ impl Redis {
         let feed = Arc::new(Feed::default());
         let hears = Arc::clone(&feed);
         let lanes = Lanes::new(server, Clock::boot(), Arc::new(move |info| hears.hear(&info)));
-        let store = Self { inside: Arc::new(Inside { lanes, feed }) };
+        let store = Self { inside: Arc::new(Inside { lanes, feed, replicas: Replicas::default() }) };
         store.inside.lanes.lane().await?;
         Ok((Arc::new(store), prefix))
     }
@@ -90,7 +94,12 @@ impl Redis {
     }
 
     /// Names from the listings of all clients, from `from` on, at most so many from each.
-    async fn list(&self, beginning: &str, after: Option<&Name>, limit: usize) -> Result<(crate::store::Counters, Vec<Name>)> {
+    async fn list(
+        &self,
+        beginning: &str,
+        after: Option<&Name>,
+        limit: usize,
+    ) -> Result<(crate::store::Counters, Vec<Name>)> {
         let mut call = Call::of(&scripts::LIST);
         // A name is listed followed by a byte below all others and its owner, which is written in letters.
         let from = match after.filter(|after| after.as_str() >= beginning) {
@@ -118,11 +127,19 @@ impl Store for Redis {
         for demand in claim.demands.iter() {
             keys::check(&demand.name)?;
         }
-        let Inside { lanes, feed } = &*self.inside;
+        let Inside { lanes, feed, replicas } = &*self.inside;
         let ears = feed.ears(claim.client).await;
         let doing = || format!("asking for {:?}", claim.demands[0].name);
         let answer = lanes.call(doing, &words::acquire(claim, busy, ears, lanes.now())).await?;
-        words::admission(&answer, claim)
+        let admission = words::admission(&answer, claim)?;
+        if matches!(admission, Admission::Held(_) | Admission::Queued { .. })
+            && let Err(error) = replicas.have_it(lanes.server()).await
+        {
+            // It counts as not asked for. What of it remains, if this does not arrive either, ends with its lease.
+            let _ = self.release(&[Leaving::Unknown(Arc::clone(claim))]).await;
+            return Err(error);
+        }
+        Ok(admission)
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {

@@ -20,12 +20,13 @@ macro_rules! script {
 }
 
 // What most locks need comes first in its script, before the rule: functions that nobody calls cost time too.
-pub(super) static ACQUIRE: Script = script!("acquire_at_once" "rule" "acquire");
-pub(super) static RENEW: Script = script!("renew" "rule" "renew_each");
-pub(super) static RELEASE: Script = script!("release_at_once" "rule" "release");
-pub(super) static LOOK: Script = script!("look" "rule" "look_at_each");
+pub(super) static ACQUIRE: Script = script!("acquire_at_once" "kept" "rule" "acquire");
+pub(super) static RENEW: Script = script!("renew" "kept" "rule" "renew_each");
+pub(super) static RELEASE: Script = script!("release_at_once" "kept" "rule" "release");
+pub(super) static LOOK: Script = script!("look" "kept" "rule" "look_at_each");
 pub(super) static RECORD: Script = script!("record");
 pub(super) static LIST: Script = script!("list");
+pub(super) static FENCED_SET: Script = script!("fenced_set");
 pub(super) static SEED: Script = script!("seed");
 
 fn digest(body: &str) -> String {
@@ -81,7 +82,9 @@ impl Call {
     pub(super) async fn run(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         let known = self.command("EVALSHA", &self.script.digest).query_async(connection).await;
         match known {
-            Err(error) if is_unknown_script(&error) => self.command("EVAL", self.script.body).query_async(connection).await,
+            Err(error) if is_unknown_script(&error) => {
+                self.command("EVAL", self.script.body).query_async(connection).await
+            }
             answered => answered,
         }
     }

@@ -40,7 +40,9 @@ impl Server {
             settings.read(pair)?;
         }
         let unreadable = |_: RedisError| {
-            Error::invalid("the URL is not understood; write redis://user:password@host:port/database, or rediss:// for TLS")
+            Error::invalid(
+                "the URL is not understood; write redis://user:password@host:port/database, or rediss:// for TLS",
+            )
         };
         let parsed = address.into_connection_info().map_err(unreadable)?;
         let redis = parsed.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
@@ -52,10 +54,9 @@ impl Server {
                 // Somebody else may have chosen a provider for this process already; theirs does as well.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 match authority {
-                    Some(root) => Client::build_with_tls(
-                        parsed,
-                        TlsCertificates { client_tls: None, root_cert: Some(root) },
-                    ),
+                    Some(root) => {
+                        Client::build_with_tls(parsed, TlsCertificates { client_tls: None, root_cert: Some(root) })
+                    }
                     None => Client::open(parsed),
                 }
             }
@@ -188,7 +189,12 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_said_without_the_password() {
-        let urls = ["redis://me:s3cret@", "redis://me:s3cret@db/none", "redis://:s3cret@db?timeout=3", "redis://x:s3cret@db?replicas=all"];
+        let urls = [
+            "redis://me:s3cret@",
+            "redis://me:s3cret@db/none",
+            "redis://:s3cret@db?timeout=3",
+            "redis://x:s3cret@db?replicas=all",
+        ];
         for url in urls {
             let refused = Server::of_url(url).unwrap_err();
             assert!(matches!(refused, Error::Invalid(_)), "{url}: {refused}");

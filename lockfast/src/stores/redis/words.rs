@@ -9,9 +9,7 @@ use redis::Value;
 use crate::claim::{Claim, ClaimHash, Demand, Holder, Mode, Note, Ticket, Tickets};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::store::{
-    Admission, Busy, BusyWith, Counters, Lease, Leaving, Report, Resource, Seat, Standing, Why,
-};
+use crate::store::{Admission, Busy, BusyWith, Counters, Lease, Leaving, Report, Resource, Seat, Standing, Why};
 
 use super::keys::{self, TICKETS};
 use super::note;

@@ -1,15 +1,8 @@
--- The rule, over what is kept for it. A claim holds when, on each of its names, the claims up to and including it fit the
--- capacity together.
+-- The rule: a claim holds when, on each of its names, the claims up to and including it fit the capacity together.
 --
--- For a name N with the tag T:
---   N                       taken: 'lockfast1 x ..' the exclusive holder, whose only trace this is (but for a claim on several
---                           names); 'lockfast1 s' readers; 'lockfast1 d ..' sealed; anything else is another program's lock
---   lockfast:{T}:line:N     a sorted set of seats: those who wait, and readers and permits that hold. Absent when empty
---   lockfast:{T}:claim:O    the record of the claim O, which lives as long as its lease; or 'gone WHY', a mark that keeps the
---                           id out. A seat without a record is dead
--- A tag makes the keys of one name fall into one slot.
+-- Every verb settles the lines that its answer depends on: the dead are taken out, whoever is next is handed what was left,
+-- and all that has to be told is told at the end.
 
-local ALL = 1048576
 -- How many leases ahead of a waiter are looked at: as many deaths at once are noticed when they happen, more a little later.
 local AHEAD = 8
 -- How long a line outlives the leases in it, so that somebody notices who died in it, and tells.
@@ -19,97 +12,6 @@ local MOST_REMOVED = 1000
 
 local removed = 0
 local unsettled, touched, letters, addressees, listens = {}, {}, {}, {}, {}
-
-local function line_of(want)
-  return 'lockfast:{' .. want.tag .. '}:line:' .. want.key
-end
-
-local function record_of(claim)
-  return 'lockfast:{' .. claim.home .. '}:claim:' .. claim.owner
-end
-
-local function seat_of(claim, want)
-  return claim.owner .. ' ' .. claim.client .. ' ' .. claim.home .. ' ' .. want.weight .. ' ' .. want.capacity
-end
-
-local function read_seat(seat)
-  local owner, client, home, weight, capacity = string.match(seat, '^(%x+) (%x+) (%w+) (%d+) (%d+)$')
-  return {owner = owner, client = client, home = home}, tonumber(weight), tonumber(capacity)
-end
-
-local function is_exclusive(want)
-  return tonumber(want.weight) == ALL and tonumber(want.capacity) == ALL
-end
-
-local function is_reader(want)
-  return tonumber(want.capacity) == ALL and tonumber(want.weight) < ALL
-end
-
--- A claim whose only trace, while it holds, is the value at its key.
-local function is_alone(claim)
-  return #claim.wants == 1 and is_exclusive(claim.wants[1])
-end
-
--- What stands at a plain key: nil, 'x', 's', 'd' or 'foreign'; and the value.
-local function taken_by(key)
-  local value = redis.call('GET', key)
-  if not value then
-    return nil
-  end
-  if string.sub(value, 1, 10) == 'lockfast1 ' then
-    return string.sub(value, 11, 11), value
-  end
-  if string.find(value, '^lockfast%d+ ') then
-    error('LOCKFAST-NEWER')
-  end
-  return 'foreign', value
-end
-
-local function value_of(claim)
-  local flags = (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '') .. (claim.detached and 'd' or '')
-  flags = flags .. (is_alone(claim) and '' or 'm')
-  local number = string.format('%.0f %.0f', claim.first, claim.count)
-  local since, ttl = string.format('%.0f', claim.since), string.format('%.0f', claim.ttl)
-  flags = flags == '' and '-' or flags
-  return table.concat({'lockfast1 x', claim.owner, number, claim.client, claim.home, flags, since, ttl, claim.note}, ' ')
-end
-
--- The claim behind the value of an exclusive holder.
-local function read_value(value, want)
-  local owner, first, count, client, home, flags, since, ttl, note =
-    string.match(value, '^lockfast1 x (%x+) (%d+) (%d+) (%x+) (%w+) (%S+) (%d+) (%d+) (.*)$')
-  return {
-    owner = owner, first = tonumber(first), count = tonumber(count), client = client, home = home, note = note,
-    since = tonumber(since), ttl = tonumber(ttl), held = true, wants = {want},
-    lingers = string.find(flags, 'l', 1, true) and true, broken = string.find(flags, 'b', 1, true) and true,
-    detached = string.find(flags, 'd', 1, true) and true, several = string.find(flags, 'm', 1, true) and true,
-  }
-end
-
-local function is_of(value, claim)
-  return string.sub(value, 13, 12 + #claim.owner) == claim.owner
-end
-
--- The living claim of an owner; or nil and why it is not in line.
-local function load(claim)
-  local packed = redis.call('GET', record_of(claim))
-  if not packed then
-    return nil, 'unknown'
-  end
-  if string.sub(packed, 1, 5) == 'gone ' then
-    return nil, string.sub(packed, 6)
-  end
-  local living = cmsgpack.unpack(packed)
-  if living.v ~= 1 then
-    error('LOCKFAST-NEWER')
-  end
-  return living
-end
-
-local function save(claim, lease)
-  claim.v = 1
-  redis.call('SET', record_of(claim), cmsgpack.pack(claim), 'PX', lease)
-end
 
 -- No verb shortens a lease.
 local function raise(key, lease)

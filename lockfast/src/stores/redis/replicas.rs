@@ -1,0 +1,79 @@
+//! Waiting until replicas have what was just written (`?replicas=N`), so that a failover does not forget it.
+//!
+//! The server holds up everything behind a `WAIT` on the same connection, so it has one of its own. It answers for what that
+//! connection wrote; a small write there, sent after a claim has joined, stands behind the join in the one stream that
+//! replicas read. One `WAIT` answers for all who joined before it was sent.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tokio::sync::Mutex;
+
+use crate::error::{Error, Result};
+
+use super::failure::explain;
+use super::server::Server;
+
+/// Replicas that have not said in this time that they have it do not have it.
+const HAVE_IT_WITHIN: Duration = Duration::from_secs(1);
+const DOING: &str = "waiting for replicas";
+/// What is written only to be waited for.
+const COPIED: &str = "lockfast:copied";
+
+#[derive(Default)]
+pub(super) struct Replicas {
+    asked: AtomicU64,
+    gate: Mutex<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    connection: Option<MultiplexedConnection>,
+    /// Up to whom the last answer speaks, and how many replicas it counted.
+    answered: u64,
+    count: u32,
+}
+
+impl Replicas {
+    /// Comes back when `server.replicas` have all that was written before. Fails when they do not in time.
+    pub(super) async fn have_it(&self, server: &Server) -> Result<()> {
+        let wanted = server.replicas;
+        if wanted == 0 {
+            return Ok(());
+        }
+        let place = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        let mut gate = self.gate.lock().await;
+        if gate.answered < place {
+            let up_to = self.asked.load(Ordering::Acquire);
+            gate.count = gate.ask(server, wanted).await?;
+            gate.answered = up_to;
+        }
+        match gate.count >= wanted {
+            true => Ok(()),
+            false => Err(Error::unavailable(
+                DOING,
+                format!("{} of the {wanted} replicas that replicas={wanted} asks for have it", gate.count),
+            )),
+        }
+    }
+}
+
+impl Gate {
+    async fn ask(&mut self, server: &Server, wanted: u32) -> Result<u32> {
+        // Taken out meanwhile: whoever is cancelled here leaves no connection with an answer under way.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => server.connect(|_| {}).await?.0,
+        };
+        let mut both = redis::pipe();
+        both.cmd("SET").arg(COPIED).arg("1").arg("PX").arg(60_000).ignore();
+        both.cmd("WAIT").arg(wanted).arg(HAVE_IT_WITHIN.as_millis() as u64);
+        let late = || Error::unavailable(DOING, "no answer in time");
+        let asked = both.query_async::<(u32,)>(&mut connection);
+        let answer = tokio::time::timeout(2 * HAVE_IT_WITHIN, asked).await.map_err(|_| late())?;
+        let (count,) = answer.map_err(|error| explain(DOING, &error))?;
+        self.connection = Some(connection);
+        Ok(count)
+    }
+}
