@@ -135,6 +135,24 @@ fn the_prefix_of_the_url_is_where_other_programs_see_the_lock() {
     assert_eq!(flag.out, "nightly\n", "the flag goes before the URL: {flag:?}");
 }
 
+#[test]
+fn another_programs_lock_is_shown_as_far_as_it_is_known() {
+    let (redis, stage) = start();
+    tell(&redis, "SET lock:report token NX PX 60000");
+    tell(&redis, "SET lock:forever token NX");
+    assert_eq!(stage.run(&["status", "report"]).yes(), "report: held by another program\n");
+    let text = stage.run(&["inspect", "report"]).yes();
+    assert!(text.contains("holder   another program\n  expires  20") && !text.contains("pid"), "{text}");
+    assert!(stage.run(&["inspect", "forever"]).yes().contains("expires  never"));
+    let line = stage.line("forever");
+    assert!(line["holders"][0]["fence"].is_null() && line["holders"][0]["expires"].is_null(), "{line}");
+    let refused = stage.run(&["acquire", "-w", "1", "report"]);
+    let says = "is held by another program; gave up";
+    assert!(refused.code == Some(1) && refused.err.contains(says), "{refused:?}");
+    tell(&redis, "DEL lock:report");
+    stage.acquire("report");
+}
+
 const ALL: [&[&str]; 7] = [
     &["ls"],
     &["inspect", "a"],

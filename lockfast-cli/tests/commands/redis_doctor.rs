@@ -130,6 +130,11 @@ fn missing_rights_are_named_without_being_tried() {
     let url = format!("redis://poor:secret@127.0.0.1:{}", redis.port());
     let (verdict, text, _) = found(&url, "rights");
     assert!(verdict == "wrong" && text.contains("ZADD") && text.contains("PUBSUB NUMSUB"), "{text}");
+    tell(&redis, "ACL SETUSER hasty on >secret ~* &* +@all -wait");
+    let url = format!("redis://hasty:secret@127.0.0.1:{}", redis.port());
+    assert_eq!(found(&url, "rights").0, "fine");
+    let (verdict, text, _) = found(&format!("{url}?replicas=1"), "rights");
+    assert!(verdict == "wrong" && text.contains("WAIT"), "{text}");
     tell(&redis, "ACL SETUSER elsewhere on >secret ~team:* ~lockfast:* &* +@all");
     let url = format!("redis://elsewhere:secret@127.0.0.1:{}", redis.port());
     let (verdict, text, _) = found(&url, "rights");

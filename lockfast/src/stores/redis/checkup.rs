@@ -78,7 +78,7 @@ impl Redis {
 async fn look(server: &Server, prefix: &str) -> RedisResult<Checkup> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     let mut connection = server.client.get_multiplexed_async_connection_with_config(&config).await?;
-    let missing_rights = rights(&mut connection, prefix).await?;
+    let missing_rights = rights(&mut connection, prefix, server.replicas).await?;
     let mut found = read(&redis::cmd("INFO").query_async::<String>(&mut connection).await?);
     found.replicas_wanted = server.replicas;
     found.missing_rights = missing_rights;
@@ -100,9 +100,13 @@ async fn look(server: &Server, prefix: &str) -> RedisResult<Checkup> {
     Ok(found)
 }
 
-async fn rights(connection: &mut MultiplexedConnection, prefix: &str) -> RedisResult<Option<Vec<String>>> {
+async fn rights(
+    connection: &mut MultiplexedConnection,
+    prefix: &str,
+    replicas: u32,
+) -> RedisResult<Option<Vec<String>>> {
     let mut asked = redis::cmd("EVAL");
-    asked.arg(include_str!("lua/rights.lua")).arg(0).arg(format!("{prefix}lockfast-doctor"));
+    asked.arg(include_str!("lua/rights.lua")).arg(0).arg(format!("{prefix}lockfast-doctor")).arg(replicas);
     match asked.query_async(connection).await {
         Ok(Value::Array(missing)) => {
             Ok(Some(missing.into_iter().filter_map(|one| redis::from_redis_value(one).ok()).collect()))

@@ -1,6 +1,6 @@
 -- rights: what this user may not do, of all that locks need. Only asks, so nothing is changed, and nothing is logged.
 --
--- KEYS: none. ARGV: a name as it is kept. Nothing is known before Redis 7, where scripts cannot ask.
+-- KEYS: none. ARGV: a name as it is kept; how many replicas are waited for. Nothing is known before Redis 7, where scripts cannot ask.
 if not redis.acl_check_cmd then
   return false
 end
@@ -14,6 +14,9 @@ local needed = {
   {'HMGET', own, 'x'}, {'HINCRBY', own, 'x', '1'}, {'PUBLISH', channel, 'x'}, {'PUBSUB', 'NUMSUB', channel},
   {'SUBSCRIBE', channel}, {'UNSUBSCRIBE', channel}, {'EVALSHA', 'x', '0'}, {'INFO', 'server'},
 }
+if ARGV[2] ~= '0' then
+  needed[#needed + 1] = {'WAIT', ARGV[2], '0'}
+end
 local missing = {}
 for _, command in ipairs(needed) do
   if not redis.acl_check_cmd(unpack(command)) then
