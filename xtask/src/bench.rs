@@ -10,6 +10,7 @@ use crate::invocation::Invocation;
 const BENCHMARKS: &[(&str, &str)] = &[
     ("core", "the library over the in-process store: the cost of lockfast itself, without a network"),
     ("sqlite", "the store in one file and `lockfast run`, beside bare SQLite transactions and flock"),
+    ("redis", "the Redis store, beside bare commands, BLPOP and other lock libraries; `redis --help` says more"),
 ];
 
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
@@ -20,13 +21,17 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
         }
         return Ok(());
     }
-    // Some benchmarks start the command line too.
-    Invocation::new("cargo build --release -p lockfast-cli").run(root)?;
+    if words[0] == "sqlite" {
+        // It starts the command line too.
+        Invocation::new("cargo build --release -p lockfast-cli").run(root)?;
+    }
     invocation(words).run(root)
 }
 
 fn invocation(words: &[&str]) -> Invocation {
-    Invocation::new("cargo run --release -p bench --").with_args(words)
+    // Only this one is compared with other libraries, and only for it are they compiled.
+    let features = if words[0] == "redis" { "--features redis " } else { "" };
+    Invocation::new(&format!("cargo run --release -p bench {features}--")).with_args(words)
 }
 
 #[cfg(test)]
@@ -37,5 +42,11 @@ mod tests {
     fn words_after_the_name_go_to_the_benchmark() {
         let command = invocation(&["core", "--help"]).to_string();
         assert_eq!(command, "cargo run --release -p bench -- core --help");
+    }
+
+    #[test]
+    fn other_libraries_are_compiled_only_to_be_compared_with() {
+        let command = invocation(&["redis", "uncontended"]).to_string();
+        assert_eq!(command, "cargo run --release -p bench --features redis -- redis uncontended");
     }
 }

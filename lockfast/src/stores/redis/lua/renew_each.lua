@@ -1,9 +1,9 @@
 local function renew(claim, lease)
   local key = claim.wants[1].key
   if is_alone(claim) then
-    local value = redis.call('GET', key)
-    if value and string.sub(value, 1, 12) == 'lockfast1 x ' and is_of(value, claim) then
-      local first, count, flags = string.match(value, '^ (%d+) (%d+) %x+ %w+ (%S+)', 13 + #claim.owner)
+    local kind, value = taken_by(key)
+    if kind == 'x' and is_of(value, claim) then
+      local flags, first, count = string.match(value, '^ (%S+) (%d+) (%d+)', 13 + #claim.owner)
       if string.find(flags, 'b', 1, true) then
         return 'gone broken'
       elseif string.find(flags, 'l', 1, true) then
@@ -40,16 +40,11 @@ local function renew(claim, lease)
   return standing(known)
 end
 
-local answers, at, key = {}, 2, 0
+local answers, at, used = {}, 2, 0
 while at <= #ARGV do
-  local claim = {owner = ARGV[at], client = ARGV[at + 1], home = ARGV[at + 2], wants = {}}
-  local lease, names = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  at = at + 5
-  for index = 1, names do
-    key = key + 1
-    claim.wants[index] = {key = KEYS[key], tag = ARGV[at], weight = ARGV[at + 1], capacity = ARGV[at + 2]}
-    at = at + 3
-  end
+  local lease = tonumber(ARGV[at])
+  local claim = {owner = ARGV[at + 1], client = ARGV[at + 2], home = ARGV[at + 3]}
+  at, used = read_wants(claim, at + 4, used)
   -- One key of another kind must not stop the others: what is not there any more is lost.
   local done, answer = pcall(renew, claim, lease)
   answers[#answers + 1] = done and answer or 'failed ' .. words_of(answer)

@@ -256,8 +256,9 @@ local function recheck(claim)
     local line, own = line_of(want), seat_of(claim, want)
     local kind = taken_by(want.key)
     local rank = redis.call('ZRANK', line, own) or 0
-    if kind == 'foreign' and rank == 0 then
-      foreign = true
+    if kind == 'foreign' or kind == 'odd' then
+      -- It may be released at any moment, and only who waits first asks now and then: the others look out for those ahead.
+      foreign = foreign or rank == 0
     elseif kind then
       longest = math.max(longest, redis.call('PTTL', want.key))
     end

@@ -1,0 +1,99 @@
+//! Many tasks want one name, and none of them may be handed it inside the process.
+
+use super::Plan;
+use super::clients::{Kind, connect_all};
+use super::contest::{Manner, Outcome, contest, wake_ups};
+use super::figures::{Bar, Figure, Unit};
+use super::server::{Cores, Server};
+use crate::measure::median;
+
+const SECTION: &str = "one name, hand-over inside the process off";
+
+/// Rounds of each contender; the wake-ups have no kind.
+type Rounds = Vec<(Option<Kind>, Vec<Outcome>)>;
+
+pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for cores in Cores::BOTH {
+        for manner in Manner::ALL {
+            println!("  {} on {}", manner.said(), cores.said());
+            let server = Server::start();
+            let rounds = server.with(cores, measure(*plan, server.port(), manner, cores));
+            figures.extend(show(cores, manner, &rounds));
+        }
+    }
+    figures
+}
+
+async fn measure(plan: Plan, port: u16, manner: Manner, cores: Cores) -> Rounds {
+    // Those who ask again and again are shown where they do best.
+    let kinds: &[Kind] = match cores {
+        Cores::One => &[Kind::LockfastNoHandOver],
+        Cores::All => &[Kind::LockfastNoHandOver, Kind::Rslock, Kind::DistributedLock],
+    };
+    let clients = connect_all(kinds, port).await;
+    let mut rounds: Rounds = vec![(None, Vec::new())];
+    rounds.extend(clients.iter().map(|(kind, _)| (Some(*kind), Vec::new())));
+    let slice = plan.slice() * manner.slices();
+    for round in 0..=plan.rounds() {
+        let mut outcomes = vec![wake_ups(port, manner, slice).await];
+        for (kind, client) in &clients {
+            outcomes.push(contest(*kind, client, port, manner, slice).await);
+        }
+        // The first round warms everybody up.
+        if round > 0 {
+            rounds.iter_mut().zip(outcomes).for_each(|(rounds, outcome)| rounds.1.push(outcome));
+        }
+    }
+    rounds
+}
+
+fn show(cores: Cores, manner: Manner, rounds: &Rounds) -> Vec<Figure> {
+    let of = |kind: Option<Kind>, pick: fn(&Outcome) -> f64| {
+        let found = rounds.iter().find(|(it, _)| *it == kind);
+        found.map_or(f64::NAN, |(_, rounds)| median(rounds.iter().map(pick).collect()))
+    };
+    let us = Some(Kind::LockfastNoHandOver);
+    let scene = format!("{}, {}", manner.said(), cores.said());
+    let mut figures = Vec::new();
+    let mut say = |what: &str, value: f64, unit: Unit, bar: Option<Bar>| {
+        let figure = Figure::new(SECTION, format!("{what} ({scene})"), value, unit);
+        figures.push(Figure { bar, ..figure });
+    };
+    let rush = manner == Manner::Rush;
+    let judged = |bar: Bar| (rush && cores == Cores::One).then_some(bar);
+    let (wake, handoff) = (of(None, |it| it.handoff_p50), of(us, |it| it.handoff_p50));
+    say("hand-off p50, of a BLPOP wake-up", handoff / wake, Unit::Times, judged(Bar::at_most(1.3).or_better(1.1)));
+    say("BLPOP: wake-up p50", wake / 1e3, Unit::Microseconds, None);
+    if rush {
+        let (luck, commands) = (of(us, |it| it.luck), of(us, |it| it.commands_each));
+        say("turns of the luckiest, of the unluckiest task's", luck, Unit::Times, Some(Bar::at_most(1.03)));
+        say("Redis commands an acquisition", commands, Unit::Each, Some(Bar::at_most(2.1)));
+        say("BLPOP: turns", of(None, |it| it.per_second), Unit::PerSecond, None);
+        say("BLPOP: Redis CPU a turn", of(None, |it| it.server_each) / 1e3, Unit::Microseconds, None);
+    }
+    for kind in rounds.iter().filter_map(|(kind, _)| *kind) {
+        let (name, kind) = (kind.said(), Some(kind));
+        say(&format!("{name}: hand-off p50"), of(kind, |it| it.handoff_p50) / 1e3, Unit::Microseconds, None);
+        say(&format!("{name}: hand-off p99"), of(kind, |it| it.handoff_p99) / 1e3, Unit::Microseconds, None);
+        if rush {
+            say(&format!("{name}: turns"), of(kind, |it| it.per_second), Unit::PerSecond, None);
+            say(&format!("{name}: Redis CPU a turn"), of(kind, |it| it.server_each) / 1e3, Unit::Microseconds, None);
+        }
+        if manner != Manner::Alternating {
+            say(&format!("{name}: p99 wait"), of(kind, |it| it.wait_p99) / 1e3, Unit::Microseconds, None);
+        }
+        if kind != us {
+            say(&format!("{name}: commands an acquisition"), of(kind, |it| it.commands_each), Unit::Each, None);
+            if rush {
+                say(
+                    &format!("{name}: turns of the luckiest, of the unluckiest"),
+                    of(kind, |it| it.luck),
+                    Unit::Times,
+                    None,
+                );
+            }
+        }
+    }
+    figures
+}

@@ -1,0 +1,233 @@
+//! Several tasks want one name; and the same with BLPOP and LPUSH, the fastest way to wake somebody through Redis.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockfast::Clock;
+use tokio::sync::Semaphore;
+
+use super::clients::{Client, Kind};
+use super::resp::Wire;
+use super::server::Meter;
+use crate::measure::percentile;
+
+/// How the tasks behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// All ask again at once.
+    Rush,
+    /// Each does something else in between, so that a releaser does not take its own lock back.
+    Thinking,
+    /// Two tasks in turn: none asks again before the other had it.
+    Alternating,
+}
+
+const THINKING: Duration = Duration::from_millis(2);
+/// How long each of two holds it, so that the other is in line by then.
+const ALTERNATING: Duration = Duration::from_millis(1);
+
+impl Manner {
+    pub(crate) const ALL: [Self; 3] = [Self::Rush, Self::Thinking, Self::Alternating];
+
+    pub(crate) fn said(self) -> &'static str {
+        match self {
+            Self::Rush => "32 tasks",
+            Self::Thinking => "32 tasks, 2 ms between",
+            Self::Alternating => "two tasks strictly in turn",
+        }
+    }
+
+    /// How many slices one round takes: everybody needs enough turns for their share, or for a hand-off at all.
+    pub(crate) fn slices(self) -> u32 {
+        match self {
+            Self::Rush => 4,
+            Self::Thinking => 1,
+            Self::Alternating => 2,
+        }
+    }
+
+    fn tasks(self) -> usize {
+        if self == Self::Alternating { 2 } else { 32 }
+    }
+}
+
+/// What came of one round of one contender.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// Nanoseconds from the beginning of a release to the next holder's going on.
+    pub(crate) handoff_p50: f64,
+    pub(crate) handoff_p99: f64,
+    /// Nanoseconds from asking to having.
+    pub(crate) wait_p99: f64,
+    /// Turns of the luckiest task, of those of the unluckiest.
+    pub(crate) luck: f64,
+    pub(crate) per_second: f64,
+    pub(crate) commands_each: f64,
+    /// Nanoseconds of the server's processor.
+    pub(crate) server_each: f64,
+}
+
+/// Figures of one task.
+#[derive(Debug, Default)]
+struct Turns {
+    handoffs: Vec<f64>,
+    waits: Vec<f64>,
+}
+
+#[derive(Debug)]
+struct Table {
+    clock: Clock,
+    /// When the last holder began to release it.
+    released: AtomicU64,
+    over: AtomicBool,
+    may_ask: [Semaphore; 2],
+}
+
+impl Table {
+    fn new() -> Arc<Self> {
+        // The second asks when the first has it, and so on: whoever gets it lets the other one ask.
+        let may_ask = [Semaphore::new(1), Semaphore::new(0)];
+        Arc::new(Self { clock: Clock::boot(), released: AtomicU64::new(0), over: AtomicBool::new(false), may_ask })
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.now().as_nanos()
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn note_handoff(&self, now: u64, turns: &mut Turns) {
+        match self.released.load(Ordering::Acquire) {
+            0 => {}
+            released => turns.handoffs.push(now.saturating_sub(released) as f64),
+        }
+    }
+}
+
+/// One round of one contender. The name is free before and after.
+pub(crate) async fn contest(kind: Kind, client: &Client, port: u16, manner: Manner, slice: Duration) -> Outcome {
+    let (table, mut meter) = (Table::new(), Meter::connect(port));
+    meter.start(kind.commands());
+    let start = table.now();
+    let tasks = (0..manner.tasks()).map(|number| {
+        let (table, client) = (Arc::clone(&table), client.clone());
+        tokio::spawn(compete(table, client, manner, number))
+    });
+    let tasks: Vec<_> = tasks.collect();
+    tokio::time::sleep(slice).await;
+    table.over.store(true, Ordering::Relaxed);
+    let seconds = (table.now() - start) as f64 / 1e9;
+    let (commands, cpu) = meter.read(kind.commands());
+    // Both wake up, see that it is over, and leave.
+    table.may_ask.iter().for_each(|may| may.add_permits(1));
+    let mut turns = Vec::new();
+    for task in tasks {
+        turns.push(task.await.expect("no task panics"));
+    }
+    summary(&turns, seconds, commands, cpu)
+}
+
+async fn compete(table: Arc<Table>, client: Client, manner: Manner, number: usize) -> Turns {
+    let mut turns = Turns::default();
+    loop {
+        if manner == Manner::Alternating {
+            table.may_ask[number].acquire().await.expect("it is never closed").forget();
+        }
+        if table.is_over() {
+            return turns;
+        }
+        let asked = table.now();
+        let held = client.lock("hot").await;
+        let now = table.now();
+        if !table.is_over() {
+            turns.waits.push((now - asked) as f64);
+            table.note_handoff(now, &mut turns);
+        }
+        match manner {
+            Manner::Alternating => {
+                table.may_ask[1 - number].add_permits(1);
+                tokio::time::sleep(ALTERNATING).await;
+            }
+            // So that the others come and wait.
+            _ => tokio::task::yield_now().await,
+        }
+        table.released.store(table.now(), Ordering::Release);
+        held.release().await;
+        if manner == Manner::Thinking {
+            tokio::time::sleep(THINKING).await;
+        }
+    }
+}
+
+fn summary(turns: &[Turns], seconds: f64, commands: f64, cpu: Duration) -> Outcome {
+    let all = |pick: fn(&Turns) -> &Vec<f64>| -> Vec<f64> { turns.iter().flat_map(pick).copied().collect() };
+    let (handoffs, waits) = (all(|turns| &turns.handoffs), all(|turns| &turns.waits));
+    let of = |values: &[f64], share| if values.is_empty() { f64::NAN } else { percentile(values, share) };
+    let counts = || turns.iter().map(|turns| turns.waits.len() as f64);
+    let (most, least) = (counts().fold(0.0, f64::max), counts().fold(f64::INFINITY, f64::min));
+    let acquired = waits.len() as f64;
+    Outcome {
+        handoff_p50: of(&handoffs, 0.5),
+        handoff_p99: of(&handoffs, 0.99),
+        wait_p99: of(&waits, 0.99),
+        luck: most / least,
+        per_second: acquired / seconds,
+        commands_each: commands / acquired,
+        server_each: cpu.as_nanos() as f64 / acquired,
+    }
+}
+
+/// The limit: each waits in BLPOP on a connection of its own, and is woken by the LPUSH of the one before.
+pub(crate) async fn wake_ups(port: u16, manner: Manner, slice: Duration) -> Outcome {
+    let (table, mut meter) = (Table::new(), Meter::connect(port));
+    let count = manner.tasks();
+    let mut tasks = Vec::new();
+    for number in 0..count {
+        let wire = Wire::connect(port).await;
+        tasks.push(tokio::spawn(pass_on(Arc::clone(&table), wire, manner, number, (number + 1) % count)));
+    }
+    let counted = &["lpush", "blpop"];
+    meter.start(counted);
+    let start = table.now();
+    meter.console.call(&["LPUSH", "wake:0", "go"]);
+    tokio::time::sleep(slice).await;
+    table.over.store(true, Ordering::Relaxed);
+    let seconds = (table.now() - start) as f64 / 1e9;
+    let (commands, cpu) = meter.read(counted);
+    let mut turns = Vec::new();
+    for task in tasks {
+        turns.push(task.await.expect("no task panics"));
+    }
+    // The last one woke somebody who had left.
+    for number in 0..count {
+        meter.console.call(&["DEL", &format!("wake:{number}")]);
+    }
+    summary(&turns, seconds, commands, cpu)
+}
+
+async fn pass_on(table: Arc<Table>, mut wire: Wire, manner: Manner, me: usize, next: usize) -> Turns {
+    let (mine, others) = (format!("wake:{me}"), format!("wake:{next}"));
+    let mut turns = Turns::default();
+    loop {
+        let asked = table.now();
+        wire.call(&["BLPOP", &mine, "0"]).await;
+        let now = table.now();
+        let over = table.is_over();
+        if !over {
+            turns.waits.push((now - asked) as f64);
+            table.note_handoff(now, &mut turns);
+        }
+        match manner {
+            Manner::Alternating => tokio::time::sleep(ALTERNATING).await,
+            _ => tokio::task::yield_now().await,
+        }
+        table.released.store(table.now(), Ordering::Release);
+        wire.call(&["LPUSH", &others, "go"]).await;
+        if over {
+            return turns;
+        }
+    }
+}

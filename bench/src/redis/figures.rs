@@ -1,0 +1,186 @@
+//! What was measured, beside what it should come to, as a table for people, as Markdown and as JSON.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+/// One measured number.
+#[derive(Debug)]
+pub(crate) struct Figure {
+    pub(crate) section: &'static str,
+    pub(crate) what: String,
+    pub(crate) value: f64,
+    pub(crate) unit: Unit,
+    pub(crate) bar: Option<Bar>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Times,
+    Microseconds,
+    PerSecond,
+    Percent,
+    Megabytes,
+    Count,
+    Each,
+}
+
+impl Unit {
+    pub(crate) fn shown(self, value: f64) -> String {
+        if !value.is_finite() {
+            // A ratio whose divisor is nothing: somebody had no turn at all.
+            return if value.is_nan() { "not measured".to_owned() } else { "without end".to_owned() };
+        }
+        match self {
+            Self::Times => format!("{value:.2}x"),
+            Self::Microseconds if value >= 10_000.0 => format!("{:.1} ms", value / 1e3),
+            Self::Microseconds => format!("{value:.1} us"),
+            Self::PerSecond if value < 10.0 => format!("{value:.1}/s"),
+            Self::PerSecond => format!("{}/s", thousands(value)),
+            Self::Percent if value < 0.1 && value > 0.0 => format!("{value:.3} %"),
+            Self::Percent => format!("{value:.1} %"),
+            Self::Megabytes => format!("{value:.1} MB"),
+            Self::Count => thousands(value),
+            Self::Each => format!("{value:.2}"),
+        }
+    }
+}
+
+fn thousands(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    if value <= -0.5 { format!("-{grouped}") } else { grouped }
+}
+
+/// What a figure has to come to, and what would be better still.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bar {
+    at_most: bool,
+    limit: f64,
+    stretch: Option<f64>,
+}
+
+impl Bar {
+    pub(crate) fn at_most(limit: f64) -> Self {
+        Self { at_most: true, limit, stretch: None }
+    }
+
+    pub(crate) fn at_least(limit: f64) -> Self {
+        Self { at_most: false, limit, stretch: None }
+    }
+
+    pub(crate) fn or_better(self, stretch: f64) -> Self {
+        Self { stretch: Some(stretch), ..self }
+    }
+
+    /// A figure that was not measured meets nothing.
+    fn verdict(&self, value: f64) -> &'static str {
+        let meets = |limit: f64| if self.at_most { value <= limit } else { value >= limit };
+        match self.stretch {
+            _ if value.is_nan() => "no figure",
+            _ if !meets(self.limit) => "MISSED",
+            Some(stretch) if meets(stretch) => "met, better than asked",
+            _ => "met",
+        }
+    }
+
+    fn said(&self, unit: Unit) -> String {
+        let mut said = format!("{} {}", if self.at_most { "at most" } else { "at least" }, unit.shown(self.limit));
+        if let Some(stretch) = self.stretch {
+            let _ = write!(said, " (better: {})", unit.shown(stretch));
+        }
+        said
+    }
+}
+
+impl Figure {
+    pub(crate) fn new(section: &'static str, what: impl Into<String>, value: f64, unit: Unit) -> Self {
+        Self { section, what: what.into(), value, unit, bar: None }
+    }
+
+    pub(crate) fn with(mut self, bar: Bar) -> Self {
+        self.bar = Some(bar);
+        self
+    }
+
+    fn cells(&self) -> [String; 4] {
+        let bar = self.bar.map(|bar| bar.said(self.unit)).unwrap_or_default();
+        let verdict = self.bar.map(|bar| bar.verdict(self.value)).unwrap_or_default();
+        // What has no bar stands under what has one.
+        let indent = if self.bar.is_some() { "" } else { "  " };
+        [format!("{indent}{}", self.what), self.unit.shown(self.value), bar, verdict.to_owned()]
+    }
+}
+
+/// A title above the figures of each section.
+fn sections(figures: &[Figure]) -> impl Iterator<Item = &[Figure]> {
+    figures.chunk_by(|one, next| one.section == next.section)
+}
+
+pub(crate) fn print_table(figures: &[Figure]) {
+    let cells: Vec<_> = figures.iter().map(Figure::cells).collect();
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (what, figure, bar) = (width(0), width(1), width(2));
+    for section in sections(figures) {
+        println!("\n{}", section[0].section);
+        for row in section {
+            let [name, value, limit, verdict] = row.cells();
+            println!("  {}", format!("{name:what$}  {value:>figure$}  {limit:bar$}  {verdict}").trim_end());
+        }
+    }
+}
+
+pub(crate) fn print_markdown(machine: &str, figures: &[Figure]) {
+    println!("\n{machine}.\n\n| | figure | bar | |\n|---|---:|---|---|");
+    for section in sections(figures) {
+        println!("| **{}** | | | |", section[0].section);
+        for row in section {
+            let [name, value, limit, verdict] = row.cells();
+            println!("| {} | {value} | {limit} | {verdict} |", name.trim_start());
+        }
+    }
+}
+
+pub(crate) fn as_json(figures: &[Figure]) -> Value {
+    let figure = |row: &Figure| {
+        let bar = row.bar.map(|bar| json!({ "at_most": bar.at_most, "limit": bar.limit, "stretch": bar.stretch }));
+        let verdict = row.bar.map(|bar| bar.verdict(row.value));
+        json!({
+            "section": row.section,
+            "what": row.what,
+            "value": row.value,
+            "unit": format!("{:?}", row.unit).to_lowercase(),
+            "bar": bar,
+            "verdict": verdict,
+        })
+    };
+    Value::Array(figures.iter().map(figure).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_met_on_its_own_side_and_never_by_a_missing_figure() {
+        let bar = Bar::at_most(1.25).or_better(1.05);
+        assert_eq!(bar.verdict(1.26), "MISSED");
+        assert_eq!(bar.verdict(1.25), "met");
+        assert_eq!(bar.verdict(1.0), "met, better than asked");
+        assert_eq!(bar.verdict(f64::NAN), "no figure");
+        assert_eq!(Bar::at_least(8.0).verdict(7.9), "MISSED");
+        assert_eq!(Bar::at_least(8.0).verdict(8.0), "met");
+    }
+
+    #[test]
+    fn large_numbers_are_grouped() {
+        assert_eq!(Unit::PerSecond.shown(1_234_567.4), "1,234,567/s");
+        assert_eq!(Unit::Count.shown(100.0), "100");
+    }
+}

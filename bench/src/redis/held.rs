@@ -1,0 +1,110 @@
+//! Very many locks, held and renewed by one process of its own, so that its memory is only theirs.
+
+use std::time::Duration;
+
+use lockfast::{Clock, Guard, Locks};
+
+use super::Plan;
+use super::figures::{Bar, Figure, Unit};
+use super::server::{Meter, SCRIPTS, Server};
+use crate::measure::{cpu_time, resident};
+
+const SECTION: &str = "100,000 held locks, ttl 10 s, renewed";
+const TTL: Duration = Duration::from_secs(10);
+/// Who takes them all at first.
+const TAKERS: u32 = 64;
+/// A call of the server that takes longer holds up everybody else's.
+const SLOW_MICROSECONDS: &str = "500";
+
+pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
+    let (count, seconds) = (plan.count(100_000), if plan.quick { 12 } else { 24 });
+    let server = Server::start();
+    let said = server.answers("held", &[count.to_string(), seconds.to_string()]);
+    let figure = |what: &str, key: &str, unit| Figure::new(SECTION, what, said(key), unit);
+    vec![
+        figure("client, of one core", "cpu", Unit::Percent).with(Bar::at_most(4.0).or_better(2.0)),
+        figure("commands", "commands", Unit::PerSecond).with(Bar::at_most(350.0)),
+        figure("calls in the SLOWLOG at 500 us", "slow", Unit::Percent).with(Bar::at_most(0.1)),
+        figure("memory", "memory", Unit::Megabytes).with(Bar::at_most(100.0).or_better(30.0)),
+        figure("lost", "lost", Unit::Count).with(Bar::at_most(0.0)),
+        figure("held", "held", Unit::Count),
+        figure("slowest call", "slowest", Unit::Microseconds),
+        figure("taking them, 64 tasks", "taking", Unit::PerSecond),
+        figure("client CPU a renewal", "each", Unit::Microseconds),
+        figure("Redis, of one core", "server", Unit::Percent),
+    ]
+}
+
+/// The process that holds them.
+pub(crate) fn child(port: u16, count: u32, seconds: u32) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be had");
+    runtime.block_on(async {
+        let url = format!("redis://127.0.0.1:{port}");
+        let Ok(locks) = Locks::builder().ttl(TTL).connect(&url).await else { return };
+        // What the first lock brings with it is the client's, not the lock's.
+        locks.mutex("first").lock().await.expect("it is free").release().await.expect("it was not taken away");
+        let (clock, before) = (Clock::boot(), resident());
+        let start = clock.now();
+        let guards = take(&locks, count).await;
+        let taking = clock.now().since(start);
+        // Renewals have begun and go on as they will.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let mut meter = Meter::connect(port);
+        meter.console.call(&["CONFIG", "SET", "slowlog-max-len", "1000000"]);
+        meter.console.call(&["CONFIG", "SET", "slowlog-log-slower-than", SLOW_MICROSECONDS]);
+        meter.console.call(&["SLOWLOG", "RESET"]);
+        meter.start(SCRIPTS);
+        let (start, cpu) = (clock.now(), cpu_time());
+        tokio::time::sleep(Duration::from_secs(seconds.into())).await;
+        let (span, cpu) = (clock.now().since(start).as_secs_f64(), cpu_time() - cpu);
+        let (commands, server) = meter.read(SCRIPTS);
+        let slow = meter.slow_calls();
+        let grown = resident().saturating_sub(before);
+        let lost = guards.iter().filter(|guard| guard.check().is_err()).count() as f64;
+        let gone = f64::from(count) - meter.existing((0..count).map(key));
+        let renewals = f64::from(count) * span / (TTL.as_secs_f64() / 3.0);
+        let said = [
+            ("cpu", 100.0 * cpu.as_secs_f64() / span),
+            ("commands", commands / span),
+            ("slow", 100.0 * slow.len() as f64 / commands),
+            ("slowest", slow.into_iter().fold(0.0, f64::max)),
+            ("memory", grown as f64 / 1e6),
+            ("lost", lost.max(gone)),
+            ("held", guards.len() as f64),
+            ("taking", f64::from(count) / taking.as_secs_f64()),
+            ("each", 1e6 * cpu.as_secs_f64() / renewals),
+            ("server", 100.0 * server.as_secs_f64() / span),
+        ];
+        said.iter().for_each(|(key, value)| println!("{key}={value}"));
+    });
+    // The locks end with the server: giving each of them back takes longer than anybody wants to watch.
+    std::process::exit(0);
+}
+
+fn name(number: u32) -> String {
+    format!("order:{number}")
+}
+
+/// Where lockfast keeps it.
+fn key(number: u32) -> String {
+    format!("lock:{}", name(number))
+}
+
+async fn take(locks: &Locks, count: u32) -> Vec<Guard> {
+    let takers = (0..TAKERS).map(|taker| {
+        let locks = locks.clone();
+        tokio::spawn(async move {
+            let mut guards = Vec::new();
+            for number in (taker..count).step_by(TAKERS as usize) {
+                guards.push(locks.mutex(name(number)).lock().await.expect("it is free"));
+            }
+            guards
+        })
+    });
+    let takers: Vec<_> = takers.collect();
+    let mut guards = Vec::with_capacity(count as usize);
+    for taker in takers {
+        guards.append(&mut taker.await.expect("no task panics"));
+    }
+    guards
+}

@@ -1,0 +1,109 @@
+//! Many tasks, each with a name of its own: how much goes through one client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::Clock;
+use tokio::runtime::Builder;
+
+use super::Plan;
+use super::clients::{Client, Kind, connect_all};
+use super::figures::{Bar, Figure, Unit};
+use super::server::{Cores, Meter, Server};
+use crate::measure::median;
+
+const SECTION: &str = "lock and release, many tasks with a name each";
+const KINDS: &[Kind] = &[Kind::Crate, Kind::Lockfast, Kind::Rslock, Kind::DistributedLock];
+
+/// Pairs a second, and nanoseconds of the server's processor a pair.
+type Rounds = Vec<(f64, f64)>;
+
+pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
+    [64, 512].into_iter().flat_map(|tasks| measured(plan, tasks)).collect()
+}
+
+fn measured(plan: &Plan, tasks: usize) -> Vec<Figure> {
+    println!("  {tasks} tasks");
+    let server = Server::start();
+    let (port, slice) = (server.port(), plan.slice());
+    let kinds = server.on(Cores::All, || {
+        let runtime = Builder::new_multi_thread().enable_all().build().expect("threads can be had");
+        // What suits the hand-written client best: one thread, so that all who were woken together ask in one write.
+        let single = Builder::new_current_thread().enable_all().build().expect("a runtime can be had");
+        let by_hand = single.block_on(Client::connect(Kind::ByHand, port)).expect("the server is there");
+        let clients = runtime.block_on(connect_all(KINDS, port));
+        let clients: Vec<_> = clients.into_iter().chain([(Kind::ByHand, by_hand)]).collect();
+        let mut kinds: Vec<(Kind, Rounds)> = clients.iter().map(|(kind, _)| (*kind, Vec::new())).collect();
+        for round in 0..=plan.rounds() {
+            for ((kind, client), (_, figures)) in clients.iter().zip(&mut kinds) {
+                let work = throughput(client.clone(), port, tasks, slice);
+                let figure = match kind {
+                    Kind::ByHand => single.block_on(work),
+                    _ => runtime.block_on(runtime.spawn(work)).expect("the benchmark does not panic"),
+                };
+                // The first round warms everybody up.
+                if round > 0 {
+                    figures.push(figure);
+                }
+            }
+        }
+        kinds
+    });
+    show(tasks, &kinds)
+}
+
+fn show(tasks: usize, kinds: &[(Kind, Rounds)]) -> Vec<Figure> {
+    let of = |kind: Kind, pick: fn(&(f64, f64)) -> f64| {
+        let found = kinds.iter().find(|(it, rounds)| *it == kind && !rounds.is_empty());
+        found.map_or(f64::NAN, |(_, rounds)| median(rounds.iter().map(pick).collect()))
+    };
+    let rate = |kind| of(kind, |round| round.0);
+    let bare = rate(Kind::Crate);
+    let ratio = Figure::new(
+        SECTION,
+        format!("{tasks} tasks: lockfast, of bare pairs through the redis crate"),
+        rate(Kind::Lockfast) / bare,
+        Unit::Times,
+    );
+    let better = rate(Kind::Rslock) / bare;
+    let bar = if better > 0.6 { Bar::at_least(0.6).or_better(better) } else { Bar::at_least(0.6) };
+    let mut figures = vec![ratio.with(bar)];
+    for (kind, _) in kinds {
+        let mut say = |what: &str, value, unit| {
+            figures.push(Figure::new(SECTION, format!("{tasks} tasks: {}{what}", kind.said()), value, unit));
+        };
+        say("", rate(*kind), Unit::PerSecond);
+        if !matches!(kind, Kind::Crate | Kind::Lockfast) {
+            say(", of bare pairs", rate(*kind) / bare, Unit::Times);
+        }
+        say(": Redis CPU a pair", of(*kind, |round| round.1) / 1e3, Unit::Microseconds);
+    }
+    figures
+}
+
+pub(crate) async fn throughput(client: Client, port: u16, tasks: usize, slice: Duration) -> (f64, f64) {
+    let (clock, mut meter) = (Clock::boot(), Meter::connect(port));
+    meter.start(&[]);
+    let start = clock.now();
+    let end = start + slice;
+    let workers: Vec<_> = (0..tasks)
+        .map(|number| {
+            let (client, clock, name) = (client.clone(), clock.clone(), Arc::<str>::from(format!("account:{number}")));
+            tokio::spawn(async move {
+                let mut done = 0u32;
+                while clock.now() < end {
+                    client.pair(&name).await;
+                    done += 1;
+                }
+                done
+            })
+        })
+        .collect();
+    let mut done = 0.0;
+    for worker in workers {
+        done += f64::from(worker.await.expect("no task panics"));
+    }
+    let time = clock.now().since(start);
+    let (_, cpu) = meter.read(&[]);
+    (done / time.as_secs_f64(), cpu.as_nanos() as f64 / done)
+}

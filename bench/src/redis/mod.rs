@@ -1,0 +1,143 @@
+//! The Redis store, beside what it is made of and what others make of it: `cargo xtask bench redis`.
+//!
+//! Every section starts a server of its own. Contenders take turns within each round, and a figure is the median of its
+//! rounds, so that a machine that slows down slows everybody down.
+
+mod clients;
+mod contended;
+mod contest;
+mod figures;
+mod handover;
+mod held;
+mod line;
+mod many;
+mod names;
+mod profile;
+mod resp;
+mod server;
+mod turns;
+mod uncontended;
+mod waiting;
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use figures::{Figure, as_json, print_markdown, print_table};
+
+const HELP: &str = "\
+usage: bench redis [SECTION..] [--quick] [--json FILE] [--markdown]
+
+    --quick       fewer and shorter rounds: for a look, not for figures to quote
+    --json FILE   write the figures there too
+    --markdown    print them as a Markdown table instead
+
+sections, all of them unless some are named:";
+
+/// A section: what it is called, what it measures, and how.
+type Section = (&'static str, &'static str, fn(&Plan) -> Vec<Figure>);
+
+const SECTIONS: &[Section] = &[
+    ("uncontended", "one task, one name: lock and release, beside bare commands and other libraries", uncontended::run),
+    ("many", "64 and 512 tasks, each with a name of its own", many::run),
+    ("contended", "32 tasks on one name: hand-off beside BLPOP, fairness, commands", contended::run),
+    ("waiting", "commands a second while 1,000 wait", waiting::run),
+    ("turns", "two processes in turn, each holding it for 30 ms", turns::run),
+    ("handover", "32 tasks on one name with hand-over inside the process", handover::run),
+    ("names", "10 names at once, beside one by one", names::run),
+    ("line", "10,000 waiters on one name", line::run),
+    ("held", "100,000 held locks, renewed", held::run),
+];
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) quick: bool,
+}
+
+impl Plan {
+    pub(crate) fn rounds(&self) -> usize {
+        if self.quick { 3 } else { 7 }
+    }
+
+    /// How long one contender is measured in one round.
+    pub(crate) fn slice(&self) -> Duration {
+        Duration::from_millis(if self.quick { 100 } else { 300 })
+    }
+
+    /// This many, or a tenth when in a hurry.
+    pub(crate) fn count(&self, full: usize) -> usize {
+        if self.quick { full / 10 } else { full }
+    }
+}
+
+pub(crate) fn run(args: impl Iterator<Item = String>) {
+    let (mut chosen, mut plan, mut json, mut markdown) = (Vec::new(), Plan { quick: false }, None, false);
+    let mut args = args;
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--help" | "-h" => {
+                help();
+                return;
+            }
+            "--quick" => plan.quick = true,
+            "--markdown" => markdown = true,
+            "--json" => json = Some(args.next().unwrap_or_else(|| refuse("--json needs the name of a file"))),
+            name => match SECTIONS.iter().find(|section| section.0 == name) {
+                Some(section) => chosen.push(section),
+                None => refuse(&format!("{name:?} is no section")),
+            },
+        }
+    }
+    if chosen.is_empty() {
+        chosen = SECTIONS.iter().collect();
+    }
+    let (machine, busy) = (server::machine(), server::load());
+    println!("{machine}");
+    if busy > 0.5 {
+        println!("This machine is busy (load {busy}): what follows is a look, not a measurement.");
+    }
+    let mut figures = Vec::new();
+    for (number, (name, what, measure)) in chosen.iter().enumerate() {
+        println!("[{}/{}] {name}: {what}", number + 1, chosen.len());
+        figures.extend(measure(&plan));
+    }
+    match markdown {
+        true => print_markdown(&machine, &figures),
+        false => print_table(&figures),
+    }
+    if let Some(path) = json {
+        let all = json!({ "machine": machine, "load": busy, "quick": plan.quick, "figures": as_json(&figures) });
+        let text = format!("{all:#}\n");
+        std::fs::write(&path, text).unwrap_or_else(|error| refuse(&format!("{path} cannot be written: {error}")));
+    }
+}
+
+fn refuse(what: &str) -> ! {
+    println!("{what}\n");
+    help();
+    std::process::exit(2);
+}
+
+fn help() {
+    println!("{HELP}");
+    for (name, what, _) in SECTIONS {
+        println!("    {name:<12} {what}");
+    }
+}
+
+pub(crate) use profile::run as profile;
+
+/// Another process of a benchmark: `redis-child MODE PORT ..`.
+pub(crate) fn child(args: impl Iterator<Item = String>) {
+    let args: Vec<String> = args.collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let number = |word: &str| word.parse::<u32>().expect("only this program starts itself so");
+    match words.as_slice() {
+        ["turns", port, who, side, count] => turns::child(number(port) as u16, who, side, number(count)),
+        ["handover", port, count] => handover::child(number(port) as u16, number(count)),
+        ["held", port, count, seconds] => held::child(number(port) as u16, number(count), number(seconds)),
+        ["line", port, count] => line::child(number(port) as u16, number(count)),
+        _ => panic!("only this program starts itself so, not with {words:?}"),
+    }
+}

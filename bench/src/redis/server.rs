@@ -1,0 +1,213 @@
+//! The server under measurement: which cores it and its clients run on, and what it says about itself.
+
+use std::future::Future;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
+use servers::Redis;
+
+use super::resp::{Console, Reply};
+
+/// Waking an idle virtual core costs more than a whole round trip and hides every difference, so latencies are compared on
+/// one core; what is seen with all of them stands beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cores {
+    One,
+    All,
+}
+
+impl Cores {
+    pub(crate) const BOTH: [Self; 2] = [Self::One, Self::All];
+
+    pub(crate) fn said(self) -> &'static str {
+        match self {
+            Self::One => "one core",
+            Self::All => "all cores",
+        }
+    }
+
+    fn set(self) -> CpuSet {
+        let all = sched_getaffinity(None).expect("a thread may ask where it runs");
+        match self {
+            Self::All => all,
+            Self::One => {
+                let mut one = CpuSet::new();
+                one.set((0..CpuSet::MAX_CPU).find(|core| all.is_set(*core)).expect("a thread runs somewhere"));
+                one
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    redis: Redis,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self { redis: Redis::start() }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.redis.port()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.redis.pid()
+    }
+
+    pub(crate) fn console(&self) -> Meter {
+        Meter::connect(self.port())
+    }
+
+    /// Does `work` in a runtime of its own, as a task of it, with this server on the same cores.
+    pub(crate) fn with<T: Send + 'static>(&self, cores: Cores, work: impl Future<Output = T> + Send + 'static) -> T {
+        self.on(cores, move || {
+            // As many workers as there are cores for this thread.
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be had");
+            let done = runtime.block_on(runtime.spawn(work)).expect("the benchmark does not panic");
+            runtime.shutdown_timeout(Duration::from_secs(1));
+            done
+        })
+    }
+
+    /// Does `work` on a thread of its own; threads and processes that it starts run on the same cores.
+    pub(crate) fn on<T: Send>(&self, cores: Cores, work: impl FnOnce() -> T + Send) -> T {
+        let server = Pid::from_raw(self.redis.pid().cast_signed());
+        let set = cores.set();
+        sched_setaffinity(server, &set).expect("a process may pin its child");
+        let done = std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                sched_setaffinity(None, &set).expect("a thread may pin itself");
+                work()
+            });
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        sched_setaffinity(server, &Cores::All.set()).expect("a process may pin its child");
+        done
+    }
+
+    /// What another process of this program has measured, from the lines of `key=value` that it prints.
+    pub(crate) fn answers(&self, mode: &str, args: &[String]) -> impl Fn(&str) -> f64 + use<> {
+        let output = self.child(mode, args).wait_with_output().expect("it ends by itself");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        move |key| {
+            let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            value.and_then(|value| value.parse().ok()).unwrap_or(f64::NAN)
+        }
+    }
+
+    /// This program as another process, which ends with this one, however that ends.
+    pub(crate) fn child(&self, mode: &str, args: &[String]) -> Child {
+        let program = std::env::current_exe().expect("this program has a file");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+        command.args(["redis-child", mode, &self.port().to_string()]).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("this program starts again")
+    }
+}
+
+/// What was measured on: figures without it say nothing.
+pub(crate) fn machine() -> String {
+    let version = Server::start().console().console.call(&["INFO", "server"]).text();
+    let version = version.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("unknown").to_owned();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let system = rustix::system::uname();
+    format!(
+        "Redis {version} on {cores} cores, {} {}",
+        system.sysname().to_string_lossy(),
+        system.release().to_string_lossy()
+    )
+}
+
+/// How many processes wanted a core during the last minute.
+pub(crate) fn load() -> f64 {
+    let said = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    said.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
+}
+
+/// What a server did since it was last asked.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    pub(crate) console: Console,
+    commands: f64,
+    cpu: Duration,
+}
+
+/// Commands that clients send. What scripts call is counted by Redis under the same names, so only the names that no
+/// script of the measured client uses are asked for.
+pub(crate) const SCRIPTS: &[&str] = &["evalsha", "eval", "fcall", "evalsha_ro"];
+pub(crate) const SCRIPTS_AND_SET: &[&str] = &["evalsha", "eval", "set"];
+
+impl Meter {
+    pub(crate) fn connect(port: u16) -> Self {
+        Self { console: Console::connect(port), commands: 0.0, cpu: Duration::ZERO }
+    }
+
+    pub(crate) fn start(&mut self, counted: &[&str]) {
+        self.commands = self.commands_so_far(counted);
+        self.cpu = self.cpu_so_far();
+    }
+
+    /// Commands and processor time since `start`.
+    pub(crate) fn read(&mut self, counted: &[&str]) -> (f64, Duration) {
+        let cpu = self.cpu_so_far() - self.cpu;
+        (self.commands_so_far(counted) - self.commands, cpu)
+    }
+
+    pub(crate) fn commands_so_far(&mut self, counted: &[&str]) -> f64 {
+        let stats = self.console.call(&["INFO", "commandstats"]).text();
+        let calls = |name: &str| -> f64 {
+            let key = format!("cmdstat_{name}:calls=");
+            let line = stats.lines().find_map(|line| line.strip_prefix(&key));
+            line.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0.0)
+        };
+        counted.iter().map(|name| calls(name)).sum()
+    }
+
+    fn cpu_so_far(&mut self) -> Duration {
+        let stats = self.console.call(&["INFO", "cpu"]).text();
+        let seconds = |key| field(&stats, key);
+        Duration::from_secs_f64(seconds("used_cpu_user") + seconds("used_cpu_sys"))
+    }
+
+    /// How long the server was busy with all calls of this command.
+    pub(crate) fn spent_in(&mut self, command: &str) -> Duration {
+        let stats = self.console.call(&["INFO", "commandstats"]).text();
+        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+        let micros = line.and_then(|line| line.split("usec=").nth(1)?.split(',').next()?.parse().ok());
+        Duration::from_micros(micros.unwrap_or(0))
+    }
+
+    /// Microseconds of each call that the server found slow.
+    pub(crate) fn slow_calls(&mut self) -> Vec<f64> {
+        let Reply::List(entries) = self.console.call(&["SLOWLOG", "GET", "-1"]) else { return Vec::new() };
+        let micros = |entry: Reply| match entry {
+            Reply::List(fields) => fields.into_iter().nth(2).map_or(0, Reply::number) as f64,
+            other => panic!("Redis answered {other:?} where a slow call was due"),
+        };
+        entries.into_iter().map(micros).collect()
+    }
+
+    /// How many of these keys exist.
+    pub(crate) fn existing(&mut self, keys: impl Iterator<Item = String>) -> f64 {
+        let keys: Vec<String> = keys.collect();
+        let existing = |keys: &[String]| {
+            let args: Vec<&str> = std::iter::once("EXISTS").chain(keys.iter().map(String::as_str)).collect();
+            self.console.call(&args).number() as f64
+        };
+        keys.chunks(1_000).map(existing).sum()
+    }
+
+    /// How many clients are connected besides this one.
+    pub(crate) fn clients(&mut self) -> f64 {
+        field(&self.console.call(&["INFO", "clients"]).text(), "connected_clients") - 1.0
+    }
+}
+
+fn field(info: &str, key: &str) -> f64 {
+    let value = info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0.0)
+}

@@ -1,0 +1,120 @@
+//! One task takes a free name and gives it back.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use lockfast::Clock;
+
+use super::Plan;
+use super::clients::{Client, Kind, connect_all};
+use super::figures::{Bar, Figure, Unit};
+use super::resp::{COMPARE_AND_DELETE, Reply, Wire};
+use super::server::{Cores, Meter, SCRIPTS_AND_SET, Server};
+use crate::measure::median;
+
+const SECTION: &str = "lock and release of a free name, one task";
+const KINDS: &[Kind] = &[Kind::Crate, Kind::Lockfast, Kind::Rslock, Kind::DistributedLock];
+
+/// What a pair takes: nanoseconds, commands, nanoseconds of the server's processor.
+#[derive(Debug, Default)]
+struct Rounds {
+    time: Vec<f64>,
+    commands: Vec<f64>,
+    server: Vec<f64>,
+}
+
+pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for cores in Cores::BOTH {
+        println!("  on {}", cores.said());
+        let server = Server::start();
+        let rounds = server.with(cores, measure(*plan, server.port()));
+        figures.extend(show(cores, &rounds));
+    }
+    figures
+}
+
+fn show(cores: Cores, rounds: &[(Kind, Rounds)]) -> Vec<Figure> {
+    let time = |kind| {
+        let found = rounds.iter().find(|(it, _)| *it == kind);
+        found.map_or(f64::NAN, |(_, rounds)| median(rounds.time.clone()))
+    };
+    let bare = time(Kind::Crate);
+    let what = format!("lockfast, of a bare pair through the redis crate ({})", cores.said());
+    let ratio = Figure::new(SECTION, what, time(Kind::Lockfast) / bare, Unit::Times);
+    let mut figures = vec![match cores {
+        Cores::One => ratio.with(Bar::at_most(1.25).or_better(1.05)),
+        Cores::All => ratio,
+    }];
+    for (kind, rounds) in rounds {
+        let mut say = |what: &str, value, unit| {
+            figures.push(Figure::new(SECTION, format!("{}{what} ({})", kind.said(), cores.said()), value, unit));
+        };
+        let time = median(rounds.time.clone());
+        say("", time / 1e3, Unit::Microseconds);
+        if !matches!(kind, Kind::Crate | Kind::Lockfast) {
+            say(", of a bare pair", time / bare, Unit::Times);
+        }
+        if cores == Cores::One {
+            say(": commands a pair", median(rounds.commands.clone()), Unit::Each);
+            say(": Redis CPU a pair", median(rounds.server.clone()) / 1e3, Unit::Microseconds);
+        }
+    }
+    figures
+}
+
+async fn measure(plan: Plan, port: u16) -> Vec<(Kind, Rounds)> {
+    let clients = connect_all(KINDS, port).await;
+    let mut by_hand = Wire::connect(port).await;
+    let script = by_hand.call(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]).await.text();
+    let mut meter = Meter::connect(port);
+    let mut rounds: HashMap<usize, Rounds> = HashMap::new();
+    // The first round warms everybody up and is not counted.
+    for round in 0..=plan.rounds() {
+        let mut note = |index, pairs: u32, time: Duration, (commands, cpu): (f64, Duration)| {
+            if round > 0 {
+                let rounds = rounds.entry(index).or_default();
+                rounds.time.push(time.as_nanos() as f64 / f64::from(pairs));
+                rounds.commands.push(commands / f64::from(pairs));
+                rounds.server.push(cpu.as_nanos() as f64 / f64::from(pairs));
+            }
+        };
+        meter.start(SCRIPTS_AND_SET);
+        let (pairs, time) = hand_written(&mut by_hand, &script, plan.slice()).await;
+        note(0, pairs, time, meter.read(SCRIPTS_AND_SET));
+        for (index, (kind, client)) in clients.iter().enumerate() {
+            meter.start(kind.commands());
+            let (pairs, time) = through(client, plan.slice()).await;
+            note(index + 1, pairs, time, meter.read(kind.commands()));
+        }
+    }
+    let kinds = std::iter::once(Kind::ByHand).chain(clients.iter().map(|(kind, _)| *kind));
+    kinds.enumerate().map(|(index, kind)| (kind, rounds.remove(&index).unwrap_or_default())).collect()
+}
+
+pub(crate) async fn through(client: &Client, slice: Duration) -> (u32, Duration) {
+    let (clock, mut done) = (Clock::boot(), 0);
+    let start = clock.now();
+    while clock.now() < start + slice {
+        for _ in 0..50 {
+            client.pair("account:123").await;
+        }
+        done += 50;
+    }
+    (done, clock.now().since(start))
+}
+
+async fn hand_written(wire: &mut Wire, script: &str, slice: Duration) -> (u32, Duration) {
+    let (clock, mut done) = (Clock::boot(), 0);
+    let start = clock.now();
+    while clock.now() < start + slice {
+        for _ in 0..50 {
+            let set = wire.call(&["SET", "bare:account:123", "token", "NX", "PX", "30000"]).await;
+            assert_eq!(set, Reply::Text("OK".to_owned()), "nobody else has it");
+            let deleted = wire.call(&["EVALSHA", script, "1", "bare:account:123", "token"]).await;
+            assert_eq!(deleted, Reply::Number(1), "it was still there");
+        }
+        done += 50;
+    }
+    (done, clock.now().since(start))
+}
