@@ -21,8 +21,9 @@ use crate::store::{Change, Scope};
 
 use super::super::mailbox::{Reader, Subscribers};
 use super::Inside;
+use super::answers::owner_of;
+use super::asks::Ears;
 use super::keys::{LINES, PUSH, WATCHED};
-use super::words::{Ears, owner_of};
 
 /// How long it is known that somebody watches lines, and how often that is said.
 const WATCHED_FOR: Duration = Duration::from_secs(30);

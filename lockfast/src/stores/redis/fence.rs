@@ -8,7 +8,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
 
 use super::scripts::{self, Call};
-use super::{Redis, keys, words};
+use super::{Redis, answers, keys};
 
 /// For how long a fence is remembered without another write. A writer that slept for longer is not refused by it.
 const REMEMBERED: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -34,14 +34,14 @@ impl Redis {
     pub async fn set_fenced(&self, key: &str, value: impl AsRef<[u8]>, fence: u64) -> Result<()> {
         let name = Name::new(key)?;
         keys::check(&name)?;
-        let mut call = Call::of(&scripts::FENCED_SET);
-        call.key(key).key(format!("lockfast:{{{}}}:fence:{key}", keys::tag(&name)));
-        call.number(fence).bytes(bytes::Bytes::copy_from_slice(value.as_ref()));
+        let mut call = Call::of(&scripts::FENCED_SET, 2);
+        call.text(key).text(&format!("lockfast:{{{}}}:fence:{key}", keys::tag(&name)));
+        call.number(fence).bytes(value.as_ref());
         call.number(REMEMBERED.as_millis() as u64);
         match self.inside.lanes.call(|| format!("writing {key:?}"), &call).await? {
             Value::BulkString(said) if said == b"written" => Ok(()),
             Value::BulkString(_) => Err(Error::Lost { name: key.to_owned(), why: LostWhy::Overtaken }),
-            other => Err(words::odd(&other)),
+            other => Err(answers::odd(&other)),
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Every verb is one script, run once. What is kept, and the rule over it, is described in `lua/rule.lua`. Connections belong
 //! to runtimes ([`lanes`]); hand-offs arrive as messages on them ([`feed`]).
 
+mod answers;
+mod asks;
 mod checkup;
 mod failure;
 mod feed;
@@ -13,7 +15,6 @@ mod note;
 mod replicas;
 mod scripts;
 mod server;
-mod words;
 
 use std::fmt;
 use std::sync::Arc;
@@ -87,8 +88,8 @@ impl Redis {
         let lanes = &self.inside.lanes;
         let mut resources = Vec::new();
         for some in names.chunks(NAMES_A_SCRIPT) {
-            let answer = lanes.call(|| "looking at locks".to_owned(), &words::look(some, lanes.now())).await?;
-            resources.extend(words::resources(&answer, some)?);
+            let answer = lanes.call(|| "looking at locks".to_owned(), &asks::look(some, lanes.now())).await?;
+            resources.extend(answers::resources(&answer, some)?);
         }
         Ok(resources)
     }
@@ -100,15 +101,15 @@ impl Redis {
         after: Option<&Name>,
         limit: usize,
     ) -> Result<(crate::store::Counters, Vec<Name>)> {
-        let mut call = Call::of(&scripts::LIST);
+        let mut call = Call::of(&scripts::LIST, 0);
         // A name is listed followed by a byte below all others and its owner, which is written in letters.
         let from = match after.filter(|after| after.as_str() >= beginning) {
             Some(after) => format!("({after}\0g"),
             None => format!("[{beginning}"),
         };
-        call.text(beginning).text(from).number(limit as u64);
+        call.text(beginning).text(&from).number(limit as u64);
         let answer = self.inside.lanes.call(|| "listing locks".to_owned(), &call).await?;
-        words::listing(&answer)
+        answers::listing(&answer)
     }
 }
 
@@ -130,8 +131,8 @@ impl Store for Redis {
         let Inside { lanes, feed, replicas } = &*self.inside;
         let ears = feed.ears(claim.client).await;
         let doing = || format!("asking for {:?}", claim.demands[0].name);
-        let answer = lanes.call(doing, &words::acquire(claim, busy, ears, lanes.now())).await?;
-        let admission = words::admission(&answer, claim)?;
+        let answer = lanes.call(doing, &asks::acquire(claim, busy, ears, lanes.now())).await?;
+        let admission = answers::admission(&answer, claim)?;
         if matches!(admission, Admission::Held(_) | Admission::Queued { .. })
             && let Err(error) = replicas.have_it(lanes.server()).await
         {
@@ -146,8 +147,8 @@ impl Store for Redis {
         let lanes = &self.inside.lanes;
         let mut standings = Vec::with_capacity(leases.len());
         for some in by_names(leases, |lease| lease.claim.demands.len()) {
-            let answer = lanes.call(|| "renewing".to_owned(), &words::renew(some, lanes.now())).await?;
-            standings.extend(words::standings(&answer, some.len())?);
+            let answer = lanes.call(|| "renewing".to_owned(), &asks::renew(some, lanes.now())).await?;
+            standings.extend(answers::standings(&answer, some.len())?);
         }
         Ok(standings)
     }
@@ -156,8 +157,8 @@ impl Store for Redis {
         let lanes = &self.inside.lanes;
         let mut standings = Vec::with_capacity(leaving.len());
         for some in by_names(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
-            let answer = lanes.call(|| "releasing".to_owned(), &words::release(some, lanes.now())).await?;
-            standings.extend(words::standings(&answer, some.len())?);
+            let answer = lanes.call(|| "releasing".to_owned(), &asks::release(some, lanes.now())).await?;
+            standings.extend(answers::standings(&answer, some.len())?);
         }
         Ok(standings)
     }
@@ -197,8 +198,8 @@ impl Store for Redis {
 
     async fn record(&self, report: &Report) -> Result<()> {
         let lanes = &self.inside.lanes;
-        let answer = lanes.call(|| "reporting".to_owned(), &words::record(report)).await?;
-        lanes.tell_time(words::time(&answer)?);
+        let answer = lanes.call(|| "reporting".to_owned(), &asks::record(report)).await?;
+        lanes.tell_time(answers::time(&answer)?);
         Ok(())
     }
 

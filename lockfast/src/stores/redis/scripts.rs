@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
 use sha1::{Digest, Sha1};
 
 /// A script, and what the server knows it by.
@@ -36,70 +36,50 @@ fn digest(body: &str) -> String {
 /// One call of a script, with its keys and arguments.
 pub(super) struct Call {
     script: &'static Script,
-    keys: usize,
-    words: Vec<Word>,
-}
-
-enum Word {
-    Text(String),
-    Bytes(bytes::Bytes),
-    Fixed(&'static str),
+    command: Cmd,
 }
 
 impl Call {
-    pub(super) fn of(script: &'static Script) -> Self {
-        Self { script, keys: 0, words: Vec::new() }
+    /// A call with so many keys, which come before the arguments.
+    pub(super) fn of(script: &'static Script, keys: usize) -> Self {
+        let mut command = Cmd::with_capacity(16 + 8 * keys, 256 + 128 * keys);
+        command.arg("EVALSHA").arg(&*script.digest).arg(keys);
+        Self { script, command }
     }
 
-    /// One more key; all keys come before the arguments.
-    pub(super) fn key(&mut self, key: impl Into<String>) -> &mut Self {
-        self.keys += 1;
-        self.words.push(Word::Text(key.into()));
-        self
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        self.bytes(text.as_bytes())
     }
 
-    pub(super) fn text(&mut self, text: impl Into<String>) -> &mut Self {
-        self.words.push(Word::Text(text.into()));
-        self
-    }
-
-    pub(super) fn fixed(&mut self, text: &'static str) -> &mut Self {
-        self.words.push(Word::Fixed(text));
-        self
-    }
-
-    pub(super) fn bytes(&mut self, bytes: bytes::Bytes) -> &mut Self {
-        self.words.push(Word::Bytes(bytes));
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.command.write_arg(bytes);
         self
     }
 
     pub(super) fn number(&mut self, number: impl Into<u64>) -> &mut Self {
-        self.text(number.into().to_string())
+        self.command.arg(number.into());
+        self
     }
 
     /// Runs it. A script that the server does not know, because it began anew or somebody flushed it, was not run; so it is
     /// sent whole. Nothing else is ever repeated here.
     pub(super) async fn run(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
-        let known = self.command("EVALSHA", &self.script.digest).query_async(connection).await;
-        match known {
-            Err(error) if is_unknown_script(&error) => {
-                self.command("EVAL", self.script.body).query_async(connection).await
-            }
+        match self.command.query_async(connection).await {
+            Err(error) if is_unknown_script(&error) => self.whole().query_async(connection).await,
             answered => answered,
         }
     }
 
-    fn command(&self, verb: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(verb);
-        command.arg(script).arg(self.keys);
-        for word in &self.words {
-            match word {
-                Word::Text(text) => command.arg(text),
-                Word::Bytes(bytes) => command.arg(&bytes[..]),
-                Word::Fixed(text) => command.arg(*text),
-            };
+    /// The same with the script itself.
+    fn whole(&self) -> Cmd {
+        let mut whole = redis::cmd("EVAL");
+        whole.arg(self.script.body);
+        for arg in self.command.args_iter().skip(2) {
+            if let redis::Arg::Simple(bytes) = arg {
+                whole.write_arg(bytes);
+            }
         }
-        command
+        whole
     }
 }
 

@@ -100,15 +100,15 @@ impl Server {
         if field(&replication, "role") == Some("slave") {
             return Err(Error::unavailable(&doing, "this server is a replica; locks are taken at its primary"));
         }
-        let mut seed = Call::of(&scripts::SEED);
-        seed.key(TICKETS).key(IDENTITY).text(field(&server, "run_id").unwrap_or("unknown"));
+        let mut seed = Call::of(&scripts::SEED, 2);
+        seed.text(TICKETS).text(IDENTITY).text(field(&server, "run_id").unwrap_or("unknown"));
         let seeded = tokio::time::timeout(CONNECTS_WITHIN, seed.run(&mut connection)).await.map_err(|_| late())?;
         match seeded {
             Ok(Value::BulkString(millis)) => {
                 let millis = std::str::from_utf8(&millis).ok().and_then(|text| text.parse().ok());
                 Ok((connection, millis.ok_or_else(late)?))
             }
-            Ok(other) => Err(super::words::odd(&other)),
+            Ok(other) => Err(super::answers::odd(&other)),
             Err(error) => Err(explain(&doing, &error)),
         }
     }

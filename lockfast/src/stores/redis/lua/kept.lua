@@ -57,25 +57,43 @@ local function is_alone(claim)
   return #claim.wants == 1 and is_exclusive(claim.wants[1])
 end
 
--- What stands at a plain key: nil, 'x', 's', 'd', 'foreign', or 'odd' if it is no string at all; and the value.
-local function taken_by(key)
+-- What stands at plain keys, as far as it was looked at.
+local seen = {}
+
+local function look_at(key)
   local value = redis.pcall('GET', key)
   if not value then
-    return nil
+    return {}
   end
   if type(value) == 'table' then
     if string.find(value.err, 'WRONGTYPE', 1, true) then
-      return 'odd'
+      return {kind = 'odd'}
     end
     error(value.err)
   end
   if string.sub(value, 1, 10) == 'lockfast1 ' then
-    return string.sub(value, 11, 11), value
+    return {kind = string.sub(value, 11, 11), value = value}
   end
   if string.find(value, '^lockfast%d+ ') then
     error('LOCKFAST-NEWER')
   end
-  return 'foreign', value
+  return {kind = 'foreign', value = value}
+end
+
+-- What stands at a plain key: nil, 'x', 's', 'd', 'foreign', or 'odd' if it is no string at all; and the value.
+local function taken_by(key)
+  seen[key] = seen[key] or look_at(key)
+  return seen[key].kind, seen[key].value
+end
+
+local function put_at(key, value, lease)
+  redis.call('SET', key, value, 'PX', lease)
+  seen[key] = nil
+end
+
+local function clear_at(key)
+  redis.call('DEL', key)
+  seen[key] = nil
 end
 
 local function value_of(claim)

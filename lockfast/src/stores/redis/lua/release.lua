@@ -19,7 +19,7 @@ local function write(claim, lease)
   for _, want in ipairs(claim.wants) do
     if is_exclusive(want) then
       redis.call('PEXPIRE', want.key, lease)
-      redis.call('SET', want.key, value_of(claim), 'PX', lease)
+      put_at(want.key, value_of(claim), lease)
     else
       raise_line(want, lease)
     end
@@ -98,7 +98,7 @@ function leave.seal(claim, value, keep)
           bury(line, seat, who, want.key)
         end
       end
-      redis.call('SET', want.key, 'lockfast1 d ' .. value, 'PX', keep)
+      put_at(want.key, 'lockfast1 d ' .. value, keep)
     end
   end
   return answer

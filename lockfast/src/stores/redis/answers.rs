@@ -1,4 +1,4 @@
-//! What scripts are asked, and how their answers read.
+//! How the answers of scripts read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,161 +9,12 @@ use redis::Value;
 use crate::claim::{Claim, ClaimHash, Demand, Holder, Mode, Note, Ticket, Tickets};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::store::{Admission, Busy, BusyWith, Counters, Lease, Leaving, Report, Resource, Seat, Standing, Why};
+use crate::store::{Admission, BusyWith, Counters, Resource, Seat, Standing, Why};
 
-use super::keys::{self, TICKETS};
-use super::note;
-use super::scripts::{self, Call};
+use super::{failure, note};
 
 /// How soon to ask again while another program holds a lock: it tells nobody when it is done.
 const FOREIGN_RECHECK: std::ops::Range<u64> = 200..300;
-
-/// How a claim without a client that hears pushes is called: it is not taken for dead when nobody listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ears {
-    Open,
-    None,
-}
-
-pub(super) fn acquire(claim: &Claim, busy: Busy, ears: Ears, now: u64) -> Call {
-    let mut call = Call::of(&scripts::ACQUIRE);
-    call.key(TICKETS);
-    names(&mut call, &claim.demands);
-    let mut kind = String::with_capacity(4);
-    kind.extend((is_alone(&claim.demands) && !claim.detached).then_some('x'));
-    kind.extend((busy == Busy::Refuse).then_some('r'));
-    kind.extend(claim.detached.then_some('d'));
-    kind.extend((ears == Ears::None).then_some('q'));
-    let (home, ttl, block) = (keys::tag(&claim.demands[0].name), millis(claim.ttl), claim.block.max(1));
-    let face = format!(" {block} {} {home} {now} {ttl} {}", claim.client, note::write(&claim.note));
-    call.text(kind).text(claim.id.hash().to_string()).fixed(home);
-    call.number(ttl).number(block).number(claim.floor.0).text(face);
-    wants(&mut call, &claim.demands);
-    call
-}
-
-pub(super) fn renew(leases: &[Lease], now: u64) -> Call {
-    let mut call = Call::of(&scripts::RENEW);
-    for lease in leases {
-        names(&mut call, &lease.claim.demands);
-    }
-    call.number(now);
-    for Lease { claim, ttl } in leases {
-        call.number(millis(*ttl));
-        address(&mut call, claim);
-    }
-    call
-}
-
-pub(super) fn release(leaving: &[Leaving], now: u64) -> Call {
-    let mut call = Call::of(&scripts::RELEASE);
-    call.key(TICKETS);
-    for one in leaving {
-        match (one.claim(), one) {
-            (Some(claim), _) => names(&mut call, &claim.demands),
-            (None, Leaving::Break { name, .. }) => {
-                call.key(name.as_str());
-            }
-            (None, _) => {}
-        }
-    }
-    call.number(now);
-    for one in leaving {
-        leave(&mut call, one);
-    }
-    call
-}
-
-/// How it leaves, whose claim it is, and what else belongs to how.
-fn leave(call: &mut Call, leaving: &Leaving) {
-    match leaving {
-        Leaving::Done(claim) => address(call.fixed("done"), claim),
-        Leaving::Unknown(claim) => {
-            address(call.fixed("unknown"), claim);
-            call.number(millis(claim.ttl));
-        }
-        Leaving::Linger(claim, span) => {
-            address(call.fixed("linger"), claim);
-            call.number(millis(*span));
-        }
-        Leaving::Seal { claim, value, keep } => {
-            address(call.fixed("seal"), claim);
-            call.bytes(value.clone()).number(millis(*keep).max(1));
-        }
-        Leaving::UnlessAlone { claim, block, floor } => {
-            address(call.fixed("unless_alone"), claim);
-            call.number((*block).max(1)).number(floor.0).number(millis(claim.ttl));
-        }
-        Leaving::Break { name, ticket, at_once } => {
-            // Whose claim it is follows from the ticket.
-            call.fixed("break").fixed("-").fixed("-").fixed(keys::tag(name)).fixed("x");
-            call.number(ticket.0).number(u64::from(*at_once));
-        }
-    }
-}
-
-pub(super) fn look(names: &[Name], now: u64) -> Call {
-    let mut call = Call::of(&scripts::LOOK);
-    for name in names {
-        call.key(name.as_str());
-    }
-    call.number(now);
-    for name in names {
-        call.fixed(keys::tag(name));
-    }
-    call
-}
-
-pub(super) fn record(report: &Report) -> Call {
-    let mut call = Call::of(&scripts::RECORD);
-    let Counters { acquired, released, contended, lost } = report.counters;
-    call.text(report.client.to_string()).number(millis(report.keep).max(1));
-    call.number(acquired).number(released).number(contended).number(lost);
-    call.number(report.left.len() as u64);
-    for owner in &report.left {
-        call.text(owner.to_string());
-    }
-    for (owner, demands) in &report.entered {
-        call.text(owner.to_string()).number(demands.len() as u64);
-        for demand in demands.iter() {
-            call.text(demand.name.as_str());
-        }
-    }
-    call
-}
-
-/// Owner, client, the tag of the first name, where the record is, and what is wanted.
-fn address(call: &mut Call, claim: &Claim) {
-    call.text(claim.id.hash().to_string()).text(claim.client.to_string()).fixed(keys::tag(&claim.demands[0].name));
-    wants(call, &claim.demands);
-}
-
-fn names(call: &mut Call, demands: &[Demand]) {
-    for demand in demands {
-        call.key(demand.name.as_str());
-    }
-}
-
-/// One name that is wanted alone goes without saying more.
-fn wants(call: &mut Call, demands: &[Demand]) {
-    if is_alone(demands) {
-        call.fixed("x");
-        return;
-    }
-    call.number(demands.len() as u64);
-    for demand in demands {
-        call.fixed(keys::tag(&demand.name)).number(demand.weight).number(demand.capacity);
-    }
-}
-
-fn is_alone(demands: &[Demand]) -> bool {
-    matches!(demands, [only] if only.mode() == Mode::Exclusive)
-}
-
-fn millis(span: Duration) -> u64 {
-    // Rounded up: a lease may last a little longer than asked for, never shorter.
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
 
 /// An answer that no script of ours gives.
 pub(super) fn odd(answer: &Value) -> Error {
@@ -245,7 +96,7 @@ fn standing(answer: &Value) -> Result<Option<Standing>> {
     match failure.contains("WRONGTYPE") {
         // Whatever stands at the key now, it is not this claim.
         true => Ok(Some(Standing::Gone(Why::Unknown))),
-        false => Err(super::failure::of_script("changing locks", failure)),
+        false => Err(failure::of_script("changing locks", failure)),
     }
 }
 
@@ -289,7 +140,7 @@ pub(super) fn resources(answer: &Value, names: &[Name]) -> Result<Vec<Resource>>
     let mut resources = Vec::with_capacity(answers.len());
     for (one, name) in answers.iter().zip(names) {
         if let Some(failure) = text(one).and_then(|line| line.strip_prefix("failed ")) {
-            return Err(super::failure::of_script(&format!("looking at {name:?}"), failure));
+            return Err(failure::of_script(&format!("looking at {name:?}"), failure));
         }
         resources.extend(resource(one, name).ok_or_else(|| odd(one))?);
     }
