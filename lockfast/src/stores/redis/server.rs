@@ -23,7 +23,7 @@ const REQUESTS_WAITING: usize = 1024;
 
 /// A server, from a URL: `redis://user:password@host:port/database?prefix=lock:&replicas=1`.
 pub(super) struct Server {
-    client: Client,
+    pub(super) client: Client,
     /// For people; without user and password.
     label: String,
     /// How many replicas have to have a claim before it counts.
