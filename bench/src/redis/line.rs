@@ -26,6 +26,7 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
         figure("joining", "joining", Unit::PerSecond),
         figure("turns", "turns", Unit::PerSecond),
         figure("commands an acquisition, joining included", "commands", Unit::Each),
+        figure("bytes of the future that waits", "future", Unit::Count),
     ]
 }
 
@@ -71,6 +72,7 @@ pub(crate) fn child(port: u16, count: u32) {
             ("joining", f64::from(count) / joined.since(start).as_secs_f64()),
             ("turns", f64::from(count) / ended.since(joined).as_secs_f64()),
             ("commands", commands / f64::from(count)),
+            ("future", size_of_val(&locks.mutex("hot").lock()) as f64),
         ];
         said.iter().for_each(|(key, value)| println!("{key}={value}"));
     });
