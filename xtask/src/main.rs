@@ -9,6 +9,8 @@ mod bench;
 mod features;
 mod invocation;
 mod model;
+mod peers;
+mod redis;
 mod setup;
 mod soak;
 mod test;
@@ -20,10 +22,13 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
+use redis::Server;
+
 const HELP: &str = "\
 Everything that CI does, runnable by hand.
 
     cargo xtask test           check everything: what CI runs, and what to run before a commit
+      --redis PROGRAM          .. with another Redis or Valkey server than the `redis-server` on PATH
     cargo xtask tidy           check only what the compiler cannot see; takes about a second
     cargo xtask setup          install what the checks need; does nothing when it is all there
     cargo xtask bench [NAME]   measure, in release mode; without a name, say what can be measured
@@ -64,12 +69,17 @@ fn dispatch(args: &[String], root: &Path) -> Result<()> {
     match words.as_slice() {
         [] | ["help" | "-h" | "--help"] => print!("{HELP}"),
         ["setup"] => setup::run(root)?,
-        ["test"] => test::run(root)?,
+        ["test"] => test::run(root, &Server::chosen()?)?,
+        ["test", "--redis", program] => test::run(root, &Server::at(program)?)?,
+        ["test", "--redis"] => bail!("`--redis` needs the path of a server program; see `cargo xtask help`"),
         ["tidy"] => tidy::run(root)?,
         ["bench", rest @ ..] => bench::run(root, rest)?,
         ["model", rest @ ..] => model::run(root, rest)?,
         ["soak"] => soak::run(root)?,
-        [known @ ("setup" | "test" | "tidy" | "soak" | "help"), extra, ..] => {
+        ["test", extra @ ..] => {
+            bail!("`test` takes `--redis PROGRAM` or nothing, but was given {extra:?}; see `cargo xtask help`")
+        }
+        [known @ ("setup" | "tidy" | "soak" | "help"), extra, ..] => {
             bail!("`{known}` takes no arguments, but was given {extra:?}; see `cargo xtask help`")
         }
         [unknown, ..] => bail!("there is no task {unknown:?}; see `cargo xtask help`"),
@@ -100,6 +110,14 @@ mod tests {
     #[test]
     fn an_argument_that_would_be_ignored_is_refused() {
         assert!(refusal(&["test", "--fast"]).contains("--fast"));
+        assert!(refusal(&["test", "--redis", "redis-server", "--fast"]).contains("--fast"));
+        assert!(refusal(&["tidy", "--fast"]).contains("--fast"));
+    }
+
+    #[test]
+    fn another_server_has_to_be_named() {
+        assert!(refusal(&["test", "--redis"]).contains("path of a server"));
+        assert!(refusal(&["test", "--redis", "/no/such/server"]).contains("/no/such/server"));
     }
 
     #[test]

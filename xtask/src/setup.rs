@@ -9,6 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use crate::invocation::Invocation;
+use crate::peers;
 
 /// A part of the Rust toolchain, and the question that only succeeds when it is installed. (With rustup, the program
 /// `cargo-fmt` exists also when the component does not: looking for the file is not enough.)
@@ -20,6 +21,14 @@ const PROGRAMS: &[Program] = &[
     Program { what: "a shell with job control", ask: "bash --version", packages: &["bash"] },
     Program { what: "small disks of one's own (unshare)", ask: "unshare --version", packages: &["util-linux"] },
     Program { what: "mount", ask: "mount --version", packages: &["mount"] },
+    Program { what: "a way to end with one's parent (setpriv)", ask: "setpriv --version", packages: &["util-linux"] },
+    // Its service may start by itself; no test talks to it.
+    Program { what: "a Redis server", ask: "redis-server --version", packages: &["redis-server"] },
+    Program { what: "a way to make certificates (openssl)", ask: "openssl version", packages: &["openssl"] },
+    Program { what: "Python", ask: "python3 --version", packages: &["python3"] },
+    Program { what: "pip", ask: "python3 -m pip --version", packages: &["python3-pip"] },
+    Program { what: "Node.js", ask: "node --version", packages: &["nodejs"] },
+    Program { what: "npm", ask: "npm --version", packages: &["npm"] },
 ];
 
 struct Program {
@@ -61,7 +70,12 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         }
     }
 
-    if components.is_empty() && programs.is_empty() {
+    let peers = peers::missing(root)?;
+    for installation in &peers {
+        installation.run(root)?;
+    }
+
+    if components.is_empty() && programs.is_empty() && peers.is_empty() {
         println!("setup: rustfmt, clippy, a C compiler and what the tests use are here; nothing to do");
     } else {
         println!("setup: done");
@@ -84,7 +98,12 @@ impl Rights {
 /// The commands that install `missing`, or the reason why this user has to do it.
 fn installation(missing: &[&Program], rights: Rights) -> Result<Vec<Invocation>> {
     let what = missing.iter().map(|program| program.what).collect::<Vec<_>>().join(" and ");
-    let packages: Vec<&str> = missing.iter().flat_map(|program| program.packages).copied().collect();
+    let mut packages: Vec<&str> = Vec::new();
+    for package in missing.iter().flat_map(|program| program.packages) {
+        if !packages.contains(package) {
+            packages.push(package);
+        }
+    }
     if !rights.has_apt {
         bail!("{what} is missing and this machine has no apt-get; install it with the system's package manager");
     }
@@ -108,6 +127,8 @@ mod tests {
 
     const ROOT: Rights = Rights { has_apt: true, is_root: true, has_sudo: false, is_attended: false };
 
+    const PACKAGES: &str = "gcc libc6-dev bash util-linux mount redis-server openssl python3 python3-pip nodejs npm";
+
     fn commands(rights: Rights) -> Vec<String> {
         let missing: Vec<&Program> = PROGRAMS.iter().collect();
         installation(&missing, rights).unwrap().iter().map(ToString::to_string).collect()
@@ -121,7 +142,7 @@ mod tests {
     #[test]
     fn root_installs_without_sudo() {
         let apt = "env DEBIAN_FRONTEND=noninteractive apt-get";
-        let install = format!("{apt} install -y --no-install-recommends gcc libc6-dev bash util-linux mount");
+        let install = format!("{apt} install -y --no-install-recommends {PACKAGES}");
         assert_eq!(commands(ROOT), [format!("{apt} update"), install]);
     }
 
@@ -135,7 +156,7 @@ mod tests {
     #[test]
     fn without_rights_the_command_for_root_is_printed() {
         let said = refusal(Rights { is_root: false, ..ROOT });
-        assert!(said.contains("as root, run: apt-get install -y gcc libc6-dev bash util-linux mount"), "{said}");
+        assert!(said.contains(&format!("as root, run: apt-get install -y {PACKAGES}")), "{said}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::invocation::Invocation;
+use crate::redis::Server;
 use crate::{features, setup, tidy};
 
 struct Step {
@@ -24,21 +25,23 @@ enum Check {
     Tidy,
 }
 
-pub(crate) fn run(root: &Path) -> Result<()> {
+pub(crate) fn run(root: &Path, server: &Server) -> Result<()> {
     let started = now();
     setup::run(root)?;
+    let version = server.version()?;
+    println!("test: Redis tests run with {version}");
     let manifest = root.join("lockfast/Cargo.toml");
     let manifest = fs::read_to_string(&manifest).with_context(|| format!("could not read {}", manifest.display()))?;
-    let steps = steps(&features::declared(&manifest));
+    let steps = steps(&features::declared(&manifest), server);
     in_order(&steps, |step| match step.check {
         Check::Command => step.repeat.run(root),
         Check::Tidy => tidy::run(root),
     })?;
-    println!("\nAll {} steps passed in {:.1} s.", steps.len(), started.elapsed().as_secs_f64());
+    println!("\nAll {} steps passed in {:.1} s, with {version}.", steps.len(), started.elapsed().as_secs_f64());
     Ok(())
 }
 
-fn steps(features: &[String]) -> Vec<Step> {
+fn steps(features: &[String], server: &Server) -> Vec<Step> {
     let command = |name: &str, repeat| Step { name: name.to_string(), repeat, check: Check::Command };
     let mut steps = vec![
         command("fmt", Invocation::new("cargo fmt --all --check")),
@@ -50,7 +53,7 @@ fn steps(features: &[String]) -> Vec<Step> {
         ),
         Step { name: "tidy".to_string(), repeat: Invocation::new("cargo xtask tidy"), check: Check::Tidy },
         // No `--all-targets` here: with it cargo leaves out the examples in the documentation.
-        command("tests and doctests", Invocation::new("cargo test --workspace --all-features")),
+        command("tests and doctests", server.tell(Invocation::new("cargo test --workspace --all-features"))),
         command("lockfast without features", Invocation::new("cargo check -p lockfast --no-default-features")),
     ];
     for feature in features {
@@ -91,7 +94,7 @@ mod tests {
 
     #[test]
     fn cheap_checks_come_first_and_each_feature_is_checked_alone() {
-        let steps = steps(&["redis".to_string(), "etcd".to_string()]);
+        let steps = steps(&["redis".to_string(), "etcd".to_string()], &Server::default());
         let expected = [
             "fmt",
             "clippy",
@@ -109,7 +112,7 @@ mod tests {
 
     #[test]
     fn doctests_run_exactly_once() {
-        let steps = steps(&["redis".to_string()]);
+        let steps = steps(&["redis".to_string()], &Server::default());
         let commands: Vec<String> = steps.iter().map(|step| step.repeat.to_string()).collect();
         let tests: Vec<&String> = commands.iter().filter(|line| line.starts_with("cargo test")).collect();
         assert_eq!(tests, ["cargo test --workspace --all-features"]);
@@ -117,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_ends_the_run_and_says_how_to_repeat_it() {
-        let steps = steps(&[]);
+        let steps = steps(&[], &Server::default());
         let mut ran = Vec::new();
         let error = in_order(&steps, |step| {
             ran.push(step.name.clone());

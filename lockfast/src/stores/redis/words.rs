@@ -29,16 +29,15 @@ pub(super) fn acquire(claim: &Claim, busy: Busy, ears: Ears, now: u64) -> Call {
     let mut call = Call::of(&scripts::ACQUIRE);
     call.key(TICKETS);
     names(&mut call, &claim.demands);
-    call.number(now);
-    address(&mut call, claim);
-    call.number(millis(claim.ttl)).number(claim.block.max(1)).number(claim.floor.0);
-    let alone = matches!(&claim.demands[..], [only] if only.mode() == Mode::Exclusive) && !claim.detached;
     let mut kind = String::with_capacity(4);
-    kind.extend(alone.then_some('x'));
+    kind.extend((is_alone(&claim.demands) && !claim.detached).then_some('x'));
     kind.extend((busy == Busy::Refuse).then_some('r'));
     kind.extend(claim.detached.then_some('d'));
     kind.extend((ears == Ears::None).then_some('q'));
-    call.text(kind).text(note::write(&claim.note));
+    let (home, ttl, block) = (keys::tag(&claim.demands[0].name), millis(claim.ttl), claim.block.max(1));
+    let face = format!(" {block} {} {home} {now} {ttl} {}", claim.client, note::write(&claim.note));
+    call.text(kind).text(claim.id.hash().to_string()).fixed(home);
+    call.number(ttl).number(block).number(claim.floor.0).text(face);
     wants(&mut call, &claim.demands);
     call
 }
@@ -50,9 +49,8 @@ pub(super) fn renew(leases: &[Lease], now: u64) -> Call {
     }
     call.number(now);
     for Lease { claim, ttl } in leases {
+        call.number(millis(*ttl));
         address(&mut call, claim);
-        call.number(millis(*ttl)).number(claim.demands.len() as u64);
-        wants(&mut call, &claim.demands);
     }
     call
 }
@@ -76,34 +74,32 @@ pub(super) fn release(leaving: &[Leaving], now: u64) -> Call {
     call
 }
 
-/// How it leaves, whose claim it is, three more words, and the names.
+/// How it leaves, whose claim it is, and what else belongs to how.
 fn leave(call: &mut Call, leaving: &Leaving) {
-    let Some(claim) = leaving.claim() else {
-        if let Leaving::Break { name, ticket, at_once } = leaving {
-            call.fixed("break").fixed("-").fixed("-").fixed("-").number(ticket.0).number(u64::from(*at_once));
-            call.fixed("").fixed("1").fixed(keys::tag(name)).fixed("0").fixed("0");
+    match leaving {
+        Leaving::Done(claim) => address(call.fixed("done"), claim),
+        Leaving::Unknown(claim) => {
+            address(call.fixed("unknown"), claim);
+            call.number(millis(claim.ttl));
         }
-        return;
-    };
-    match leaving {
-        Leaving::Unknown(_) => call.fixed("unknown"),
-        Leaving::Linger(..) => call.fixed("linger"),
-        Leaving::Seal { .. } => call.fixed("seal"),
-        Leaving::UnlessAlone { .. } => call.fixed("unless_alone"),
-        _ => call.fixed("done"),
-    };
-    address(call, claim);
-    match leaving {
-        Leaving::Unknown(claim) => call.number(millis(claim.ttl)).fixed("").fixed(""),
-        Leaving::Linger(_, span) => call.number(millis(*span)).fixed("").fixed(""),
-        Leaving::Seal { value, keep, .. } => call.bytes(value.clone()).number(millis(*keep).max(1)).fixed(""),
+        Leaving::Linger(claim, span) => {
+            address(call.fixed("linger"), claim);
+            call.number(millis(*span));
+        }
+        Leaving::Seal { claim, value, keep } => {
+            address(call.fixed("seal"), claim);
+            call.bytes(value.clone()).number(millis(*keep).max(1));
+        }
         Leaving::UnlessAlone { claim, block, floor } => {
-            call.number((*block).max(1)).number(floor.0).number(millis(claim.ttl))
+            address(call.fixed("unless_alone"), claim);
+            call.number((*block).max(1)).number(floor.0).number(millis(claim.ttl));
         }
-        _ => call.fixed("").fixed("").fixed(""),
-    };
-    call.number(claim.demands.len() as u64);
-    wants(call, &claim.demands);
+        Leaving::Break { name, ticket, at_once } => {
+            // Whose claim it is follows from the ticket.
+            call.fixed("break").fixed("-").fixed("-").fixed(keys::tag(name)).fixed("x");
+            call.number(ticket.0).number(u64::from(*at_once));
+        }
+    }
 }
 
 pub(super) fn look(names: &[Name], now: u64) -> Call {
@@ -136,9 +132,10 @@ pub(super) fn record(report: &Report) -> Call {
     call
 }
 
-/// Owner, client, and the tag of the first name, where the record is.
+/// Owner, client, the tag of the first name, where the record is, and what is wanted.
 fn address(call: &mut Call, claim: &Claim) {
     call.text(claim.id.hash().to_string()).text(claim.client.to_string()).fixed(keys::tag(&claim.demands[0].name));
+    wants(call, &claim.demands);
 }
 
 fn names(call: &mut Call, demands: &[Demand]) {
@@ -147,10 +144,20 @@ fn names(call: &mut Call, demands: &[Demand]) {
     }
 }
 
+/// One name that is wanted alone goes without saying more.
 fn wants(call: &mut Call, demands: &[Demand]) {
+    if is_alone(demands) {
+        call.fixed("x");
+        return;
+    }
+    call.number(demands.len() as u64);
     for demand in demands {
         call.fixed(keys::tag(&demand.name)).number(demand.weight).number(demand.capacity);
     }
+}
+
+fn is_alone(demands: &[Demand]) -> bool {
+    matches!(demands, [only] if only.mode() == Mode::Exclusive)
 }
 
 fn millis(span: Duration) -> u64 {
@@ -220,7 +227,11 @@ fn read_admission(answer: &Value, claim: &Claim) -> Option<Result<Admission>> {
     }
 }
 
+/// One answer for each claim; on its own when there was just one to give.
 pub(super) fn standings(answer: &Value, count: usize) -> Result<Vec<Standing>> {
+    if let (1, Some(standing)) = (count, text(answer).and_then(read_standing)) {
+        return Ok(vec![standing]);
+    }
     let Value::Array(answers) = answer else { return Err(odd(answer)) };
     if answers.len() != count {
         return Err(odd(answer));

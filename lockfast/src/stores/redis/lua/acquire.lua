@@ -1,15 +1,12 @@
 local asked = {
   owner = owner, client = client, home = home, note = note, since = tonumber(now), ttl = tonumber(ttl),
-  count = tonumber(block), detached = string.find(kind, 'd', 1, true) and true, wants = {},
+  count = tonumber(block), detached = string.find(kind, 'd', 1, true) and true,
   -- Nobody hears pushes for it, so nobody can be asked whether its client lives.
   quiet = string.find(kind, 'q', 1, true) and true,
 }
 local refuse = string.find(kind, 'r', 1, true)
 local lease = asked.ttl
-for index = 2, #KEYS do
-  local at = 10 + (index - 2) * 3
-  asked.wants[index - 1] = {key = KEYS[index], tag = ARGV[at], weight = ARGV[at + 1], capacity = ARGV[at + 2]}
-end
+read_wants(asked, 8, 1)
 
 settle(asked.wants)
 local known, why = load(asked)
@@ -47,12 +44,15 @@ elseif why ~= 'unknown' then
   return 'gone ' .. why
 end
 
--- Seals first, then those who disagree about the capacity, then those in the way.
+-- Seals and what is no lock first, then those who disagree about the capacity, then those in the way.
 for _, want in ipairs(asked.wants) do
   local taken, value = taken_by(want.key)
   if taken == 'd' then
     say()
     return {'sealed', string.sub(value, 13)}
+  elseif taken == 'odd' then
+    say()
+    return redis.error_reply('WRONGTYPE of ' .. want.key)
   end
 end
 for index, want in ipairs(asked.wants) do

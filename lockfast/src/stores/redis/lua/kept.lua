@@ -27,6 +27,23 @@ local function read_seat(seat)
   return {owner = owner, client = client, home = home}, tonumber(weight), tonumber(capacity)
 end
 
+-- What one claim wants, from the words about it: 'x' alone for one name that is wanted alone, otherwise how many names, and
+-- for each its tag, weight and capacity. Also where the words go on, and how many keys were used.
+local function read_wants(claim, at, used)
+  if ARGV[at] == 'x' then
+    claim.wants = {{key = KEYS[used + 1], tag = claim.home, weight = '1048576', capacity = '1048576'}}
+    return at + 1, used + 1
+  end
+  local count = tonumber(ARGV[at])
+  claim.wants = {}
+  at = at + 1
+  for index = 1, count do
+    claim.wants[index] = {key = KEYS[used + index], tag = ARGV[at], weight = ARGV[at + 1], capacity = ARGV[at + 2]}
+    at = at + 3
+  end
+  return at, used + count
+end
+
 local function is_exclusive(want)
   return tonumber(want.weight) == ALL and tonumber(want.capacity) == ALL
 end
@@ -40,34 +57,58 @@ local function is_alone(claim)
   return #claim.wants == 1 and is_exclusive(claim.wants[1])
 end
 
--- What stands at a plain key: nil, 'x', 's', 'd' or 'foreign'; and the value.
-local function taken_by(key)
-  local value = redis.call('GET', key)
+-- What stands at plain keys, as far as it was looked at.
+local seen = {}
+
+local function look_at(key)
+  local value = redis.pcall('GET', key)
   if not value then
-    return nil
+    return {}
+  end
+  if type(value) == 'table' then
+    if string.find(value.err, 'WRONGTYPE', 1, true) then
+      return {kind = 'odd'}
+    end
+    error(value.err)
   end
   if string.sub(value, 1, 10) == 'lockfast1 ' then
-    return string.sub(value, 11, 11), value
+    return {kind = string.sub(value, 11, 11), value = value}
   end
   if string.find(value, '^lockfast%d+ ') then
     error('LOCKFAST-NEWER')
   end
-  return 'foreign', value
+  return {kind = 'foreign', value = value}
+end
+
+-- What stands at a plain key: nil, 'x', 's', 'd', 'foreign', or 'odd' if it is no string at all; and the value.
+local function taken_by(key)
+  seen[key] = seen[key] or look_at(key)
+  return seen[key].kind, seen[key].value
+end
+
+local function put_at(key, value, lease)
+  redis.call('SET', key, value, 'PX', lease)
+  seen[key] = nil
+end
+
+local function clear_at(key)
+  redis.call('DEL', key)
+  seen[key] = nil
 end
 
 local function value_of(claim)
   local flags = (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '') .. (claim.detached and 'd' or '')
   flags = flags .. (is_alone(claim) and '' or 'm')
+  flags = flags == '' and '-' or flags
   local number = string.format('%.0f %.0f', claim.first, claim.count)
   local since, ttl = string.format('%.0f', claim.since), string.format('%.0f', claim.ttl)
-  flags = flags == '' and '-' or flags
-  return table.concat({'lockfast1 x', claim.owner, number, claim.client, claim.home, flags, since, ttl, claim.note}, ' ')
+  return table.concat({'lockfast1 x', claim.owner, flags, number, claim.client, claim.home, since, ttl, claim.note}, ' ')
 end
 
 -- The claim behind the value of an exclusive holder.
 local function read_value(value, want)
-  local owner, first, count, client, home, flags, since, ttl, note =
-    string.match(value, '^lockfast1 x (%x+) (%d+) (%d+) (%x+) (%w+) (%S+) (%d+) (%d+) (.*)$')
+  local owner, flags, first, count, client, home, since, ttl, note =
+    string.match(value, '^lockfast1 x (%x+) (%S+) (%d+) (%d+) (%x+) (%w+) (%d+) (%d+) (.*)$')
   return {
     owner = owner, first = tonumber(first), count = tonumber(count), client = client, home = home, note = note,
     since = tonumber(since), ttl = tonumber(ttl), held = true, wants = {want},

@@ -17,7 +17,7 @@ local function look(want)
     claim = claim.several and load(claim) or claim
     capacity = ALL
     seats[1] = words(claim, ALL, redis.call('PTTL', want.key))
-  elseif kind == 'foreign' then
+  elseif kind == 'foreign' or kind == 'odd' then
     capacity = ALL
     seats[1] = {'foreign', tostring(redis.call('PTTL', want.key))}
   end

@@ -19,7 +19,7 @@ local function write(claim, lease)
   for _, want in ipairs(claim.wants) do
     if is_exclusive(want) then
       redis.call('PEXPIRE', want.key, lease)
-      redis.call('SET', want.key, value_of(claim), 'PX', lease)
+      put_at(want.key, value_of(claim), lease)
     else
       raise_line(want, lease)
     end
@@ -98,7 +98,7 @@ function leave.seal(claim, value, keep)
           bury(line, seat, who, want.key)
         end
       end
-      redis.call('SET', want.key, 'lockfast1 d ' .. value, 'PX', keep)
+      put_at(want.key, 'lockfast1 d ' .. value, keep)
     end
   end
   return answer
@@ -165,7 +165,8 @@ leave['break'] = function(claim, ticket, at_once)
   if not known or ticket < known.first or ticket >= known.first + known.count then
     return 'gone unknown'
   end
-  if at_once == '1' or known.lingers or not known.held then
+  -- What is not whole has lost something to somebody else, and must not be written down again.
+  if at_once == '1' or known.lingers or not known.held or not is_whole(known) then
     forget(known)
     mark(known, 'broken', known.ttl)
     tell(known.client, 'gone ' .. known.owner)
@@ -177,17 +178,15 @@ leave['break'] = function(claim, ticket, at_once)
   return 'gone broken'
 end
 
-local answers, at, key = {}, 2, 1
+-- How many words belong to each way of leaving.
+local more = {done = 0, unknown = 1, linger = 1, seal = 2, unless_alone = 3, ['break'] = 2}
+local answers, at, used = {}, 2, 1
 while at <= #ARGV do
-  local how, one, two, three = ARGV[at], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
-  local claim = {owner = ARGV[at + 1], client = ARGV[at + 2], home = ARGV[at + 3], wants = {}}
-  local names = tonumber(ARGV[at + 7])
-  at = at + 8
-  for index = 1, names do
-    key = key + 1
-    claim.wants[index] = {key = KEYS[key], tag = ARGV[at], weight = ARGV[at + 1], capacity = ARGV[at + 2]}
-    at = at + 3
-  end
+  local how = ARGV[at]
+  local claim = {owner = ARGV[at + 1], client = ARGV[at + 2], home = ARGV[at + 3]}
+  at, used = read_wants(claim, at + 4, used)
+  local one, two, three = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  at = at + more[how]
   -- One key of another kind must not stop the others: what is not there any more is left.
   local done, answer = pcall(leave[how], claim, one, two, three)
   answers[#answers + 1] = done and answer or 'failed ' .. words_of(answer)

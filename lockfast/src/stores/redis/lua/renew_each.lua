@@ -1,16 +1,16 @@
 local function renew(claim, lease)
   local key = claim.wants[1].key
   if is_alone(claim) then
-    local value = redis.call('GET', key)
-    if value and string.sub(value, 1, 12) == 'lockfast1 x ' and is_of(value, claim) then
-      local first, count, flags = string.match(value, '^ (%d+) (%d+) %x+ %w+ (%S+)', 13 + #claim.owner)
-      if string.find(flags, 'b', 1, true) then
+    local kind, value = taken_by(key)
+    if kind == 'x' and is_of(value, claim) then
+      local known = read_value(value, claim.wants[1])
+      if known.broken then
         return 'gone broken'
-      elseif string.find(flags, 'l', 1, true) then
+      elseif known.lingers then
         return 'gone left'
       end
       raise(key, lease)
-      return 'held ' .. first .. ' ' .. count
+      return standing(known)
     end
   end
   if redis.call('EXISTS', record_of(claim)) == 1 then
@@ -40,19 +40,32 @@ local function renew(claim, lease)
   return standing(known)
 end
 
-local answers, at, key = {}, 2, 0
-while at <= #ARGV do
-  local claim = {owner = ARGV[at], client = ARGV[at + 1], home = ARGV[at + 2], wants = {}}
-  local lease, names = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  at = at + 5
-  for index = 1, names do
-    key = key + 1
-    claim.wants[index] = {key = KEYS[key], tag = ARGV[at], weight = ARGV[at + 1], capacity = ARGV[at + 2]}
-    at = at + 3
+-- What most renewals are: one name, held alone by who asks. No line is looked at, since nothing can be granted.
+local function renew_at_once(key, owner, lease)
+  local value, own = redis.pcall('GET', key), 'lockfast1 x ' .. owner .. ' - '
+  if type(value) ~= 'string' or string.sub(value, 1, #own) ~= own then
+    return nil
   end
-  -- One key of another kind must not stop the others: what is not there any more is lost.
-  local done, answer = pcall(renew, claim, lease)
-  answers[#answers + 1] = done and answer or 'failed ' .. words_of(answer)
+  if not KNOWS_GT or redis.call('PEXPIRE', key, lease, 'GT') == 0 then
+    raise(key, lease)
+  end
+  return 'held ' .. string.match(value, '^%d+ %d+', #own + 1)
+end
+
+local answers, at, used = {}, 2, 0
+while at <= #ARGV do
+  local lease, owner = tonumber(ARGV[at]), ARGV[at + 1]
+  local answer = ARGV[at + 4] == 'x' and renew_at_once(KEYS[used + 1], owner, lease)
+  if answer then
+    at, used = at + 5, used + 1
+  else
+    local claim, done = {owner = owner, client = ARGV[at + 2], home = ARGV[at + 3]}, nil
+    at, used = read_wants(claim, at + 4, used)
+    -- One key of another kind must not stop the others: what is not there any more is lost.
+    done, answer = pcall(renew, claim, lease)
+    answer = done and answer or 'failed ' .. words_of(answer)
+  end
+  answers[#answers + 1] = answer
 end
 say()
 return answers

@@ -13,6 +13,9 @@ local MOST_REMOVED = 1000
 local removed = 0
 local unsettled, touched, letters, addressees, listens = {}, {}, {}, {}, {}
 
+-- Whether PEXPIRE can be told not to shorten.
+local KNOWS_GT = (redis.REDIS_VERSION_NUM or 0) >= 0x00070000
+
 -- No verb shortens a lease.
 local function raise(key, lease)
   if redis.call('PTTL', key) < lease then
@@ -52,7 +55,7 @@ end
 local function mark_shared(key, lease)
   local mark = redis.call('PTTL', key)
   if mark == -2 then
-    redis.call('SET', key, 'lockfast1 s', 'PX', lease)
+    put_at(key, 'lockfast1 s', lease)
   elseif mark < lease then
     redis.call('PEXPIRE', key, lease)
   end
@@ -94,7 +97,7 @@ local function mark_anew(want)
   if longest > 0 then
     redis.call('PEXPIRE', want.key, longest)
   else
-    redis.call('DEL', want.key)
+    clear_at(want.key)
   end
 end
 
@@ -108,14 +111,19 @@ end
 
 -- Takes a claim out of every line, and frees what it held. Begins with what a full Redis allows.
 local function forget(claim)
-  local lease = redis.call('PTTL', record_of(claim))
-  redis.call('DEL', record_of(claim))
+  local is_trace = is_alone(claim) and claim.held
+  local lease = is_trace or redis.call('PTTL', record_of(claim))
+  if not is_trace then
+    redis.call('DEL', record_of(claim))
+  end
   for _, want in ipairs(claim.wants) do
-    redis.call('ZREM', line_of(want), seat_of(claim, want))
+    if not is_trace then
+      redis.call('ZREM', line_of(want), seat_of(claim, want))
+    end
     if is_exclusive(want) then
       local kind, value = taken_by(want.key)
       if kind == 'x' and is_of(value, claim) then
-        redis.call('DEL', want.key)
+        clear_at(want.key)
       end
     elseif is_reader(want) and claim.held and lease >= redis.call('PTTL', want.key) then
       mark_anew(want)
@@ -168,7 +176,7 @@ local function take(claim, lease)
   claim.held, claim.since = true, tonumber(now)
   for _, want in ipairs(claim.wants) do
     if is_exclusive(want) then
-      redis.call('SET', want.key, value_of(claim), 'PX', lease)
+      put_at(want.key, value_of(claim), lease)
       redis.call('ZREM', line_of(want), seat_of(claim, want))
     elseif is_reader(want) then
       mark_shared(want.key, lease)
@@ -256,8 +264,9 @@ local function recheck(claim)
     local line, own = line_of(want), seat_of(claim, want)
     local kind = taken_by(want.key)
     local rank = redis.call('ZRANK', line, own) or 0
-    if kind == 'foreign' and rank == 0 then
-      foreign = true
+    if kind == 'foreign' or kind == 'odd' then
+      -- It may be released at any moment, and only who waits first asks now and then: the others look out for those ahead.
+      foreign = foreign or rank == 0
     elseif kind then
       longest = math.max(longest, redis.call('PTTL', want.key))
     end

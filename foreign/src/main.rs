@@ -1,0 +1,113 @@
+//! Drives rslock, and says what a driver is: a program that does with one lock library what it is told, a line at a time.
+//! Started with the URL of a server, it says `ready`, then answers each line with a line until its input ends.
+//!
+//! | line | what it does | answers |
+//! |---|---|---|
+//! | `try NAME TTL` | takes the lock if it is free, for so many milliseconds; 0 is for ever, where the library can | `yes` `no` |
+//! | `lock NAME TTL` | takes the lock, and waits for it as this library waits | `yes` |
+//! | `extend TTL`, `release` | of what was taken last, or forged | `done` `refused: why` |
+//! | `forge NAME` | pretends to have taken the lock, with a token of its own | `forged` |
+//! | `hammer NAME TIMES` | tries so often, and releases each time it got it | how often it did |
+//! | `count NAME COUNTER TIMES` | adds one to a number so often, under the lock but without atomic commands | `done` |
+//!
+//! A library that does not tell its caller whether a release had an effect answers `done` to all of them.
+
+#![expect(clippy::print_stdout, reason = "answering on standard output is what this program is for")]
+
+use std::io::stdin;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use rslock::{Lock, LockError, LockManager};
+
+/// An answer that is none of the library's ends the driver, and with it the test.
+type Trouble = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Trouble> {
+    let url = std::env::args().nth(1).ok_or("the URL of a server is missing")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(&url))
+}
+
+async fn serve(url: &str) -> Result<(), Trouble> {
+    let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    let mut manager = LockManager::new(vec![url]);
+    manager.set_retry(1, Duration::from_millis(1));
+    let mut lock: Option<Lock> = None;
+    println!("ready");
+    for line in stdin().lines() {
+        let line = line?;
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match words.as_slice() {
+            ["try", name, ttl] => {
+                lock = taken(&manager, name, millis(ttl)?).await?;
+                if lock.is_some() { "yes" } else { "no" }.to_owned()
+            }
+            ["lock", name, ttl] => {
+                lock = Some(waited_for(&manager, name, millis(ttl)?).await?);
+                "yes".to_owned()
+            }
+            ["forge", name] => {
+                let (resource, val) = (name.as_bytes().to_vec(), b"forged".to_vec());
+                lock = Some(Lock { resource, val, validity_time: 30_000, lock_manager: manager.clone() });
+                "forged".to_owned()
+            }
+            ["extend", ttl] => {
+                let lock = lock.as_ref().ok_or("nothing was taken")?;
+                match manager.extend(lock, millis(ttl)?).await {
+                    Ok(_) => "done".to_owned(),
+                    Err(LockError::Unavailable) => "refused: it is not ours".to_owned(),
+                    Err(other) => return Err(other.into()),
+                }
+            }
+            ["release"] => {
+                manager.unlock(lock.as_ref().ok_or("nothing was taken")?).await;
+                "done".to_owned()
+            }
+            ["hammer", name, times] => {
+                let mut won = 0;
+                for _ in 0..times.parse()? {
+                    if let Some(lock) = taken(&manager, name, Duration::from_secs(30)).await? {
+                        won += 1;
+                        lock.release().await;
+                    }
+                }
+                format!("{won}")
+            }
+            ["count", name, counter, times] => {
+                for _ in 0..times.parse()? {
+                    let lock = waited_for(&manager, name, Duration::from_secs(2)).await?;
+                    add_one(&mut connection, counter).await?;
+                    lock.release().await;
+                }
+                "done".to_owned()
+            }
+            _ => return Err(format!("what does {line:?} mean?").into()),
+        };
+        println!("{answer}");
+    }
+    Ok(())
+}
+
+async fn taken(manager: &LockManager, name: &str, ttl: Duration) -> Result<Option<Lock>, LockError> {
+    match manager.lock(name, ttl).await {
+        Ok(lock) => Ok(Some(lock)),
+        Err(LockError::Unavailable) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+async fn waited_for(manager: &LockManager, name: &str, ttl: Duration) -> Result<Lock, LockError> {
+    let mut patient = manager.clone();
+    patient.set_retry(u32::MAX, Duration::from_millis(200));
+    patient.lock(name, ttl).await
+}
+
+async fn add_one(connection: &mut MultiplexedConnection, counter: &str) -> redis::RedisResult<()> {
+    let seen: Option<u64> = redis::cmd("GET").arg(counter).query_async(connection).await?;
+    redis::cmd("SET").arg(counter).arg(seen.unwrap_or(0) + 1).query_async(connection).await
+}
+
+fn millis(text: &str) -> Result<Duration, Trouble> {
+    Ok(Duration::from_millis(text.parse()?))
+}

@@ -1,0 +1,177 @@
+//! What needs no client of somebody else's, or only those.
+
+use std::time::Duration;
+
+use lockfast::{Error, Locks};
+use servers::Redis;
+
+use crate::peer::{PYTHON_REDIS_LOCK, Peer, REDIS_PY, REDIS_SEMAPHORE, REDLOCK, REDLOCK_5, RSLOCK};
+use crate::scene::{SOON, connection, in_time, now, soon_after, until_waiting};
+
+/// What the other tests conclude from is shown without lockfast: that a driver does what it says.
+#[test]
+fn those_that_use_the_same_key_exclude_each_other() {
+    in_time(async {
+        let redis = Redis::start();
+        for key in ["lock:a", "mutex:a"] {
+            let mut peers = Vec::new();
+            for client in [REDIS_PY, PYTHON_REDIS_LOCK, REDLOCK, REDLOCK_5, REDIS_SEMAPHORE, RSLOCK] {
+                if let Some(name) = key.strip_prefix(client.prefix) {
+                    peers.push((client.name, name, Peer::start(client, &redis.url()).await));
+                }
+            }
+            assert_eq!(peers.len(), 5, "one of them cannot name {key}");
+            for holder in 0..peers.len() {
+                let (client, name, peer) = &mut peers[holder];
+                assert!(peer.gets(name).await, "{client} alone");
+                for (_, (client, name, peer)) in peers.iter_mut().enumerate().filter(|(other, _)| *other != holder) {
+                    assert!(!peer.gets(name).await, "{client} beside another");
+                    assert_eq!(peer.ask(&format!("hammer {name} 3")).await, "0", "{client}");
+                    assert_eq!(peer.ask(&format!("forge {name}")).await, "forged");
+                    peer.cannot_touch_it().await;
+                }
+                let left: i64 = redis::cmd("PTTL").arg(key).query(&mut connection(&redis)).unwrap();
+                assert!((1..=30_000).contains(&left), "{left}");
+                let (client, _, peer) = &mut peers[holder];
+                assert_eq!(peer.ask("extend 40000").await, "done", "{client}");
+                peer.releases().await;
+                let left: i64 = redis::cmd("PTTL").arg(key).query(&mut connection(&redis)).unwrap();
+                assert_eq!(left, -2, "{client} has released it");
+            }
+            // All of them, one after the other; what they count does not depend on luck.
+            peers.iter_mut().for_each(|(_, name, peer)| peer.tell(&format!("count {name} counter-{key} 5")));
+            for (_, _, peer) in &mut peers {
+                assert_eq!(peer.hear().await, "done");
+            }
+            let counted: u64 = redis::cmd("GET").arg(format!("counter-{key}")).query(&mut connection(&redis)).unwrap();
+            assert_eq!(counted, 25);
+        }
+    });
+}
+
+/// Redisson keeps a hash where others keep a string. That key is not shared, and neither is it taken away.
+#[test]
+fn a_hash_at_our_key_is_an_error_that_says_so_and_stays() {
+    in_time(async {
+        let redis = Redis::start();
+        let mut connection = connection(&redis);
+        redis::cmd("HSET")
+            .arg("lock:a")
+            .arg("8743c9c0-0795-4907-87fd-6c719a6b4586:1")
+            .arg(1)
+            .exec(&mut connection)
+            .unwrap();
+        redis::cmd("PEXPIRE").arg("lock:a").arg(30_000).exec(&mut connection).unwrap();
+        let locks = Locks::connect(&redis.url()).await.unwrap();
+        let refusals = [
+            locks.mutex("a").try_lock().await.map(|guard| guard.is_some()),
+            locks.mutex("a").lock().await.map(|_| true),
+            locks.rwlock("a").try_read().await.map(|guard| guard.is_some()),
+            locks.rwlock("a").write().await.map(|_| true),
+            locks.multi(["free", "a"]).lock().await.map(|_| true),
+        ];
+        for refused in refusals {
+            let error = refused.expect_err("neither free nor busy");
+            let said = error.to_string();
+            assert!(matches!(error, Error::Invalid(_)) && !error.is_retryable(), "{error:?}");
+            assert!(said.contains("\"a\"") && said.contains("no lock") && said.contains("prefix"), "{said}");
+        }
+        let hash: Vec<(String, i64)> = redis::cmd("HGETALL").arg("lock:a").query(&mut connection).unwrap();
+        assert_eq!(hash, [("8743c9c0-0795-4907-87fd-6c719a6b4586:1".to_owned(), 1)]);
+        let left: i64 = redis::cmd("PTTL").arg("lock:a").query(&mut connection).unwrap();
+        assert!((1..=30_000).contains(&left), "{left}");
+        // The name beside it was not taken, and this one is ours once the hash is gone.
+        locks.mutex("free").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+        redis::cmd("DEL").arg("lock:a").exec(&mut connection).unwrap();
+        locks.mutex("a").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+    });
+}
+
+/// Whoever is in line already stays there: the hash is another program's lock after all, and goes.
+#[test]
+fn who_waits_when_a_hash_takes_the_place_of_a_lock_gets_it_afterwards() {
+    in_time(async {
+        let redis = Redis::start();
+        let mut connection = connection(&redis);
+        redis::cmd("SET").arg("lock:a").arg("theirs").exec(&mut connection).unwrap();
+        let locks = Locks::connect(&redis.url()).await.unwrap();
+        let (mutex, multi) = (locks.mutex("a"), locks.multi(["a", "b"]));
+        let waiter = tokio::spawn(async move { mutex.lock().await });
+        until_waiting(&locks, "a", 1).await;
+        let next = tokio::spawn(async move { multi.lock().await });
+        until_waiting(&locks, "a", 2).await;
+        redis::pipe().del("lock:a").hset("lock:a", "theirs", 1).exec(&mut connection).unwrap();
+        // Until it has asked again, which is what could go wrong.
+        let before = scripts_run(&mut connection);
+        while scripts_run(&mut connection) < before + 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert!(!waiter.is_finished() && locks.mutex("a").is_locked().await.unwrap());
+        let kind: String = redis::cmd("TYPE").arg("lock:a").query(&mut connection).unwrap();
+        assert_eq!(kind, "hash");
+        let deleted = now();
+        redis::cmd("DEL").arg("lock:a").exec(&mut connection).unwrap();
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        soon_after(deleted);
+    });
+}
+
+fn scripts_run(connection: &mut redis::Connection) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(connection).unwrap();
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    calls.and_then(|rest| rest.split(',').next()).unwrap().parse().unwrap()
+}
+
+#[test]
+fn who_holds_when_a_hash_takes_the_place_of_the_lock_has_lost_it_and_leaves_nothing() {
+    in_time(async {
+        let redis = Redis::start();
+        let mut connection = connection(&redis);
+        let locks = Locks::connect(&redis.url()).await.unwrap();
+        let ttl = Duration::from_millis(600);
+        let lost = [
+            locks.mutex("a").ttl(ttl).lock().await.unwrap(),
+            locks.rwlock("b").ttl(ttl).read().await.unwrap(),
+            locks.multi(["c", "d"]).ttl(ttl).lock().await.unwrap(),
+        ];
+        let released_unseen = locks.mutex("e").lock().await.unwrap();
+        let keys = ["lock:a", "lock:b", "lock:c", "lock:e"];
+        for key in keys {
+            redis::pipe().del(key).hset(key, "theirs", 1).exec(&mut connection).unwrap();
+        }
+        let released = released_unseen.release().await;
+        assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
+        for guard in lost {
+            guard.lost().await;
+            assert!(matches!(guard.release().await, Err(Error::Lost { .. })));
+        }
+        for key in keys {
+            let hash: Vec<(String, u8)> = redis::cmd("HGETALL").arg(key).query(&mut connection).unwrap();
+            assert_eq!(hash, [("theirs".to_owned(), 1)], "{key}");
+            redis::cmd("DEL").arg(key).exec(&mut connection).unwrap();
+        }
+        for name in ["a", "b", "c", "d", "e"] {
+            locks.mutex(name).lock_within(SOON).await.unwrap().release().await.unwrap();
+        }
+    });
+}
+
+/// Of a claim on several names, one was deleted and is another program's now; breaking the claim leaves that alone.
+#[test]
+fn breaking_what_is_only_half_there_does_not_take_the_other_half_back() {
+    in_time(async {
+        let redis = Redis::start();
+        let mut connection = connection(&redis);
+        let locks = Locks::connect(&redis.url()).await.unwrap();
+        let guard = locks.multi(["a", "b"]).lock().await.unwrap();
+        redis::cmd("SET").arg("lock:a").arg("theirs").arg("PX").arg(60_000).exec(&mut connection).unwrap();
+        assert!(locks.break_lock("b", guard.fence().unwrap()).await.unwrap());
+        guard.lost().await;
+        drop(guard);
+        locks.mutex("b").lock_within(SOON).await.unwrap().release().await.unwrap();
+        let theirs: String = redis::cmd("GET").arg("lock:a").query(&mut connection).unwrap();
+        let left: i64 = redis::cmd("PTTL").arg("lock:a").query(&mut connection).unwrap();
+        assert!(theirs == "theirs" && left > 50_000, "{theirs:?}, {left} ms are left");
+    });
+}
