@@ -136,8 +136,8 @@ impl Store for Redis {
         if matches!(admission, Admission::Held(_) | Admission::Queued { .. })
             && let Err(error) = replicas.have_it(lanes.server()).await
         {
-            // It counts as not asked for. What of it remains, if this does not arrive either, ends with its lease.
-            let _ = self.release(&[Leaving::Unknown(Arc::clone(claim))]).await;
+            // It was not asked for. What of it remains, if this does not arrive either, ends with its lease.
+            let _ = self.release(&[Leaving::Done(Arc::clone(claim))]).await;
             return Err(error);
         }
         Ok(admission)
