@@ -59,6 +59,7 @@ pub(super) struct Lane {
     end: Arc<End>,
     /// How many watches want each channel. Held while the server is told, so that it hears of the last in order.
     channels: Arc<tokio::sync::Mutex<HashMap<String, usize>>>,
+    answering: Arc<Answering>,
     clock: Clock,
 }
 
@@ -138,8 +139,13 @@ impl Lane {
         doing: impl Fn() -> String,
         asked: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T> {
-        let mut unanswered = Unanswered { lane: self, since: self.clock.now(), answered: false };
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, asked).await;
+        let mut unanswered = Unanswered::new(self);
+        // No timer for each question: setting one costs as much as a tenth of the question.
+        let answer = tokio::select! {
+            biased;
+            answer = asked => Ok(answer),
+            () = self.answering.given_up.wait() => Err(()),
+        };
         unanswered.answered = true;
         match answer {
             Ok(Ok(answer)) => Ok(answer),
@@ -149,12 +155,19 @@ impl Lane {
                 }
                 Err(failure::explain(&doing(), &error))
             }
-            Err(_) => {
-                self.end.reach();
-                Err(Error::unavailable(doing(), format!("no answer within {ANSWERS_WITHIN:?}")))
-            }
+            Err(()) => Err(Error::unavailable(doing(), format!("no answer within {ANSWERS_WITHIN:?}"))),
         }
     }
+}
+
+/// Whether questions are answered, and since when they are not.
+#[derive(Default)]
+struct Answering {
+    open: AtomicU64,
+    /// When the first of those that are open was asked, or one was answered since, in nanoseconds.
+    progress: AtomicU64,
+    /// That no answer will come any more.
+    given_up: End,
 }
 
 /// A question whose asker may lose patience.
@@ -164,10 +177,48 @@ struct Unanswered<'a> {
     answered: bool,
 }
 
+impl<'a> Unanswered<'a> {
+    fn new(lane: &'a Lane) -> Self {
+        let since = lane.clock.now();
+        if lane.answering.open.fetch_add(1, Ordering::AcqRel) == 0 {
+            lane.answering.progress.store(since.as_nanos(), Ordering::Release);
+        }
+        Self { lane, since, answered: false }
+    }
+}
+
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if !self.answered && self.lane.clock.now().since(self.since) >= DOUBTFUL {
-            self.lane.end.reach();
+        let Lane { answering, clock, end, .. } = self.lane;
+        let now = clock.now();
+        answering.open.fetch_sub(1, Ordering::AcqRel);
+        if self.answered {
+            answering.progress.store(now.as_nanos(), Ordering::Release);
+        } else if now.since(self.since) >= DOUBTFUL {
+            end.reach();
+        }
+    }
+}
+
+/// Ends a connection whose questions are not answered any more. On one that has ended otherwise, those that are open may
+/// still be answered.
+async fn watch_over(lane: Lane) {
+    let Lane { answering, end, .. } = &lane;
+    let is_open = || answering.open.load(Ordering::Acquire) > 0;
+    while !end.is_reached() || is_open() {
+        let tick = tokio::time::sleep(ANSWERS_WITHIN / 4);
+        match end.is_reached() {
+            true => tick.await,
+            false => tokio::select! {
+                () = end.wait() => {}
+                () = tick => {}
+            },
+        }
+        let progress = Moment::from_nanos(answering.progress.load(Ordering::Acquire));
+        if is_open() && lane.clock.now().since(progress) >= ANSWERS_WITHIN {
+            end.reach();
+            answering.given_up.reach();
+            return;
         }
     }
 }
@@ -247,11 +298,12 @@ impl Lanes {
         };
         let (connection, millis) = self.server.connect(hear_all).await?;
         self.tell_time(millis);
-        let lane = Lane { connection, end: Arc::clone(&end), channels: Arc::default(), clock: self.clock.clone() };
-        let with_runtime = WithRuntime(Arc::clone(&end));
+        let (channels, answering, clock) = (Arc::default(), Arc::default(), self.clock.clone());
+        let lane = Lane { connection, end: Arc::clone(&end), channels, answering, clock };
+        let (with_runtime, watched) = (WithRuntime(end), lane.clone());
         tokio::spawn(async move {
             let _with_runtime = with_runtime;
-            end.wait().await;
+            watch_over(watched).await;
         });
         Ok(lane)
     }
