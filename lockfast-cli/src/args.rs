@@ -18,9 +18,12 @@ Examples:
   lockfast ls                                    who holds what, and who waits
   lockfast inspect nightly                       one lock in full
   lockfast doctor                                is the store reachable, and what does it promise
+  lockfast run --store redis://cache.internal nightly -- ./backup.sh
+                                                 with locks that all servers share
 
-Where the locks live is said by --store, LOCKFAST_URL or a config file (see lockfast.example.toml); without any, they
-are in a file in your state directory, shared by all your processes on this machine.";
+Where the locks live is said by --store, LOCKFAST_URL or a config file (see lockfast.example.toml): redis://HOST for
+Redis or Valkey, rediss://HOST with TLS, sqlite:FILE for a file. Without any, they are in a file in your state
+directory, shared by all your processes on this machine.";
 
 /// Locks that work across processes and servers: exclusive access to a named resource, freed when its holder dies.
 #[derive(Debug, Parser)]
@@ -35,7 +38,8 @@ pub(crate) struct Args {
 /// Accepted before and after the command's name.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct Globals {
-    /// Where the locks live; `-` reads it from standard input, so that a password need not be an argument
+    /// Where the locks live, like redis://user:password@host or sqlite:/path/locks.db; `-` reads it from standard input, so
+    /// that a password need not be an argument
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) store: Option<String>,
     /// Put before every key in the store

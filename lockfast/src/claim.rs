@@ -258,7 +258,11 @@ impl fmt::Display for Note {
         if let Some(text) = &self.text {
             write!(f, "{text} on ")?;
         }
-        write!(f, "{} (pid {})", self.host, self.pid)
+        match self.pid {
+            // Nobody's: of another program's lock no more is known than that it is there.
+            0 => f.write_str(&self.host),
+            pid => write!(f, "{} (pid {pid})", self.host),
+        }
     }
 }
 

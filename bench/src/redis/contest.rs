@@ -73,6 +73,8 @@ pub(crate) struct Outcome {
 struct Turns {
     handoffs: Vec<f64>,
     waits: Vec<f64>,
+    /// Also those after the end of the round: whoever was in line by then still takes its turn, and its commands count.
+    all: f64,
 }
 
 #[derive(Debug)]
@@ -120,14 +122,13 @@ pub(crate) async fn contest(kind: Kind, client: &Client, port: u16, manner: Mann
     tokio::time::sleep(slice).await;
     table.over.store(true, Ordering::Relaxed);
     let seconds = (table.now() - start) as f64 / 1e9;
-    let (commands, cpu) = meter.read(kind.commands());
     // Both wake up, see that it is over, and leave.
     table.may_ask.iter().for_each(|may| may.add_permits(1));
     let mut turns = Vec::new();
     for task in tasks {
         turns.push(task.await.expect("no task panics"));
     }
-    summary(&turns, seconds, commands, cpu)
+    summary(&turns, seconds, meter.read(kind.commands()))
 }
 
 async fn compete(table: Arc<Table>, client: Client, manner: Manner, number: usize) -> Turns {
@@ -142,6 +143,7 @@ async fn compete(table: Arc<Table>, client: Client, manner: Manner, number: usiz
         let asked = table.now();
         let held = client.lock("hot").await;
         let now = table.now();
+        turns.all += 1.0;
         if !table.is_over() {
             turns.waits.push((now - asked) as f64);
             table.note_handoff(now, &mut turns);
@@ -162,21 +164,21 @@ async fn compete(table: Arc<Table>, client: Client, manner: Manner, number: usiz
     }
 }
 
-fn summary(turns: &[Turns], seconds: f64, commands: f64, cpu: Duration) -> Outcome {
+fn summary(turns: &[Turns], seconds: f64, (commands, cpu): (f64, Duration)) -> Outcome {
     let all = |pick: fn(&Turns) -> &Vec<f64>| -> Vec<f64> { turns.iter().flat_map(pick).copied().collect() };
     let (handoffs, waits) = (all(|turns| &turns.handoffs), all(|turns| &turns.waits));
     let of = |values: &[f64], share| if values.is_empty() { f64::NAN } else { percentile(values, share) };
     let counts = || turns.iter().map(|turns| turns.waits.len() as f64);
     let (most, least) = (counts().fold(0.0, f64::max), counts().fold(f64::INFINITY, f64::min));
-    let acquired = waits.len() as f64;
+    let all: f64 = turns.iter().map(|turns| turns.all).sum();
     Outcome {
         handoff_p50: of(&handoffs, 0.5),
         handoff_p99: of(&handoffs, 0.99),
         wait_p99: of(&waits, 0.99),
         luck: most / least,
-        per_second: acquired / seconds,
-        commands_each: commands / acquired,
-        server_each: cpu.as_nanos() as f64 / acquired,
+        per_second: waits.len() as f64 / seconds,
+        commands_each: commands / all,
+        server_each: cpu.as_nanos() as f64 / all,
     }
 }
 
@@ -196,16 +198,16 @@ pub(crate) async fn wake_ups(port: u16, manner: Manner, slice: Duration) -> Outc
     tokio::time::sleep(slice).await;
     table.over.store(true, Ordering::Relaxed);
     let seconds = (table.now() - start) as f64 / 1e9;
-    let (commands, cpu) = meter.read(counted);
     let mut turns = Vec::new();
     for task in tasks {
         turns.push(task.await.expect("no task panics"));
     }
+    let figures = summary(&turns, seconds, meter.read(counted));
     // The last one woke somebody who had left.
     for number in 0..count {
         meter.console.call(&["DEL", &format!("wake:{number}")]);
     }
-    summary(&turns, seconds, commands, cpu)
+    figures
 }
 
 async fn pass_on(table: Arc<Table>, mut wire: Wire, manner: Manner, me: usize, next: usize) -> Turns {
@@ -215,6 +217,7 @@ async fn pass_on(table: Arc<Table>, mut wire: Wire, manner: Manner, me: usize, n
         let asked = table.now();
         wire.call(&["BLPOP", &mine, "0"]).await;
         let now = table.now();
+        turns.all += 1.0;
         let over = table.is_over();
         if !over {
             turns.waits.push((now - asked) as f64);

@@ -10,22 +10,27 @@ use super::figures::{Bar, Figure, Unit};
 use super::server::{Meter, SCRIPTS, Server};
 use crate::measure::resident;
 
+const FULL: usize = 10_000;
 const SECTION: &str = "10,000 waiters on one name, hand-over inside the process off";
+const SECTION_IN_A_HURRY: &str = "1,000 waiters on one name, hand-over inside the process off (bar: a tenth)";
 
 pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
-    let count = plan.count(10_000);
+    let count = plan.count(FULL);
+    let section = if plan.quick { SECTION_IN_A_HURRY } else { SECTION };
+    let part = count as f64 / FULL as f64;
     let server = Server::start();
     let said = server.answers("line", &[count.to_string()]);
-    let figure = |what: &str, key: &str, unit| Figure::new(SECTION, what, said(key), unit);
+    let figure = |what: &str, key: &str, unit| Figure::new(section, what, said(key), unit);
     vec![
         figure("out of order", "disorder", Unit::Count).with(Bar::at_most(0.0)),
         figure("lost", "lost", Unit::Count).with(Bar::at_most(0.0)),
-        figure("memory", "memory", Unit::Megabytes).with(Bar::at_most(64.0)),
+        figure("memory", "memory", Unit::Megabytes).with(Bar::at_most(64.0 * part)),
         figure("connections", "connections", Unit::Count).with(Bar::at_most(3.0)),
         figure("waiters", "waiters", Unit::Count),
         figure("joining", "joining", Unit::PerSecond),
         figure("turns", "turns", Unit::PerSecond),
         figure("commands an acquisition, joining included", "commands", Unit::Each),
+        figure("bytes of the future that waits", "future", Unit::Count),
     ]
 }
 
@@ -71,6 +76,7 @@ pub(crate) fn child(port: u16, count: u32) {
             ("joining", f64::from(count) / joined.since(start).as_secs_f64()),
             ("turns", f64::from(count) / ended.since(joined).as_secs_f64()),
             ("commands", commands / f64::from(count)),
+            ("future", size_of_val(&locks.mutex("hot").lock()) as f64),
         ];
         said.iter().for_each(|(key, value)| println!("{key}={value}"));
     });

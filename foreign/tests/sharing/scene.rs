@@ -12,7 +12,7 @@ use crate::peer::{Client, Peer};
 pub const SOON: Duration = Duration::from_secs(2);
 
 /// Longer than a test takes that does not hang.
-const ENDS_WITHIN: Duration = Duration::from_secs(120);
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// See above.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::show::json;
 const EXAMPLES: &str = "\
 Examples:
   lockfast doctor                                        the store of your settings
-  lockfast doctor --store sqlite:/var/lib/locks.db       another one, before you use it
+  lockfast doctor --store redis://cache.internal         another one, before you use it
   lockfast doctor > /dev/null && echo fine               for a health check
   lockfast doctor -o json | jq '.checks[] | select(.verdict != \"fine\")'
 
@@ -46,7 +46,7 @@ async fn answer(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure>
     if let Err(error) = &reached {
         checks.push(Check::wrong("store", error.to_string()));
     }
-    checks.extend(doctor::checks(&settings.store));
+    checks.extend(doctor::checks(&settings.store, settings.prefix.as_deref()).await);
     let fine = checks.iter().all(|check| check.verdict != Verdict::Wrong);
     let findings = Findings { store: shown(&settings.store), fine, checks };
     put(&match args.output {

@@ -9,6 +9,8 @@ use super::Check;
 /// How often each thing is measured; half of them were quicker than what is shown.
 const LOCKS: usize = 20;
 const HAND_OFFS: usize = 5;
+/// A store in which a free lock cannot be had in this time is out of order; whoever looks for the cause should not wait.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// What a hand-off may take before something is wrong with its messages: waiters that only ask take longer.
 const PROMPT: Duration = Duration::from_millis(100);
 
@@ -28,7 +30,7 @@ pub(crate) async fn latency(locks: &Locks, Scratch(name): &Scratch) -> Result<Ch
     let mut spans = Vec::new();
     for _ in 0..LOCKS {
         let began = clock.now();
-        locks.mutex(name).lock().await?.release().await?;
+        locks.mutex(name).lock_within(PATIENCE).await?.release().await?;
         spans.push(clock.now().since(began));
     }
     let (half, longest) = (median(&mut spans), spans.last().copied().unwrap_or_default());
@@ -40,10 +42,10 @@ pub(crate) async fn hand_off(one: &Locks, other: &Locks, Scratch(name): &Scratch
     let clock = Clock::boot();
     let mut spans = Vec::new();
     for _ in 0..HAND_OFFS {
-        let held = one.mutex(name).lock().await?;
+        let held = one.mutex(name).lock_within(PATIENCE).await?;
         let mutex = other.mutex(name);
         let waits = async {
-            let guard = mutex.lock().await?;
+            let guard = mutex.lock_within(PATIENCE).await?;
             Ok((guard, clock.now()))
         };
         let gives = async {
@@ -75,7 +77,7 @@ fn median(spans: &mut [Duration]) -> Duration {
     spans.get(spans.len() / 2).copied().unwrap_or_default()
 }
 
-fn precise(span: Duration) -> String {
+pub(super) fn precise(span: Duration) -> String {
     format!("{:.2} ms", span.as_secs_f64() * 1000.0)
 }
 

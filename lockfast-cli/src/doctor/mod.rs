@@ -1,6 +1,7 @@
 //! What `lockfast doctor` looks at: what is true of every store here, and what each store brings in a file of its own.
 
 mod measure;
+mod redis;
 #[cfg(target_os = "linux")]
 mod sqlite;
 
@@ -43,8 +44,9 @@ impl Check {
 }
 
 /// What the store behind this URL brings of its own. Called while a client of it is open.
-pub(crate) fn checks(url: &str) -> Vec<Check> {
+pub(crate) async fn checks(url: &str, prefix: Option<&str>) -> Vec<Check> {
     match url.split_once(':') {
+        Some(("redis" | "rediss", _)) => redis::checks(url, prefix).await,
         #[cfg(target_os = "linux")]
         Some(("sqlite", rest)) => sqlite::checks(rest),
         _ => Vec::new(),

@@ -8,6 +8,7 @@ use lockfast::{Locks, Resource};
 use super::signals::{STOP_FROM_TERMINAL, Signals};
 use super::terminal;
 use crate::duration::brief;
+use crate::show::is_foreign;
 
 /// Who waits for less than this need not be told why.
 const A_MOMENT: Duration = Duration::from_millis(500);
@@ -50,7 +51,10 @@ async fn tell_who_is_in_the_way(locks: &Locks, key: &str) {
 fn in_the_way(resource: &Resource) -> String {
     let mut text = String::new();
     if let Some(holder) = resource.holders().next() {
-        text += &format!(", held by {} for {}", holder.note, brief(holder.since));
+        text += &format!(", held by {}", holder.note);
+        if !is_foreign(holder) {
+            text += &format!(" for {}", brief(holder.since));
+        }
     }
     let ahead = resource.waiters().take_while(|seat| seat.note.pid != std::process::id()).count();
     match ahead {

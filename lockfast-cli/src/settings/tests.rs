@@ -127,8 +127,8 @@ fn without_store() -> String {
     example_in_force().replace("store = \"sqlite:\"\n", "")
 }
 
-#[test]
-fn the_example_file_says_what_holds_without_it() {
+#[tokio::test]
+async fn the_example_file_says_what_holds_without_it() {
     let dir = Dir::new("example");
     let with = resolve(&Globals::default(), &[], vec![dir.file("lockfast.toml", EXAMPLE)]).unwrap();
     let without = resolve(&Globals::default(), &[], vec![]).unwrap();
@@ -137,10 +137,14 @@ fn the_example_file_says_what_holds_without_it() {
     assert!(with.retry.is_none());
     // Those that the library decides.
     let usual = format!("{:?}", Locks::builder());
-    assert!(usual.contains(&format!("prefix: {:?}", with.prefix.unwrap())), "{usual}");
     assert!(usual.contains(&format!("ttl: {:?}", with.ttl.unwrap())), "{usual}");
     let proposed = Layer::of_text(&without_store(), Path::new("lockfast.example.toml")).ok().unwrap();
     assert_eq!(proposed.renew_every, with.ttl.map(|ttl| ttl / 3), "in force it would not fit a shorter --ttl");
+    assert!(with.prefix.is_none(), "in force it would go before that of a URL");
+    let locks = Locks::connect("memory:example").await.unwrap();
+    let _held = locks.mutex("a").lock().await.unwrap();
+    let proposed = Locks::builder().prefix(proposed.prefix.unwrap()).connect("memory:example").await.unwrap();
+    assert!(proposed.mutex("a").is_locked().await.unwrap());
 }
 
 #[test]

@@ -1,29 +1,35 @@
 //! A store's URL, as people may see it.
 
-/// The URL without what may be a secret: the password before the `@`, and the values after the `?`.
+/// Settings that may be shown, of those after the `?`.
+const HARMLESS: [&str; 3] = ["ca", "prefix", "replicas"];
+
+/// The URL without what may be a secret: the password before the `@`, and most values after the `?`.
 pub(crate) fn shown(url: &str) -> String {
-    let (address, query) = match url.split_once('?') {
-        Some((address, query)) => (address, Some(query)),
-        None => (url, None),
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    let text = match scheme {
+        // Nobody logs in there, and a path may well have an `@` in it.
+        "memory" | "sqlite" => url.to_owned(),
+        _ => match rest.strip_prefix("//") {
+            Some(rest) => format!("{scheme}://{}", redacted(rest)),
+            None if rest.is_empty() => redacted(scheme),
+            None => format!("{scheme}:{}", redacted(rest)),
+        },
     };
-    let mut text = match address.split_once("://") {
-        Some((scheme, rest)) => {
-            // The last `@` of all: a password may hold a slash or an `@` that nobody has escaped.
-            match rest.rsplit_once('@') {
-                Some((user, host)) => {
-                    let user = user.split_once(':').map_or(user, |(user, _)| user);
-                    format!("{scheme}://{user}:***@{host}")
-                }
-                None => address.to_owned(),
-            }
-        }
-        None => address.to_owned(),
-    };
-    if let Some(query) = query {
-        let keys: Vec<_> = query.split('&').map(|pair| pair.split('=').next().unwrap_or_default()).collect();
-        text += &format!("?{}=***", keys.join("=***&"));
-    }
     crate::out::plain(&text)
+}
+
+fn redacted(rest: &str) -> String {
+    // The last `@` of all: a password may hold a slash, a `?` or an `@` that nobody has escaped.
+    let (login, rest) = match rest.rsplit_once('@') {
+        Some((login, rest)) => (format!("{}:***@", login.split_once(':').map_or(login, |(user, _)| user)), rest),
+        None => (String::new(), rest),
+    };
+    let Some((place, query)) = rest.split_once('?') else { return login + rest };
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((key, _)) if HARMLESS.contains(&key) => pair.to_owned(),
+        _ => format!("{}=***", pair.split('=').next().unwrap_or_default()),
+    });
+    format!("{login}{place}?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
 #[cfg(test)]
@@ -40,6 +46,10 @@ mod tests {
             "postgres://me:***@db/locks?password=***&sslmode=***"
         );
         assert_eq!(shown("redis://me:s3/c@ret@db"), "redis://me:***@db");
+        assert_eq!(shown("redis://me:s3?c&r#et@db/1?replicas=1&x=y"), "redis://me:***@db/1?replicas=1&x=***");
+        assert_eq!(shown("redis:me:s3cret@db"), "redis:me:***@db");
+        assert_eq!(shown("rediss://db?ca=/etc/ca.pem&prefix="), "rediss://db?ca=/etc/ca.pem&prefix=");
+        assert_eq!(shown("sqlite:/home/ann@work/locks.db"), "sqlite:/home/ann@work/locks.db");
         assert_eq!(shown("redis://a:s3cret@one,b:t0p@two"), "redis://a:***@two");
     }
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use lockfast::{Mode, Resource, Seat};
 use serde::Serialize;
 
+use super::is_foreign;
 use crate::out::plain_json;
 
 /// One resource and its line.
@@ -30,7 +31,8 @@ pub(crate) struct Place<'a> {
     /// How many are ahead among those who wait, counted from one.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<usize>,
-    fence: u64,
+    /// Another program's lock has none, and nobody knows since when it is held.
+    fence: Option<u64>,
     owner: String,
     mode: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,10 +43,10 @@ pub(crate) struct Place<'a> {
     name: Option<&'a str>,
     labels: BTreeMap<&'a str, &'a str>,
     /// Since when it has held, or waited.
-    since: String,
-    since_seconds: f64,
-    expires: String,
-    expires_in_seconds: f64,
+    since: Option<String>,
+    since_seconds: Option<f64>,
+    expires: Option<String>,
+    expires_in_seconds: Option<f64>,
     lingers: bool,
     broken: bool,
 }
@@ -69,9 +71,11 @@ impl<'a> Line<'a> {
 
 impl<'a> Place<'a> {
     pub(crate) fn of(seat: &'a Seat, position: Option<usize>, now: SystemTime) -> Self {
+        let known = |seat: &&Seat| !is_foreign(seat);
+        let ends = (seat.expires_in != Duration::MAX).then_some(seat.expires_in);
         Self {
             position,
-            fence: seat.tickets.first.0,
+            fence: Some(seat).filter(known).map(|seat| seat.tickets.first.0),
             owner: seat.owner.to_string(),
             mode: mode(seat.mode),
             permits: (seat.mode == Mode::Permits).then_some(seat.weight),
@@ -80,10 +84,12 @@ impl<'a> Place<'a> {
             program: &seat.note.program,
             name: seat.note.text.as_deref(),
             labels: seat.note.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
-            since: time(now.checked_sub(seat.since).unwrap_or(SystemTime::UNIX_EPOCH)),
-            since_seconds: seconds(seat.since),
-            expires: time(now.checked_add(seat.expires_in).unwrap_or(now)),
-            expires_in_seconds: seconds(seat.expires_in),
+            since: Some(seat)
+                .filter(known)
+                .map(|seat| time(now.checked_sub(seat.since).unwrap_or(SystemTime::UNIX_EPOCH))),
+            since_seconds: Some(seat).filter(known).map(|seat| seconds(seat.since)),
+            expires: ends.map(|left| time(now.checked_add(left).unwrap_or(now))),
+            expires_in_seconds: ends.map(seconds),
             lingers: seat.lingers,
             broken: seat.broken,
         }

@@ -1,11 +1,11 @@
 //! One line in full, for people.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use lockfast::{Resource, Seat};
 
 use super::json::time;
-use super::{mode, remark, who};
+use super::{is_foreign, mode, remark, who};
 use crate::duration::brief;
 use crate::out::plain;
 
@@ -44,6 +44,14 @@ fn holder(seat: &Seat, now: SystemTime) -> String {
     };
     let mut text = format!("holder   {}{}\n", who(note), remark(seat));
     let mut row = |title: &str, value: String| text += &format!("  {title:<8} {value}\n");
+    let ends = match seat.expires_in {
+        Duration::MAX => "never".to_owned(),
+        left => format!("{} (in {} unless renewed)", time(expires), brief(left)),
+    };
+    if is_foreign(seat) {
+        row("expires", ends);
+        return text;
+    }
     row("host", plain(&note.host));
     row("pid", note.pid.to_string());
     row("program", plain(&note.program));
@@ -55,7 +63,7 @@ fn holder(seat: &Seat, now: SystemTime) -> String {
     }
     row("fence", fences);
     row("since", format!("{} ({} ago)", time(since), brief(seat.since)));
-    row("expires", format!("{} (in {} unless renewed)", time(expires), brief(seat.expires_in)));
+    row("expires", ends);
     row("owner", seat.owner.to_string());
     text
 }
@@ -69,6 +77,7 @@ pub(crate) fn in_short(resource: Option<&Resource>) -> String {
     };
     let mut holders = resource.holders();
     match (holders.next(), resource.sealed_for) {
+        (Some(seat), _) if is_foreign(seat) => format!("held by {}{waiting}", who(&seat.note)),
         (Some(seat), _) => {
             let more = match holders.count() {
                 0 => String::new(),
@@ -86,7 +95,6 @@ pub(crate) fn in_short(resource: Option<&Resource>) -> String {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use lockfast::Note;
 

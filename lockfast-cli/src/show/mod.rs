@@ -28,6 +28,11 @@ pub(crate) fn who(note: &Note) -> String {
     plain(&note.to_string())
 }
 
+/// Whether it is another program's lock, of which no more is known than that it is there, and perhaps for how long.
+pub(crate) fn is_foreign(seat: &Seat) -> bool {
+    seat.tickets.first.0 == 0
+}
+
 /// What is special about a place in line.
 pub(crate) fn remark(seat: &Seat) -> &'static str {
     match (seat.broken, seat.lingers) {

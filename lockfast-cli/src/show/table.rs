@@ -5,7 +5,7 @@ use std::time::Duration;
 use comfy_table::{Table, presets};
 use lockfast::Resource;
 
-use super::{bold, mode, remark, who};
+use super::{bold, is_foreign, mode, remark, who};
 use crate::duration::brief;
 use crate::out::plain;
 
@@ -27,13 +27,15 @@ fn row(resource: &Resource, wide: bool) -> Vec<String> {
         format!("{}{}{more}", who(&seat.note), remark(seat))
     });
     let left = resource.sealed_for.or_else(|| resource.holders().map(|seat| seat.expires_in).max());
+    let left = left.filter(|span| *span != Duration::MAX);
+    let known = first.filter(|seat| !is_foreign(seat));
     let mut row = vec![
         plain(resource.name.as_str()),
         mode(resource),
         holder,
-        first.map_or_else(nothing, |seat| brief(whole(seat.since))),
+        known.map_or_else(nothing, |seat| brief(whole(seat.since))),
         left.map_or_else(nothing, |span| brief(whole(span))),
-        first.map_or_else(nothing, |seat| seat.tickets.first.to_string()),
+        known.map_or_else(nothing, |seat| seat.tickets.first.to_string()),
         resource.waiters().count().to_string(),
     ];
     if wide {

@@ -1,10 +1,12 @@
-//! The commands beside `run`, as real processes on a real file of locks.
+//! The commands beside `run`, as real processes on a real file of locks, and on a real Redis server.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
 mod breaking;
 mod doctor;
 mod looking;
+mod redis;
+mod redis_doctor;
 mod settings;
 mod stage;
 mod teaching;

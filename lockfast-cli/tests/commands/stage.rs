@@ -23,26 +23,36 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A directory that is gone after the test, with a file of locks in it.
-pub(crate) struct Stage(PathBuf);
+/// A directory that is gone after the test, and a store: a file in it, unless another one is named.
+pub(crate) struct Stage {
+    place: PathBuf,
+    url: String,
+}
 
 impl Stage {
     pub(crate) fn new() -> Self {
         let name = format!("lockfast-commands-{}-{:08x}", std::process::id(), fastrand::u32(..));
         let place = std::env::temp_dir().join(name);
         std::fs::create_dir(&place).unwrap();
-        Self(place)
+        let url = format!("sqlite:{}", place.join("locks.db").display());
+        Self { place, url }
+    }
+
+    pub(crate) fn on(url: impl Into<String>) -> Self {
+        let mut stage = Self::new();
+        stage.url = url.into();
+        stage
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.place.join(name)
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.path("locks.db").display())
+        self.url.clone()
     }
 
-    /// A command line of lockfast with nothing of the surroundings in it, on this stage's file of locks.
+    /// A command line of lockfast with nothing of the surroundings in it, on this stage's store.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.bare_command(args);
         command.env("LOCKFAST_URL", self.url());
@@ -52,7 +62,7 @@ impl Stage {
     /// The same without a store.
     pub(crate) fn bare_command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockfast"));
-        command.args(args).env_clear().env("HOME", &self.0).current_dir(&self.0);
+        command.args(args).env_clear().env("HOME", &self.place).current_dir(&self.place);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -93,7 +103,7 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.place);
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Lines that begin with `$ ` are commands, with `> ` where they go on; the lines after a command are all that it says on
 //! standard output and standard error, and a line like `? 75` is its exit code, if that is not 0. The blocks of one document
-//! go into one shell with a home of its own. What differs from one time to the next is written as an example, and how those
+//! go into one shell with a home of its own; if one of them names `redis://localhost`, that is a server which was started for
+//! the document. What differs from one time to the next is written as an example, and how those
 //! are compared is in `compare.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -64,7 +65,8 @@ fn blocks(text: &str) -> Result<Vec<Vec<Step>>, String> {
 /// Types a document into a shell, and says how many blocks it has, or where it is wrong.
 fn run(text: &str) -> Result<usize, String> {
     let blocks = blocks(text)?;
-    let mut shell = Shell::open();
+    let has_need = blocks.iter().flatten().any(|step| step.command.contains("redis://"));
+    let mut shell = Shell::open(has_need.then(servers::Redis::start));
     let mut bindings = Bindings::default();
     for step in blocks.iter().flatten() {
         let (said, code) = shell.enter(&bindings.apply(&step.command));

@@ -1,4 +1,5 @@
-//! A shell with a home of its own and the `lockfast` that was just built. What it has started ends with it.
+//! A shell with a home of its own and the `lockfast` that was just built. What it has started ends with it, a Redis server
+//! too.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -19,10 +20,12 @@ pub(crate) struct Shell {
     home: PathBuf,
     process: Child,
     lines: Receiver<String>,
+    /// What `localhost` stands for, if a document has need of it.
+    redis: Option<servers::Redis>,
 }
 
 impl Shell {
-    pub(crate) fn open() -> Self {
+    pub(crate) fn open(redis: Option<servers::Redis>) -> Self {
         let home =
             std::env::temp_dir().join(format!("lockfast-documents-{}-{:08x}", std::process::id(), fastrand::u32(..)));
         fs::create_dir(&home).unwrap();
@@ -43,7 +46,7 @@ impl Shell {
         let (say, lines) = channel();
         let output = BufReader::new(process.stdout.take().unwrap());
         std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
-        let mut shell = Self { home, process, lines };
+        let mut shell = Self { home, process, lines, redis };
         shell.write("exec 2>&1");
         shell
     }
@@ -65,6 +68,8 @@ impl Shell {
     }
 
     fn ask(&mut self, command: &str) -> (Vec<String>, i32) {
+        let redis = self.redis.as_ref().map(|redis| format!("127.0.0.1:{}", redis.port()));
+        let command = redis.as_ref().map_or(command.to_owned(), |redis| command.replace("localhost", redis));
         // The shell's own input is the commands that follow. Text without an end of line ends before the mark, too.
         self.write(&format!("{{ {command}\n}} </dev/null\nprintf '\\n{MARK} %d\\n' $?"));
         let mut said = Vec::new();
@@ -72,7 +77,10 @@ impl Shell {
             let line = self.lines.recv_timeout(PATIENCE);
             let line = line.unwrap_or_else(|_| panic!("{command} has not ended; it said {said:?}"));
             match line.strip_prefix(MARK) {
-                None => said.push(line.replace(self.home.to_str().unwrap(), "/home/ann")),
+                None => {
+                    let line = line.replace(self.home.to_str().unwrap(), "/home/ann");
+                    said.push(redis.as_ref().map_or(line.clone(), |redis| line.replace(redis, "localhost")));
+                }
                 Some(code) => {
                     if said.last().is_some_and(String::is_empty) {
                         said.pop();

@@ -6,6 +6,7 @@ mod disks;
 mod elect;
 mod ends;
 mod exits;
+mod redis;
 mod signals;
 mod stage;
 mod together;

@@ -221,11 +221,18 @@ fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
 /// A store that several processes share; gone after the test.
 pub(crate) struct Shared {
     place: Place,
+    url: String,
 }
 
 impl Shared {
     pub(crate) fn new() -> Self {
-        Self { place: Place::new() }
+        let place = Place::new();
+        let url = format!("sqlite:{}", place.path().join("locks.db").display());
+        Self { place, url }
+    }
+
+    pub(crate) fn on(url: String) -> Self {
+        Self { place: Place::new(), url }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -233,7 +240,7 @@ impl Shared {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("sqlite:{}", self.path().join("locks.db").display())
+        self.url.clone()
     }
 
     /// A command line of lockfast that uses this store.

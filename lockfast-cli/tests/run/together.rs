@@ -204,7 +204,7 @@ fn a_store_that_cannot_be_opened_is_69() {
 }
 
 /// A command that ignores being asked to end, and keeps a file that says it runs.
-fn stubborn(shared: &Shared, options: &[&str]) -> (Running, u32) {
+pub(crate) fn stubborn(shared: &Shared, options: &[&str]) -> (Running, u32) {
     let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
     let line: Vec<&str> = [&["run"], options, &["k", "--", "sh", "-c", script]].concat();
     let mut running = Running::start(shared.lockfast(&line));
@@ -213,7 +213,7 @@ fn stubborn(shared: &Shared, options: &[&str]) -> (Running, u32) {
 }
 
 /// Waits for the lock, and then says whether `command` is there.
-fn next_one(shared: &Shared, command: u32) -> Running {
+pub(crate) fn next_one(shared: &Shared, command: u32) -> Running {
     // One that is dead and not waited for yet is dead.
     let state = format!("$(cut -d' ' -f3 /proc/{command}/stat 2>/dev/null)");
     let script = format!("case \"{state}\" in ''|Z|X) echo alone;; *) echo two at once;; esac");

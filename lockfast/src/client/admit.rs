@@ -218,7 +218,8 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
             let ahead = resource.line.iter().filter(|seat| seat.tickets.first < ticket).count();
             if let Some(holder) = resource.holders().next().filter(|_| ahead > 0) {
                 busy.holder = Some(holder.into());
-                busy.held_for = Some(holder.since);
+                // Since when another program holds, which draws no tickets here, nobody knows.
+                busy.held_for = (holder.tickets.first.0 > 0).then_some(holder.since);
                 busy.position = ahead;
                 break;
             }

@@ -10,6 +10,9 @@ use super::keys::{self, TICKETS};
 use super::note;
 use super::scripts::{self, Call};
 
+/// As long as Redis is asked to keep anything, in milliseconds: a thousand years. It counts no further than some more of them.
+const FOR_EVER: u64 = 1_000 * 365 * 24 * 3600 * 1_000;
+
 /// How a claim without a client that hears pushes is called: it is not taken for dead when nobody listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ears {
@@ -173,7 +176,7 @@ fn is_alone(demands: &[Demand]) -> bool {
 
 fn millis(span: Duration) -> u64 {
     // Rounded up: a lease may last a little longer than asked for, never shorter.
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).min(FOR_EVER)
 }
 
 #[cfg(test)]

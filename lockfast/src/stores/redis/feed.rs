@@ -53,7 +53,9 @@ enum Hearing {
 impl Feed {
     /// Whether this client can be told of something; waits a moment for a subscription that is on its way.
     pub(super) async fn ears(&self, client: ClientId) -> Ears {
-        let Some(mut hearing) = self.ears_of(client) else { return Ears::None };
+        // A watch that ended hears nothing, however well it did before.
+        let still_there = |hearing: &watch::Receiver<Hearing>| hearing.has_changed().is_ok();
+        let Some(mut hearing) = self.ears_of(client).filter(still_there) else { return Ears::None };
         if *hearing.borrow() == Hearing::NotYet {
             let known = hearing.wait_for(|hearing| *hearing != Hearing::NotYet);
             let _ = tokio::time::timeout(HEARS_WITHIN, known).await;

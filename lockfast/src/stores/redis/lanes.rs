@@ -57,6 +57,8 @@ struct State {
 pub(super) struct Lane {
     connection: MultiplexedConnection,
     end: Arc<End>,
+    /// How many watches want each channel. Held while the server is told, so that it hears of the last in order.
+    channels: Arc<tokio::sync::Mutex<HashMap<String, usize>>>,
     clock: Clock,
 }
 
@@ -110,11 +112,23 @@ impl Lane {
 
     pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
         let mut connection = self.connection.clone();
-        self.answer(|| "subscribing".to_owned(), connection.subscribe(channel)).await
+        let mut channels = self.channels.lock().await;
+        if !channels.contains_key(channel) {
+            self.answer(|| "subscribing".to_owned(), connection.subscribe(channel)).await?;
+        }
+        *channels.entry(channel.to_owned()).or_default() += 1;
+        Ok(())
     }
 
+    /// One watch less; the server is told when it was the last on this channel.
     pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
         let mut connection = self.connection.clone();
+        let mut channels = self.channels.lock().await;
+        if let Some(others @ 2..) = channels.get_mut(channel) {
+            *others -= 1;
+            return Ok(());
+        }
+        channels.remove(channel);
         self.answer(|| "unsubscribing".to_owned(), connection.unsubscribe(channel)).await
     }
 
@@ -233,7 +247,7 @@ impl Lanes {
         };
         let (connection, millis) = self.server.connect(hear_all).await?;
         self.tell_time(millis);
-        let lane = Lane { connection, end: Arc::clone(&end), clock: self.clock.clone() };
+        let lane = Lane { connection, end: Arc::clone(&end), channels: Arc::default(), clock: self.clock.clone() };
         let with_runtime = WithRuntime(Arc::clone(&end));
         tokio::spawn(async move {
             let _with_runtime = with_runtime;

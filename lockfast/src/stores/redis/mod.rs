@@ -5,6 +5,7 @@
 
 mod answers;
 mod asks;
+mod checkup;
 mod failure;
 mod feed;
 mod fence;
@@ -31,6 +32,7 @@ use crate::store::{
     StoreClock, Survives,
 };
 
+pub use checkup::Checkup;
 use feed::{Feed, Watch};
 use lanes::Lanes;
 use replicas::Replicas;

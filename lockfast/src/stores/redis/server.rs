@@ -23,7 +23,7 @@ const REQUESTS_WAITING: usize = 1024;
 
 /// A server, from a URL: `redis://user:password@host:port/database?prefix=lock:&replicas=1`.
 pub(super) struct Server {
-    client: Client,
+    pub(super) client: Client,
     /// For people; without user and password.
     label: String,
     /// How many replicas have to have a claim before it counts.
@@ -151,6 +151,10 @@ impl Settings {
                     )));
                 }
                 self.authority = Some(read);
+            }
+            _ if pair.contains('@') => {
+                // What looks like a setting is the rest of a password.
+                return Err(Error::invalid("a ? in the user or password of a URL is written %3F"));
             }
             _ => {
                 let key: String = key.chars().take(20).collect();

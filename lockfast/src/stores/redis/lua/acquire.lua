@@ -8,7 +8,12 @@ local refuse = string.find(kind, 'r', 1, true)
 local lease = asked.ttl
 read_wants(asked, 8, 1)
 
-settle(asked.wants)
+local settled, trouble = pcall(settle, asked.wants)
+if not settled then
+  -- Others may have been handed something meanwhile.
+  say()
+  error(trouble, 0)
+end
 local known, why = load(asked)
 if not known and is_alone(asked) then
   local taken, value = taken_by(KEYS[2])

@@ -96,6 +96,15 @@ local function clear_at(key)
   seen[key] = nil
 end
 
+-- The same for who has nothing to do with it: whatever is no lock of ours is as good as another program's.
+local function kind_at(key)
+  local done, kind, value = pcall(taken_by, key)
+  if done then
+    return kind, value
+  end
+  return 'foreign'
+end
+
 local function value_of(claim)
   local flags = (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '') .. (claim.detached and 'd' or '')
   flags = flags .. (is_alone(claim) and '' or 'm')

@@ -53,6 +53,13 @@ local leave = {}
 function leave.done(claim)
   local known, why = find(claim)
   if not known then
+    -- Its lease may have run out before anybody took it out of its lines.
+    for _, want in ipairs(claim.wants) do
+      if redis.call('ZREM', line_of(want), seat_of(claim, want)) == 1 then
+        touched[want.key] = true
+        unsettle(want)
+      end
+    end
     return 'gone ' .. why
   end
   forget(known)
@@ -189,6 +196,9 @@ while at <= #ARGV do
   at = at + more[how]
   -- One key of another kind must not stop the others: what is not there any more is left.
   local done, answer = pcall(leave[how], claim, one, two, three)
+  if not done and is_of_a_replica(answer) then
+    return redis.error_reply('READONLY this server is a replica')
+  end
   answers[#answers + 1] = done and answer or 'failed ' .. words_of(answer)
   pcall(settle, {})
 end

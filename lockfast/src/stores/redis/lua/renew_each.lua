@@ -13,10 +13,12 @@ local function renew(claim, lease)
       return standing(known)
     end
   end
-  if redis.call('EXISTS', record_of(claim)) == 1 then
-    settle(claim.wants)
-  end
   local known, why = load(claim)
+  if known and not known.held then
+    -- Who holds goes on holding, whoever else is in line. What stands at one of the names is said by `is_whole`.
+    pcall(settle, claim.wants)
+    known, why = load(claim)
+  end
   if not known and is_alone(claim) then
     -- It may have been handed over just now, with what was left of the lease it had.
     local kind, value = taken_by(key)
@@ -63,6 +65,9 @@ while at <= #ARGV do
     at, used = read_wants(claim, at + 4, used)
     -- One key of another kind must not stop the others: what is not there any more is lost.
     done, answer = pcall(renew, claim, lease)
+    if not done and is_of_a_replica(answer) then
+      return redis.error_reply('READONLY this server is a replica')
+    end
     answer = done and answer or 'failed ' .. words_of(answer)
   end
   answers[#answers + 1] = answer

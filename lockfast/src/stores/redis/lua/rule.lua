@@ -7,13 +7,13 @@
 local AHEAD = 8
 -- How long a line outlives the leases in it, so that somebody notices who died in it, and tells.
 local OUTLIVES = 10000
--- Longer than a script takes, in milliseconds.
-local MOMENT = 100
 -- How many dead seats one call takes out.
 local MOST_REMOVED = 1000
+-- Leases that were written in one call may end this far apart: time goes on between commands.
+local APART = 100
 
 local removed = 0
-local unsettled, touched, letters, addressees, listens = {}, {}, {}, {}, {}
+local unsettled, queued, touched, letters, addressees, listens = {}, {}, {}, {}, {}, {}
 
 -- Whether PEXPIRE can be told not to shorten.
 local KNOWS_GT = (redis.REDIS_VERSION_NUM or 0) >= 0x00070000
@@ -35,6 +35,13 @@ local function tell(client, letter)
     addressees[#addressees + 1] = client
   end
   table.insert(letters[client], letter)
+end
+
+local function unsettle(want)
+  if not queued[want.key] then
+    queued[want.key] = true
+    unsettled[#unsettled + 1] = want
+  end
 end
 
 local function touch(claim)
@@ -85,22 +92,37 @@ end
 
 -- The mark of those who read, when one of them left or lingers: as long as the longest of the others.
 local function mark_anew(want)
-  if taken_by(want.key) ~= 's' then
+  if kind_at(want.key) ~= 's' then
     return
   end
   local longest = 0
   each_seat(line_of(want), function(seat)
-    local claim, weight = read_seat(seat)
+    local who, weight = read_seat(seat)
     if weight == ALL then
       return 'stop'
     end
-    longest = math.max(longest, redis.call('PTTL', record_of(claim)))
+    -- One that waits for its turn on another name reads nothing yet.
+    local claim = load(who)
+    if claim and claim.held then
+      longest = math.max(longest, redis.call('PTTL', record_of(claim)))
+    end
   end)
   if longest > 0 then
     redis.call('PEXPIRE', want.key, longest)
   else
     clear_at(want.key)
   end
+end
+
+-- Whether the mark of those who read is wrong when one of them, with this lease, has left: it was the longest, or the last.
+-- One that waits for another name counts as well: while it stands in front, the mark may be there for it alone.
+local function is_mark_wrong(want, lease)
+  if lease + APART >= redis.call('PTTL', want.key) then
+    return true
+  end
+  local front = redis.call('ZRANGE', line_of(want), 0, 0)[1]
+  local _, weight = read_seat(front or '')
+  return not front or weight == ALL
 end
 
 -- A dead seat is taken out. Whose it was is told: perhaps only its renewals did not arrive.
@@ -123,20 +145,14 @@ local function forget(claim)
       redis.call('ZREM', line_of(want), seat_of(claim, want))
     end
     if is_exclusive(want) then
-      local kind, value = taken_by(want.key)
+      local kind, value = kind_at(want.key)
       if kind == 'x' and is_of(value, claim) then
         clear_at(want.key)
       end
-    elseif is_reader(want) and claim.held then
-      -- Two leases written in one script may differ by the time that passed in between. So the last reader takes the mark
-      -- along whatever it says; otherwise whoever leaves would keep writers out for a whole lease.
-      local front = redis.call('ZRANGE', line_of(want), 0, 0)[1]
-      local _, weight = read_seat(front or '')
-      if weight == nil or weight == ALL or lease + MOMENT >= redis.call('PTTL', want.key) then
-        mark_anew(want)
-      end
+    elseif is_reader(want) and is_mark_wrong(want, lease) then
+      mark_anew(want)
     end
-    unsettled[#unsettled + 1] = want
+    unsettle(want)
   end
   if claim.detached then
     for _, want in ipairs(claim.wants) do
@@ -151,7 +167,7 @@ local function is_kept_out(want)
   if tonumber(want.capacity) ~= ALL then
     return false
   end
-  local kind = taken_by(want.key)
+  local kind = kind_at(want.key)
   return kind and not (kind == 's' and is_reader(want))
 end
 
@@ -212,8 +228,11 @@ local function hand_to(claim, here)
   local lease = math.max(1, redis.call('PTTL', record_of(claim)))
   if not claim.detached and not claim.quiet and not is_listening(claim.client) then
     forget(claim)
+    tell(claim.client, 'gone ' .. claim.owner)
     return false
   end
+  -- A full Redis refuses what follows, unless something that it allows was written before.
+  redis.call('PEXPIRE', record_of(claim), lease)
   take(claim, lease)
   tell(claim.client, 'held ' .. claim.owner .. ' ' .. string.format('%.0f', claim.first))
   return true
@@ -224,13 +243,17 @@ local function settle_line(want)
   local line, used, kind = line_of(want), 0, taken_by(want.key)
   each_seat(line, function(seat)
     local who, weight, capacity = read_seat(seat)
-    if used + weight > capacity or removed > MOST_REMOVED or (capacity == ALL and kind and kind ~= 's') then
+    if removed > MOST_REMOVED or (capacity == ALL and kind and kind ~= 's') then
       return 'stop'
     end
     local claim = load(who)
     if not claim then
       bury(line, seat, who, want.key)
       return 'gone'
+    end
+    -- Order matters: a dead one that does not fit stands in the way of those behind it, who may.
+    if used + weight > capacity then
+      return 'stop'
     end
     -- A writer needs the key; readers may have left their mark there.
     if not claim.held and not (weight == ALL and kind == 's') then
@@ -245,12 +268,23 @@ local function settle_line(want)
   end)
 end
 
+-- Settles these lines, and all that change by it. Fails when one of these cannot be settled; the others are, all the same.
 local function settle(wants)
+  local asked, failure = {}, nil
   for _, want in ipairs(wants) do
-    unsettled[#unsettled + 1] = want
+    asked[want.key] = true
+    unsettle(want)
   end
   while #unsettled > 0 do
-    settle_line(table.remove(unsettled))
+    local want = table.remove(unsettled)
+    queued[want.key] = nil
+    local done, problem = pcall(settle_line, want)
+    if not done and asked[want.key] then
+      failure = failure or problem
+    end
+  end
+  if failure then
+    error(failure, 0)
   end
 end
 
@@ -273,7 +307,7 @@ local function recheck(claim)
   local longest, foreign = 0, claim.quiet
   for _, want in ipairs(claim.wants) do
     local line, own = line_of(want), seat_of(claim, want)
-    local kind = taken_by(want.key)
+    local kind = kind_at(want.key)
     local rank = redis.call('ZRANK', line, own) or 0
     if kind == 'foreign' or kind == 'odd' then
       -- It may be released at any moment, and only who waits first asks now and then: the others look out for those ahead.
@@ -297,7 +331,7 @@ end
 local function position(claim)
   local most = 0
   for _, want in ipairs(claim.wants) do
-    local kind = taken_by(want.key)
+    local kind = kind_at(want.key)
     local rank = redis.call('ZRANK', line_of(want), seat_of(claim, want)) or 0
     if kind and kind ~= 's' then
       rank = rank + 1
@@ -310,7 +344,7 @@ end
 -- Whether everything that a claim with a record needs is still there: an administrator, or an eviction, may have taken it.
 local function is_whole(claim)
   for _, want in ipairs(claim.wants) do
-    local kind, value = taken_by(want.key)
+    local kind, value = kind_at(want.key)
     if claim.held and is_exclusive(want) then
       if kind ~= 'x' or not is_of(value, claim) then
         return false
@@ -353,6 +387,11 @@ end
 -- What went wrong, as text: newer servers hand it over in a table.
 local function words_of(failure)
   return type(failure) == 'table' and failure.err or tostring(failure)
+end
+
+-- Nothing can be written here any more: the caller has to look for another server, for all its claims.
+local function is_of_a_replica(failure)
+  return string.find(words_of(failure), 'READONLY', 1, true)
 end
 
 -- What was decided is told at the end, to each once. Nothing depends on whether it arrives.

@@ -1,0 +1,161 @@
+//! What can be wrong with a Redis server that keeps locks: too old, not the primary, forgetful, or closed to this user.
+
+use std::time::Duration;
+
+use lockfast::{Redis, RedisCheckup};
+
+use super::Check;
+use super::measure::precise;
+
+/// Servers before this one lack what the scripts need.
+const OLDEST: (u32, u32) = (6, 2);
+/// From here on a difference of clocks is worth a word.
+const APART: Duration = Duration::from_secs(1);
+
+/// Why the server cannot be reached, if it cannot, has been said by whoever tried to open it.
+pub(super) async fn checks(url: &str, prefix: Option<&str>) -> Vec<Check> {
+    let Ok(found) = Redis::checkup(url, prefix).await else { return Vec::new() };
+    vec![
+        version(&found.product, &found.version),
+        role(found.is_primary),
+        replicas(found.replicas, found.replicas_wanted),
+        memory(&found.eviction, found.maxmemory),
+        persistence(&found),
+        rights(found.missing_rights.as_deref()),
+        Check::fine("round trip", format!("{} (at most {})", precise(found.round_trip), precise(found.slowest_trip))),
+        clock(found.clock_ahead),
+    ]
+}
+
+fn version(product: &str, version: &str) -> Check {
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    let numbers = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    match product == "Redis" && numbers < OLDEST {
+        true => Check::wrong("server", format!("Redis {version} is too old; use Redis 6.2 or later, or Valkey")),
+        false => Check::fine("server", format!("{product} {version}")),
+    }
+}
+
+fn role(is_primary: bool) -> Check {
+    match is_primary {
+        true => Check::fine("role", "primary"),
+        false => Check::wrong("role", "a replica: locks are taken at its primary; write that one's address in the URL"),
+    }
+}
+
+fn replicas(connected: u32, wanted: u32) -> Check {
+    match (connected, wanted) {
+        (0, 0) => Check::note("replicas", "none: what happens to this server happens to all locks"),
+        (connected, 0) => Check::note(
+            "replicas",
+            format!(
+                "{connected} connected, none waited for: a failover may lose the newest locks; ?replicas=1 waits for one"
+            ),
+        ),
+        (connected, wanted) if connected < wanted => Check::wrong(
+            "replicas",
+            format!(
+                "{connected} connected, but ?replicas={wanted} is asked for: no lock can be taken until there are more"
+            ),
+        ),
+        _ => Check::fine("replicas", format!("{connected} connected; a lock counts when {wanted} of them have it")),
+    }
+}
+
+/// Locks have an end, so the `volatile-` policies take them first of all.
+fn memory(eviction: &str, limit: u64) -> Check {
+    let limited = format!("maxmemory is {} MB", limit.div_ceil(1 << 20));
+    match (eviction, limit) {
+        ("noeviction", 0) => Check::fine("memory", "nothing is evicted, and there is no limit"),
+        ("noeviction", _) => Check::fine("memory", format!("nothing is evicted; {limited}")),
+        (policy, 0) => Check::note(
+            "memory",
+            format!(
+                "nothing is evicted while there is no limit, but maxmemory-policy is {policy}; set it to noeviction"
+            ),
+        ),
+        (policy, _) => Check::wrong(
+            "memory",
+            format!("{limited} and then maxmemory-policy {policy} throws locks away; set it to noeviction"),
+        ),
+    }
+}
+
+fn persistence(found: &RedisCheckup) -> Check {
+    const NAME: &str = "persistence";
+    if found.cannot_write {
+        return Check::wrong(NAME, "the server could not write to its disk; it may refuse all locks, see its log");
+    }
+    let forgets = "holders of forgotten locks lose them at their next renewal, and what `once` remembers is forgotten";
+    match (found.append_only.as_deref(), found.snapshots.as_deref()) {
+        (Some("always"), _) => {
+            Check::fine(NAME, "append-only file, on the disk before the answer: a restart loses nothing")
+        }
+        (Some(_), _) => {
+            Check::fine(NAME, "append-only file: a restart loses nothing, a power cut the last second or so")
+        }
+        (None, Some("")) => Check::note(
+            NAME,
+            format!(
+                "no append-only file: a restart forgets all locks since the last snapshot, if there is one; {forgets}"
+            ),
+        ),
+        (None, Some(when)) => Check::note(
+            NAME,
+            format!("snapshots only ({when}): a restart forgets all locks since the last one; {forgets}"),
+        ),
+        (None, None) => Check::note(NAME, format!("none: a restart forgets all locks; {forgets}")),
+    }
+}
+
+fn rights(missing: Option<&[String]>) -> Check {
+    match missing {
+        Some([]) => Check::fine("rights", "this user may do all that locks need"),
+        Some(missing) => Check::wrong(
+            "rights",
+            format!("this user may not: {}; docs/stores/redis.md has the line that it needs", missing.join(", ")),
+        ),
+        None => Check::note("rights", "not looked at: that needs Redis 7 or later"),
+    }
+}
+
+fn clock(ahead: i64) -> Check {
+    let judge = "only the server's clock judges leases";
+    let apart = Duration::from_millis(ahead.unsigned_abs());
+    let side = if ahead < 0 { "behind" } else { "ahead of" };
+    let text = format!("{} {side} this machine's clock; {judge}", crate::duration::brief(apart));
+    match apart < APART {
+        true => Check::fine("server time", text),
+        false => Check::note("server time", format!("{text}, so nothing is wrong unless somebody is about to set it")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::doctor::Verdict;
+
+    use super::*;
+
+    #[test]
+    fn an_old_server_is_wrong_and_valkey_is_named() {
+        assert_eq!(version("Redis", "6.0.20").verdict, Verdict::Wrong);
+        assert_eq!(version("Redis", "5.0.7").verdict, Verdict::Wrong);
+        for fine in [version("Redis", "6.2.0"), version("Redis", "10.0.0"), version("Valkey", "8.0.1")] {
+            assert_eq!(fine.verdict, Verdict::Fine, "{}", fine.text);
+        }
+        assert!(version("Valkey", "8.0.1").text.contains("Valkey 8.0.1"));
+    }
+
+    #[test]
+    fn clocks_that_are_apart_are_a_note_and_say_which_one_counts() {
+        let found = [clock(0), clock(-300), clock(61_000), clock(-61_000)];
+        assert_eq!(found.each_ref().map(|it| it.verdict), [Verdict::Fine, Verdict::Fine, Verdict::Note, Verdict::Note]);
+        assert!(found[2].text.contains("ahead") && found[3].text.contains("behind"), "{found:?}");
+        assert!(found.iter().all(|it| it.text.contains("only the server's clock")));
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_asked_for_rights_is_a_note() {
+        assert_eq!(rights(None).verdict, Verdict::Note);
+    }
+}

@@ -1,0 +1,157 @@
+//! `doctor` on Redis servers that are fine, and on those that are not.
+
+use serde_json::Value;
+use servers::{Redis, RedisOptions};
+
+use crate::redis::tell;
+use crate::stage::{Stage, until};
+
+/// What `doctor` says about one thing, and its exit code.
+fn found(url: &str, check: &str) -> (String, String, Option<i32>) {
+    let ended = Stage::on(url).run(&["doctor", "-o", "json"]);
+    let findings: Value = serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    let one = findings["checks"].as_array().unwrap().iter().find(|it| it["name"] == check);
+    let one = one.unwrap_or_else(|| panic!("{check} is not in {findings:#}"));
+    let text = |key: &str| one[key].as_str().unwrap().to_owned();
+    (text("verdict"), text("text"), ended.code)
+}
+
+fn assert_found(options: RedisOptions, check: &str, verdict: &str, parts: &[&str]) {
+    let redis = options.start();
+    let (is, text, code) = found(&redis.url(), check);
+    assert_eq!((is.as_str(), code), (verdict, Some(i32::from(verdict == "wrong"))), "{text}");
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+}
+
+#[test]
+fn a_healthy_server_is_fine_and_stays_as_it_was() {
+    let redis = Redis::options().setting("appendonly yes").start();
+    let stage = Stage::on(redis.url());
+    stage.acquire("nightly");
+    let text = stage.run(&["doctor"]).yes();
+    for part in [
+        "answers; lines in use: 1",
+        "lock and release in",
+        "by a message",
+        "everybody who can connect",
+        "ok     server        Redis ",
+        "ok     role          primary",
+        "ok     memory        nothing is evicted",
+        "ok     persistence   append-only file",
+        "ok     rights        this user may do all",
+        "ok     round trip    ",
+        "ok     server time   ",
+        "only the server's clock judges leases",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    assert!(!text.contains("WRONG"), "{text}");
+    assert_eq!(stage.run(&["ls", "-o", "name"]).yes(), "nightly\n", "nothing of its own is left");
+}
+
+#[test]
+fn a_policy_that_throws_locks_away_is_wrong() {
+    let limited =
+        |policy: &str| Redis::options().setting("maxmemory 100mb").setting(format!("maxmemory-policy {policy}"));
+    assert_found(limited("volatile-lru"), "memory", "wrong", &["100 MB", "volatile-lru", "noeviction"]);
+    assert_found(limited("allkeys-random"), "memory", "wrong", &["noeviction"]);
+    assert_found(limited("noeviction"), "memory", "fine", &["100 MB"]);
+    let unlimited = Redis::options().setting("maxmemory-policy allkeys-lru");
+    assert_found(unlimited, "memory", "note", &["allkeys-lru", "noeviction"]);
+}
+
+#[test]
+fn what_a_restart_would_lose_is_said() {
+    assert_found(Redis::options(), "persistence", "note", &["none", "forgets all locks"]);
+    let snapshots = Redis::options().setting("save 3600 1");
+    assert_found(snapshots, "persistence", "note", &["snapshots only (3600 1)"]);
+    let always = Redis::options().setting("appendonly yes").setting("appendfsync always");
+    assert_found(always, "persistence", "fine", &["loses nothing"]);
+}
+
+#[test]
+fn a_server_that_cannot_write_to_its_disk_is_wrong() {
+    let redis = Redis::start();
+    std::fs::remove_dir_all(redis.folder()).unwrap();
+    assert!(tell(&redis, "SAVE").starts_with("-ERR"), "there is nowhere to write to");
+    tell(&redis, "BGSAVE");
+    until("the attempt has failed", || found(&redis.url(), "persistence").0 == "wrong");
+}
+
+#[test]
+fn replicas_are_counted_and_a_replica_is_no_place_for_locks() {
+    let primary = Redis::start();
+    let replica = Redis::options().setting(format!("replicaof 127.0.0.1 {}", primary.port())).start();
+    assert_eq!(found(&Redis::start().url(), "replicas").0, "note");
+    until("the replica is connected", || found(&primary.url(), "replicas").1.starts_with("1 connected"));
+    let (verdict, text, _) = found(&primary.url(), "replicas");
+    assert!(verdict == "note" && text.contains("?replicas=1"), "{text}");
+    let (verdict, text, code) = found(&format!("{}?replicas=2", primary.url()), "replicas");
+    assert!(verdict == "wrong" && text.contains("?replicas=2") && code != Some(0), "{code:?} {text}");
+    let (verdict, text, code) = found(&replica.url(), "role");
+    assert!(verdict == "wrong" && code == Some(69), "{code:?} {text}");
+}
+
+#[test]
+fn the_user_of_the_documents_may_do_all_that_locks_need_and_nothing_is_refused_to_it() {
+    let redis = Redis::start();
+    let documents = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/stores/redis.md")).unwrap();
+    let line =
+        documents.lines().find_map(|line| line.split_once("ACL SETUSER ").map(|(_, rest)| rest.replace('\'', "")));
+    assert_eq!(tell(&redis, &format!("ACL SETUSER {}", line.expect("the documents have the line"))), "+OK");
+    let stage = Stage::on(format!("redis://locks:secret@127.0.0.1:{}", redis.port()));
+    let token = stage.acquire("nightly");
+    let waits = stage.start(&["acquire", "nightly"]);
+    stage.wait_for_waiters("nightly", 1);
+    stage.run_with(&["release"], &token).yes();
+    waits.end().yes();
+    for args in [
+        &["ls"][..],
+        &["inspect", "nightly"],
+        &["stats"],
+        &["run", "--once", "1h", "a", "--", "true"],
+        &["run", "-s", "b", "--", "true"],
+        &["run", "-j", "2", "c", "--", "true"],
+        &["run", "--also", "e", "--at-least", "1", "d", "--", "true"],
+    ] {
+        stage.run(args).yes();
+    }
+    assert_eq!(tell(&redis, "ACL LOG 1"), "*0", "nothing was refused");
+    let (verdict, text, code) = found(&stage.url(), "rights");
+    assert_eq!((verdict.as_str(), code), ("fine", Some(0)), "{text}");
+}
+
+#[test]
+fn missing_rights_are_named_without_being_tried() {
+    let redis = Redis::start();
+    tell(&redis, "ACL SETUSER poor on >secret ~* &* +@all -zadd -pubsub -config");
+    let url = format!("redis://poor:secret@127.0.0.1:{}", redis.port());
+    let (verdict, text, _) = found(&url, "rights");
+    assert!(verdict == "wrong" && text.contains("ZADD") && text.contains("PUBSUB NUMSUB"), "{text}");
+    tell(&redis, "ACL SETUSER hasty on >secret ~* &* +@all -wait");
+    let url = format!("redis://hasty:secret@127.0.0.1:{}", redis.port());
+    assert_eq!(found(&url, "rights").0, "fine");
+    let (verdict, text, _) = found(&format!("{url}?replicas=1"), "rights");
+    assert!(verdict == "wrong" && text.contains("WAIT"), "{text}");
+    tell(&redis, "ACL SETUSER elsewhere on >secret ~team:* ~lockfast:* &* +@all");
+    let url = format!("redis://elsewhere:secret@127.0.0.1:{}", redis.port());
+    let (verdict, text, _) = found(&url, "rights");
+    assert!(verdict == "wrong" && text.contains("GET lock:"), "{text}");
+    assert_eq!(found(&format!("{url}?prefix=team:"), "rights").0, "fine");
+}
+
+#[test]
+fn a_server_out_of_reach_is_69_a_wrong_password_78_and_neither_is_shown() {
+    let mut redis = Redis::options().setting("requirepass r1ghtcanary").start();
+    let url = format!("redis://:wr0ngcanary@127.0.0.1:{}", redis.port());
+    let stage = Stage::on(&*url);
+    let wrong = stage.run(&["doctor"]);
+    assert_eq!(wrong.code, Some(78), "{wrong:?}");
+    assert!(wrong.out.contains("WRONG  store") && !format!("{wrong:?}").contains("canary"), "{wrong:?}");
+    redis.kill();
+    let away = stage.run(&["doctor"]);
+    assert_eq!(away.code, Some(69), "{away:?}");
+    assert!(away.out.contains("WRONG  store") && !format!("{away:?}").contains("canary"), "{away:?}");
+}

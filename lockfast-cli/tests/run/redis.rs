@@ -1,0 +1,226 @@
+//! The same over Redis, where processes find each other through a server, and only leases and messages say who is dead.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use servers::Redis;
+
+use crate::stage::{Running, Shared, is_alive, now, outcome, until};
+use crate::together::{next_one, stubborn};
+
+/// Far below the lease of 30 s that somebody who is not told would wait for.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+fn start() -> (Redis, Shared) {
+    let redis = Redis::start();
+    let shared = Shared::on(redis.url());
+    (redis, shared)
+}
+
+fn fence(shared: &Shared) -> String {
+    let line = shared.run(&["inspect", "-o", "json", "k"]).stdout;
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    line["holders"][0]["fence"].to_string()
+}
+
+#[test]
+fn two_processes_exclude_each_other_and_hand_on_at_once() {
+    let (_redis, shared) = start();
+    let (mut holder, _) = shared.hold(&["k"]);
+    let refused = shared.run(&["run", "-n", "k", "--", "echo", "never"]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(75), ""), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&format!("(pid {})", holder.pid())), "{}", refused.stderr);
+    let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "mine"]));
+    shared.until_in_line("k", 2);
+    let given_back = now();
+    holder.write("done\n");
+    assert_eq!(waiter.line(), "mine");
+    assert!(now().since(given_back) < AT_ONCE, "{:?}", now().since(given_back));
+    assert_eq!((holder.end().code, waiter.end().code), (Some(0), Some(0)));
+    assert_eq!(shared.run(&["status", "k"]).code, Some(1), "nobody holds it any more");
+}
+
+#[test]
+fn never_two_at_once_and_all_get_their_turn() {
+    let (_redis, shared) = start();
+    let flag = shared.path().join("inside");
+    let script = format!("mkdir {0} && sleep 0.01 && rmdir {0}", flag.display());
+    let all: Vec<Running> =
+        (0..8).map(|_| Running::start(shared.lockfast(&["run", "k", "--", "sh", "-c", &script]))).collect();
+    for running in all {
+        let said = running.end();
+        assert_eq!(said.code, Some(0), "{}", said.stderr);
+    }
+}
+
+#[test]
+fn the_lock_of_a_killed_lockfast_is_free_after_its_lease_and_its_command_is_dead_by_then() {
+    let (_redis, shared) = start();
+    let (holder, command) = stubborn(&shared, &["--ttl", "2", "-k", "0.2"]);
+    let waiter = next_one(&shared, command);
+    let killed = now();
+    holder.signal(Signal::KILL);
+    assert_eq!(waiter.line(), "alone");
+    assert!(now().since(killed) < Duration::from_secs(2) + AT_ONCE, "{:?}", now().since(killed));
+    assert_eq!(waiter.end().code, Some(0));
+}
+
+#[test]
+fn the_command_is_dead_before_the_lock_of_a_stopped_lockfast_passes_on() {
+    let (_redis, shared) = start();
+    let (holder, command) = stubborn(&shared, &["--ttl", "2", "-k", "0.2"]);
+    let waiter = next_one(&shared, command);
+    holder.stop();
+    assert_eq!(waiter.line(), "alone");
+    assert_eq!(holder.end().code, Some(79));
+}
+
+#[test]
+fn the_command_is_dead_before_a_broken_lock_passes_on() {
+    let (_redis, shared) = start();
+    let (holder, command) = stubborn(&shared, &["-k", "0.2"]);
+    let waiter = next_one(&shared, command);
+    let broken = shared.run(&["break", "k", "--fence", &fence(&shared)]);
+    assert_eq!(broken.code, Some(0), "{}", broken.stderr);
+    assert_eq!(waiter.line(), "alone");
+    let said = holder.end();
+    assert_eq!(said.code, Some(79), "{}", said.stderr);
+    assert!(said.stderr.contains("an operator broke it"), "{}", said.stderr);
+}
+
+#[test]
+fn when_the_server_dies_the_command_ends_before_its_lease() {
+    let (mut redis, shared) = start();
+    let ttl = Duration::from_secs(4);
+    let (holder, command) = stubborn(&shared, &["--ttl", "4", "-k", "0.3"]);
+    redis.kill();
+    // The last renewal was before this, so the lease ends before `killed + ttl`.
+    let killed = now();
+    until("the command is dead", || !is_alive(command));
+    assert!(now() < killed + ttl, "dead only {:?} after the server", now().since(killed));
+    let said = holder.end();
+    assert_eq!(said.code, Some(79), "{}", said.stderr);
+    assert!(said.stderr.contains("the lock on k"), "{}", said.stderr);
+}
+
+#[test]
+fn a_server_that_is_away_for_less_than_a_lease_and_forgets_nothing_costs_nobody_a_lock() {
+    let mut redis = Redis::options().setting("appendonly yes").setting("appendfsync always").start();
+    let shared = Shared::on(redis.url());
+    let (mut holder, _) = shared.hold(&["--ttl", "10", "k"]);
+    redis.kill();
+    redis.start_again();
+    let began = now();
+    until("a renewal was due", || now().since(began) > Duration::from_secs(4));
+    assert_eq!(shared.run(&["run", "-n", "k", "--", "true"]).code, Some(75));
+    holder.write("done\n");
+    let said = holder.end();
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+}
+
+#[test]
+fn a_server_that_came_back_without_its_memory_ends_the_command_at_the_next_renewal() {
+    let (mut redis, shared) = start();
+    let (holder, command) = stubborn(&shared, &["--ttl", "6", "-k", "0.2"]);
+    let old = fence(&shared).parse::<u64>().unwrap();
+    redis.kill();
+    redis.start_again();
+    until("the command is dead", || !is_alive(command));
+    let said = holder.end();
+    assert_eq!(said.code, Some(79), "{}", said.stderr);
+    let next = shared.run(&["run", "k", "--", "sh", "-c", "echo $LOCKFAST_FENCE"]);
+    assert!(next.stdout.trim().parse::<u64>().unwrap() > old, "fences go on: {} after {old}", next.stdout);
+}
+
+#[test]
+fn what_was_done_once_is_not_done_again() {
+    let (_redis, shared) = start();
+    let once = |command: &[&'static str]| shared.run(&[&["run", "--once", "1h", "order:7", "--"], command].concat());
+    assert_eq!(once(&["sh", "-c", "exit 3"]).code, Some(3), "which is not done");
+    assert_eq!(once(&["echo", "shipped"]).stdout, "shipped\n");
+    let again = once(&["echo", "shipped"]);
+    assert_eq!((again.code, again.stdout.as_str()), (Some(0), ""));
+    assert!(again.stderr.contains("order:7 was done already"), "{}", again.stderr);
+}
+
+#[test]
+fn readers_slots_and_several_keys_work_as_everywhere() {
+    let (_redis, shared) = start();
+    let code = |args: &[&str]| shared.run(&[&["run", "-n"], args, &["--", "true"]].concat()).code;
+    let (_reader, _) = shared.hold(&["-s", "catalog"]);
+    assert_eq!((code(&["-s", "catalog"]), code(&["catalog"])), (Some(0), Some(75)));
+    let (_slot, _) = shared.hold(&["-j", "2", "api"]);
+    assert_eq!((code(&["-j", "2", "api"]), code(&["-j", "3", "api"])), (Some(0), Some(64)));
+    let (_both, _) = shared.hold(&["--also", "b", "a"]);
+    assert_eq!((code(&["a"]), code(&["b"]), code(&["--also", "b", "c"])), (Some(75), Some(75), Some(75)));
+    assert_eq!(code(&["c"]), Some(0));
+    assert_eq!(shared.run(&["run", "--at-least", "20", "quick", "--", "true"]).code, Some(0));
+    assert_eq!(code(&["quick"]), Some(75), "it lingers");
+}
+
+#[test]
+fn a_leader_that_ends_is_followed_by_the_next() {
+    let (_redis, shared) = start();
+    let elect = |script: &str| Running::start(shared.lockfast(&["elect", "k", "--", "sh", "-c", script]));
+    let mut first = elect("echo $$; while :; do sleep 1; done");
+    first.line_pid();
+    let second = elect("echo leading; while :; do sleep 1; done");
+    shared.until_in_line("k", 2);
+    first.signal(Signal::TERM);
+    assert_eq!(second.line(), "leading");
+}
+
+#[test]
+fn a_command_is_listed_as_soon_as_it_runs_until_it_has_ended() {
+    let (_redis, shared) = start();
+    let (mut holder, _) = shared.hold(&["nightly"]);
+    let began = now();
+    until("it is listed", || shared.run(&["ls", "-o", "name"]).stdout == "nightly\n");
+    assert!(now().since(began) < AT_ONCE, "{:?}", now().since(began));
+    holder.write("done\n");
+    assert_eq!(holder.end().code, Some(0));
+    assert_eq!(shared.run(&["ls", "-o", "name"]).stdout, "");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_server_that_does_not_answer() {
+    let (redis, shared) = start();
+    let server = rustix::process::Pid::from_raw(redis.pid() as i32).unwrap();
+    rustix::process::kill_process(server, Signal::STOP).unwrap();
+    let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "never"]));
+    until("it listens to signals", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", waiter.pid())).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default().trim();
+        u64::from_str_radix(caught, 16).is_ok_and(|caught| caught & (1 << (Signal::TERM.as_raw() - 1)) != 0)
+    });
+    waiter.signal(Signal::TERM);
+    assert_eq!(waiter.end().code, Some(128 + Signal::TERM.as_raw()));
+}
+
+#[test]
+fn a_server_out_of_reach_and_a_wrong_password_are_one_line_without_the_password() {
+    let mut redis = Redis::options().setting("requirepass r1ghtcanary").start();
+    let url = |password: &str| format!("redis://:{password}@127.0.0.1:{}", redis.port());
+    let run = |url: &str| {
+        let mut command = crate::stage::lockfast(&["-vv", "run", "k", "--", "echo", "ran"]);
+        command.env("LOCKFAST_URL", url);
+        outcome(command)
+    };
+    let right = run(&url("r1ghtcanary"));
+    assert_eq!((right.code, right.stdout.as_str()), (Some(0), "ran\n"), "{}", right.stderr);
+    let wrong = run(&url("wr0ngcanary"));
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(78), ""), "{}", wrong.stderr);
+    assert!(wrong.stderr.lines().last().unwrap().contains("does not accept the user or password"), "{}", wrong.stderr);
+    let right_url = url("r1ghtcanary");
+    redis.kill();
+    let away = run(&right_url);
+    assert_eq!((away.code, away.stdout.as_str()), (Some(69), ""), "{}", away.stderr);
+    assert!(away.stderr.contains("`lockfast doctor` looks for the cause"), "{}", away.stderr);
+    for said in [&right, &wrong, &away] {
+        assert!(!said.stderr.contains("canary"), "{}", said.stderr);
+    }
+    for said in [wrong, away] {
+        let ours = said.stderr.lines().filter(|line| line.starts_with("lockfast: opening the store"));
+        assert_eq!(ours.count(), 1, "{}", said.stderr);
+    }
+}

@@ -1,0 +1,26 @@
+-- rights: what this user may not do, of all that locks need. Only asks, so nothing is changed, and nothing is logged.
+--
+-- KEYS: none. ARGV: a name as it is kept; how many replicas are waited for. Nothing is known before Redis 7, where scripts cannot ask.
+if not redis.acl_check_cmd then
+  return false
+end
+local name, own, channel = ARGV[1], 'lockfast:tickets', 'lockfast:push:0'
+local needed = {
+  {'GET', name}, {'SET', name, 'x'}, {'GET', own}, {'SET', own, 'x'}, {'DEL', own}, {'EXISTS', own}, {'PTTL', own},
+  {'PEXPIRE', own, '1'}, {'INCRBY', own, '1'}, {'TIME'}, {'ZADD', own, '0', 'x'}, {'ZREM', own, 'x'},
+  {'ZRANGE', own, '0', '1'}, {'ZRANK', own, 'x'}, {'ZSCORE', own, 'x'}, {'ZCARD', own},
+  {'ZRANGEBYSCORE', own, '0', '1'}, {'ZREVRANGEBYSCORE', own, '1', '0'}, {'ZRANGEBYLEX', own, '-', '+'},
+  {'ZREMRANGEBYSCORE', own, '0', '1'}, {'HGET', own, 'x'}, {'HSET', own, 'x', 'x'}, {'HDEL', own, 'x'},
+  {'HMGET', own, 'x'}, {'HINCRBY', own, 'x', '1'}, {'PUBLISH', channel, 'x'}, {'PUBSUB', 'NUMSUB', channel},
+  {'SUBSCRIBE', channel}, {'UNSUBSCRIBE', channel}, {'EVALSHA', 'x', '0'}, {'INFO', 'server'},
+}
+if ARGV[2] ~= '0' then
+  needed[#needed + 1] = {'WAIT', ARGV[2], '0'}
+end
+local missing = {}
+for _, command in ipairs(needed) do
+  if not redis.acl_check_cmd(unpack(command)) then
+    missing[#missing + 1] = table.concat(command, ' ', 1, math.min(#command, 2))
+  end
+end
+return missing
