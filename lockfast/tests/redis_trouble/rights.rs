@@ -44,6 +44,17 @@ async fn no_right_is_there_for_nothing() {
     }
 }
 
+#[test]
+fn the_page_on_redis_has_the_same_line() {
+    let page = include_str!("../../../docs/stores/redis.md");
+    let line = page.lines().find(|line| line.contains("ACL SETUSER")).unwrap();
+    let rights = |words: &str| {
+        let allowed = words.split_whitespace().map(|word| word.trim_matches('\'')).filter(|word| word.starts_with('+'));
+        allowed.map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(rights(line), rights(COMMANDS));
+}
+
 #[tokio::test]
 async fn a_database_other_than_the_first_needs_the_right_to_select_it() {
     let server = servers::Redis::start();
