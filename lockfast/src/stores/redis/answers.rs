@@ -13,8 +13,8 @@ use crate::store::{Admission, BusyWith, Counters, Resource, Seat, Standing, Why}
 
 use super::{failure, note};
 
-/// How soon to ask again while another program holds a lock: it tells nobody when it is done.
-const FOREIGN_RECHECK: std::ops::Range<u64> = 200..300;
+/// How soon to ask again, in milliseconds, where nobody tells: while another program holds a lock, or nobody hears pushes.
+const SOON: std::ops::Range<u64> = 200..300;
 
 /// An answer that no script of ours gives.
 pub(super) fn odd(answer: &Value) -> Error {
@@ -108,7 +108,7 @@ fn read_standing(line: &str) -> Option<Standing> {
         "waiting" => {
             let ticket = Ticket(next()?.parse().ok()?);
             let recheck_in = match next()? {
-                "foreign" => Duration::from_millis(fastrand::u64(FOREIGN_RECHECK)),
+                "soon" => Duration::from_millis(fastrand::u64(SOON)),
                 millis => Duration::from_millis(millis.parse().ok()?),
             };
             Some(Standing::Waiting { ticket, recheck_in })
