@@ -102,8 +102,14 @@ fn standing(answer: &Value) -> Result<Option<Standing>> {
 
 fn read_standing(line: &str) -> Option<Standing> {
     let mut words = line.split(' ');
-    let (kind, mut next) = (words.next()?, || words.next());
+    let kind = words.next()?;
+    let mut next = || words.next();
     match kind {
+        // The value of an exclusive holder, about whom there is nothing more to say.
+        "lockfast1" => {
+            let (first, count) = (words.nth(3)?, words.next()?);
+            Some(Standing::Held(Tickets::new(Ticket(first.parse().ok()?), count.parse().ok()?)))
+        }
         "held" => Some(Standing::Held(Tickets::new(Ticket(next()?.parse().ok()?), next()?.parse().ok()?))),
         "waiting" => {
             let ticket = Ticket(next()?.parse().ok()?);
