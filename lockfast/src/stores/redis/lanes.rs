@@ -17,8 +17,9 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 
 use super::failure;
+use super::replicas::Replicas;
 use super::scripts::Call;
-use super::server::Server;
+use super::server::{Connected, Server};
 
 /// Redis answers in less than a millisecond. One that says nothing for this long will not, on this connection.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
@@ -27,15 +28,23 @@ const DOUBTFUL: Duration = Duration::from_millis(250);
 /// Between two attempts to connect: up to twice as long each time, with jitter, so that not all clients come at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const CLOSED: Error = Error::Closed("its store is not used any more");
 
 pub(super) struct Lanes {
     server: Server,
     clock: Clock,
     /// What is done with pushes, on whichever connection they come.
     hear: Arc<dyn Fn(PushInfo) + Send + Sync>,
-    stations: Mutex<HashMap<Id, Arc<Station>>>,
+    stations: Mutex<Stations>,
     /// The server's time in milliseconds when our clock began, as it was last seen. For people only.
     epoch: AtomicU64,
+}
+
+#[derive(Default)]
+struct Stations {
+    of: HashMap<Id, Arc<Station>>,
+    /// Nobody uses the store any more. A connection that is just being opened would never be closed.
+    closed: bool,
 }
 
 /// One runtime's place: its connection, or the trouble with it.
@@ -56,6 +65,10 @@ struct State {
 #[derive(Clone)]
 pub(super) struct Lane {
     connection: MultiplexedConnection,
+    /// Which server it leads to: another each time one is started.
+    pub(super) run_id: Arc<str>,
+    /// Whether replicas have what was written on it.
+    pub(super) replicas: Arc<Replicas>,
     end: Arc<End>,
     /// How many watches want each channel. Held while the server is told, so that it hears of the last in order.
     channels: Arc<tokio::sync::Mutex<HashMap<String, usize>>>,
@@ -104,6 +117,11 @@ impl Lane {
         self.end.wait().await;
     }
 
+    /// Makes nobody use the connection any more.
+    pub(super) fn leave(&self) {
+        self.end.reach();
+    }
+
     /// A plain command.
     pub(super) async fn command(&self, doing: &str, command: &redis::Cmd) -> Result<Value> {
         let mut connection = self.connection.clone();
@@ -120,16 +138,20 @@ impl Lane {
         Ok(())
     }
 
-    /// One watch less; the server is told when it was the last on this channel.
-    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
+    /// One watch less; the server is told when it was the last on this channel. Or the connection ends, which tells it too.
+    pub(super) async fn unsubscribe(&self, channel: &str) {
         let mut connection = self.connection.clone();
         let mut channels = self.channels.lock().await;
         if let Some(others @ 2..) = channels.get_mut(channel) {
             *others -= 1;
-            return Ok(());
+            return;
         }
         channels.remove(channel);
-        self.answer(|| "unsubscribing".to_owned(), connection.unsubscribe(channel)).await
+        if !self.end.is_reached()
+            && self.answer(|| "unsubscribing".to_owned(), connection.unsubscribe(channel)).await.is_err()
+        {
+            self.leave();
+        }
     }
 
     /// What comes back, in time. Who says nothing, or nothing of use, has his connection ended: the next one may do better.
@@ -192,12 +214,16 @@ impl Lanes {
 
     /// Runs a script once, on the connection of the runtime that asks.
     pub(super) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
-        let lane = self.lane().await?;
+        self.call_on(&self.lane().await?, doing, call).await
+    }
+
+    /// The same on a certain connection.
+    pub(super) async fn call_on(&self, lane: &Lane, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
         let mut connection = lane.connection.clone();
         let answer = lane.answer(doing, call.run(&mut connection)).await;
         if failure::is_of_a_replica(&answer) {
             // The address may lead to another server now, for all of us.
-            self.stations().values().filter_map(|station| station.open_lane()).for_each(|lane| lane.end.reach());
+            self.stations().of.values().filter_map(|station| station.open_lane()).for_each(|lane| lane.leave());
         }
         answer
     }
@@ -207,7 +233,7 @@ impl Lanes {
         let runtime = Handle::try_current().map_err(|_| {
             Error::unsupported("redis: needs a tokio runtime around its caller; lockfast::blocking brings one along")
         })?;
-        let station = Arc::clone(self.stations().entry(runtime.id()).or_default());
+        let station = self.station(runtime.id())?;
         if let Some(lane) = station.open_lane() {
             return Ok(lane);
         }
@@ -222,11 +248,18 @@ impl Lanes {
         }
         match self.open().await {
             Ok(lane) => {
+                // Order matters: whoever closes all, after this, finds the connection; and before this, is found.
+                let mut stations = self.stations();
+                if stations.closed {
+                    lane.leave();
+                    return Err(CLOSED);
+                }
                 *station.state() = State { lane: Some(lane.clone()), failures: 0, next_attempt: None };
-                self.forget_ended();
+                stations.forget_ended(self.clock.now());
                 Ok(lane)
             }
             Err(error) => {
+                self.stations().forget_ended(self.clock.now());
                 let mut state = station.state();
                 state.lane = None;
                 state.failures = state.failures.saturating_add(1);
@@ -238,6 +271,14 @@ impl Lanes {
         }
     }
 
+    fn station(&self, runtime: Id) -> Result<Arc<Station>> {
+        let mut stations = self.stations();
+        match stations.closed {
+            true => Err(CLOSED),
+            false => Ok(Arc::clone(stations.of.entry(runtime).or_default())),
+        }
+    }
+
     async fn open(&self) -> Result<Lane> {
         let end = Arc::new(End::default());
         let (hear, ends) = (Arc::clone(&self.hear), Arc::clone(&end));
@@ -245,9 +286,16 @@ impl Lanes {
             PushKind::Disconnection => ends.reach(),
             _ => hear(info),
         };
-        let (connection, millis) = self.server.connect(hear_all).await?;
+        let Connected { connection, run_id, millis } = self.server.connect(hear_all).await?;
         self.tell_time(millis);
-        let lane = Lane { connection, end: Arc::clone(&end), channels: Arc::default(), clock: self.clock.clone() };
+        let lane = Lane {
+            connection,
+            run_id: run_id.into(),
+            replicas: Arc::default(),
+            end: Arc::clone(&end),
+            channels: Arc::default(),
+            clock: self.clock.clone(),
+        };
         let with_runtime = WithRuntime(Arc::clone(&end));
         tokio::spawn(async move {
             let _with_runtime = with_runtime;
@@ -256,25 +304,31 @@ impl Lanes {
         Ok(lane)
     }
 
-    /// Closes every connection; those who still use one finish first.
+    /// Closes every connection, for good; those who still use one finish first.
     pub(super) fn close(&self) {
-        for station in std::mem::take(&mut *self.stations()).into_values() {
+        let mut stations = self.stations();
+        stations.closed = true;
+        for (_, station) in stations.of.drain() {
             if let Some(lane) = station.state().lane.take() {
-                lane.end.reach();
+                lane.leave();
             }
         }
     }
 
-    /// Runtimes come and go; what is left of those that went is forgotten.
-    fn forget_ended(&self) {
-        self.stations().retain(|_, station| {
-            let state = station.state();
-            state.lane.as_ref().is_none_or(|lane| !lane.end.is_reached()) || Arc::strong_count(station) > 1
-        });
-    }
-
-    fn stations(&self) -> MutexGuard<'_, HashMap<Id, Arc<Station>>> {
+    fn stations(&self) -> MutexGuard<'_, Stations> {
         self.stations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stations {
+    /// Runtimes come and go; what is left of those that went, or that have not tried to connect for a while, is forgotten.
+    fn forget_ended(&mut self, now: Moment) {
+        self.of.retain(|_, station| {
+            let state = station.state();
+            let is_open = state.lane.as_ref().is_some_and(|lane| !lane.end.is_reached());
+            let tries = state.next_attempt.as_ref().is_some_and(|(at, _)| now < *at + LONGEST_PAUSE);
+            is_open || tries || Arc::strong_count(station) > 1
+        });
     }
 }
 
@@ -285,5 +339,23 @@ impl Station {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn runtimes_that_never_got_a_connection_are_forgotten_when_they_ask_no_more() {
+        let hand = ManualClock::new();
+        let lanes = Lanes::new(Server::of_url("redis://127.0.0.1:1").unwrap(), hand.clock(), Arc::new(drop));
+        for _ in 0..10 {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            assert!(runtime.block_on(lanes.lane()).is_err(), "nobody is at that port");
+            hand.advance(3 * LONGEST_PAUSE);
+        }
+        assert_eq!(lanes.stations().of.len(), 1);
     }
 }

@@ -25,7 +25,7 @@ use futures::stream::BoxStream;
 
 use crate::claim::Claim;
 use crate::clock::Clock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{
     Admission, Busy, Change, Guarantees, Lease, Leaving, Names, Page, Query, Report, Scope, Shared, Standing, Store,
@@ -35,7 +35,6 @@ use crate::store::{
 pub use checkup::Checkup;
 use feed::{Feed, Watch};
 use lanes::Lanes;
-use replicas::Replicas;
 use scripts::Call;
 use server::Server;
 
@@ -60,7 +59,6 @@ pub struct Redis {
 struct Inside {
     lanes: Lanes,
     feed: Arc<Feed>,
-    replicas: Replicas,
 }
 
 impl Redis {
@@ -68,20 +66,29 @@ impl Redis {
     /// mark may follow `replicas=1`, if a lock shall count only when so many replicas have it, and `ca=FILE`, the
     /// certificates to trust. Fails when the server cannot be used, with the reason.
     pub async fn open(url: &str) -> Result<Arc<Self>> {
-        let (store, _) = Self::open_with_prefix(url).await?;
-        Ok(store)
+        let server = Server::of_url(url)?;
+        if server.prefix.is_some() {
+            return Err(Error::invalid(
+                "prefix= is for Locks::connect; a store takes names as they are, so say it with Locks::builder().prefix(..)",
+            ));
+        }
+        Self::at(server).await
     }
 
     /// The same, and the prefix that the URL asks for.
     pub(crate) async fn open_with_prefix(url: &str) -> Result<(Arc<Self>, Option<String>)> {
         let server = Server::of_url(url)?;
         let prefix = server.prefix.clone();
+        Ok((Self::at(server).await?, prefix))
+    }
+
+    async fn at(server: Server) -> Result<Arc<Self>> {
         let feed = Arc::new(Feed::default());
         let hears = Arc::clone(&feed);
         let lanes = Lanes::new(server, Clock::boot(), Arc::new(move |info| hears.hear(&info)));
-        let store = Self { inside: Arc::new(Inside { lanes, feed, replicas: Replicas::default() }) };
+        let store = Self { inside: Arc::new(Inside { lanes, feed }) };
         store.inside.lanes.lane().await?;
-        Ok((Arc::new(store), prefix))
+        Ok(Arc::new(store))
     }
 
     async fn look(&self, names: &[Name]) -> Result<Vec<crate::store::Resource>> {
@@ -128,13 +135,14 @@ impl Store for Redis {
         for demand in claim.demands.iter() {
             keys::check(&demand.name)?;
         }
-        let Inside { lanes, feed, replicas } = &*self.inside;
+        let Inside { lanes, feed } = &*self.inside;
         let ears = feed.ears(claim.client).await;
         let doing = || format!("asking for {:?}", claim.demands[0].name);
-        let answer = lanes.call(doing, &asks::acquire(claim, busy, ears, lanes.now())).await?;
+        let lane = lanes.lane().await?;
+        let answer = lanes.call_on(&lane, doing, &asks::acquire(claim, busy, ears, lanes.now())).await?;
         let admission = answers::admission(&answer, claim)?;
         if matches!(admission, Admission::Held(_) | Admission::Queued { .. })
-            && let Err(error) = replicas.have_it(lanes.server()).await
+            && let Err(error) = lane.replicas.have_it(lanes.server(), &lane).await
         {
             // It counts as not asked for. What of it remains, if this does not arrive either, ends with its lease.
             let _ = self.release(&[Leaving::Unknown(Arc::clone(claim))]).await;
