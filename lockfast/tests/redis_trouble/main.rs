@@ -9,6 +9,7 @@ mod forgetting;
 mod full;
 mod handoff;
 mod leftovers;
+mod listing;
 mod meddling;
 mod minimal;
 mod refusals;

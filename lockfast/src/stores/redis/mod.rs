@@ -101,7 +101,7 @@ impl Redis {
         Ok(resources)
     }
 
-    /// Names from the listings of all clients, from `from` on, at most so many from each.
+    /// Names from the listings of all clients, after `after`, at most so many from each, and one more if there is.
     async fn list(
         &self,
         beginning: &str,
@@ -109,12 +109,10 @@ impl Redis {
         limit: usize,
     ) -> Result<(crate::store::Counters, Vec<Name>)> {
         let mut call = Call::of(&scripts::LIST, 0);
-        // A name is listed followed by a byte below all others and its owner, which is written in letters.
-        let from = match after.filter(|after| after.as_str() >= beginning) {
-            Some(after) => format!("({after}\0g"),
-            None => format!("[{beginning}"),
-        };
-        call.text(beginning).text(&from).number(limit as u64);
+        call.text(beginning).number(limit as u64);
+        if let Some(after) = after.filter(|after| after.as_str() >= beginning) {
+            call.text(after.as_str());
+        }
         let answer = self.inside.lanes.call(|| "listing locks".to_owned(), &call).await?;
         answers::listing(&answer)
     }

@@ -37,6 +37,7 @@ if known then
     else
       extend(known, lease)
     end
+    list_detached(known, lease)
     answer = standing(known)
     if not known.held then
       answer = answer .. ' ' .. position(known)
@@ -140,12 +141,7 @@ for _, want in ipairs(asked.wants) do
     raise_line(want, lease)
   end
 end
-if asked.detached then
-  for _, want in ipairs(asked.wants) do
-    redis.call('ZADD', 'lockfast:listing:detached', 0, want.key .. '\0' .. asked.owner)
-  end
-  raise('lockfast:listing:detached', lease)
-end
+list_detached(asked, lease)
 if blocked then
   asked.held = false
   save(asked, lease)

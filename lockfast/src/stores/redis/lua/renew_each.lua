@@ -10,6 +10,7 @@ local function renew(claim, lease)
         return 'gone left'
       end
       raise(key, lease)
+      list_detached(known, lease)
       return standing(known)
     end
   end
@@ -24,7 +25,9 @@ local function renew(claim, lease)
     local kind, value = taken_by(key)
     if kind == 'x' and is_of(value, claim) then
       raise(key, lease)
-      return standing(read_value(value, claim.wants[1]))
+      known = read_value(value, claim.wants[1])
+      list_detached(known, lease)
+      return standing(known)
     end
   end
   if not known then
@@ -39,6 +42,7 @@ local function renew(claim, lease)
     return 'gone unknown'
   end
   extend(known, lease)
+  list_detached(known, lease)
   return standing(known)
 end
 

@@ -154,11 +154,7 @@ local function forget(claim)
     end
     unsettle(want)
   end
-  if claim.detached then
-    for _, want in ipairs(claim.wants) do
-      redis.call('ZREM', 'lockfast:listing:detached', want.key .. '\0' .. claim.owner)
-    end
-  end
+  unlist(claim)
   touch(claim)
 end
 
