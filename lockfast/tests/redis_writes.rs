@@ -65,8 +65,12 @@ async fn a_lock_counts_when_its_replicas_have_it() {
     replica.kill();
     let refused = locks.mutex("b").try_lock().await.unwrap_err();
     assert!(matches!(refused, Error::Unavailable { .. }) && refused.to_string().contains("replicas"), "{refused}");
-    // What was not acknowledged is withdrawn, and its id stays out: nobody holds "b".
+    // What was not acknowledged is withdrawn.
     assert_eq!(ask::<Option<String>>(&primary, &["GET", "lock:b"]), None);
+    // Who is ready to wait for ever hears after a while that there is nothing to wait for.
+    let given_up = tokio::time::timeout(Duration::from_secs(30), locks.mutex("c").lock()).await;
+    let given_up = given_up.expect("ten seconds are enough").unwrap_err();
+    assert!(matches!(given_up, Error::Unavailable { .. }), "{given_up}");
 }
 
 fn waits(server: &servers::Redis) -> u64 {

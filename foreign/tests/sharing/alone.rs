@@ -175,3 +175,34 @@ fn breaking_what_is_only_half_there_does_not_take_the_other_half_back() {
         assert!(theirs == "theirs" && left > 50_000, "{theirs:?}, {left} ms are left");
     });
 }
+
+/// The server's time goes on between two commands of a script, so the mark may end a little later than the lease of the
+/// reader it was made for. It goes with the last reader all the same, also when somebody waits for that.
+#[test]
+fn the_mark_of_readers_goes_with_the_last_of_them() {
+    in_time(async {
+        let redis = Redis::start();
+        let mut connection = connection(&redis);
+        let locks = Locks::connect(&redis.url()).await.unwrap();
+        let mut left = || -> i64 { redis::cmd("PTTL").arg("lock:a").query(&mut connection).unwrap() };
+        let later =
+            |span: i64| redis::cmd("PEXPIRE").arg("lock:a").arg(span).exec(&mut crate::scene::connection(&redis));
+        let reader = locks.rwlock("a").read().await.unwrap();
+        later(left() + 5).unwrap();
+        reader.release().await.unwrap();
+        assert_eq!(left(), -2);
+
+        let readers = [locks.rwlock("a").read().await.unwrap(), locks.rwlock("a").read().await.unwrap()];
+        later(left() + 5).unwrap();
+        let mutex = locks.mutex("a");
+        let waiter = tokio::spawn(async move { mutex.lock().await });
+        until_waiting(&locks, "a", 1).await;
+        for reader in readers {
+            reader.release().await.unwrap();
+        }
+        let released = now();
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+        soon_after(released);
+        assert_eq!(left(), -2);
+    });
+}

@@ -27,7 +27,7 @@ use super::joining::Asking;
 use super::slot::Callback;
 
 /// How many renewals or releases go into one call.
-pub(crate) const BATCH: usize = 300;
+pub(crate) const BATCH: usize = 270;
 /// How long one call may take before the keeper stops waiting for it. The store has limits of its own; this is for those
 /// that do not keep them.
 const FLIGHT: Duration = Duration::from_secs(10);

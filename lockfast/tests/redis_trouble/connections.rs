@@ -79,14 +79,14 @@ async fn all_who_wait_for_replicas_learn_at_once_that_there_is_no_way_to_them() 
 async fn tickets_rise_when_a_server_got_the_data_of_another() {
     let (server, other) = (servers::Redis::start(), servers::Redis::start());
     let (mut admin, mut others) = (Admin::of(&server.url()), Admin::of(&other.url()));
-    let before = hold(&*Redis::open(&server.url()).await.unwrap(), &claim("lock:a", secs(30))).await;
+    let before = hold(&Redis::open(&server.url()).await.unwrap(), &claim("lock:a", secs(30))).await;
     // The other has been its replica, and has fallen behind.
     others.run_words(&["SET", "lockfast:identity", &admin.text("GET lockfast:identity")]);
     others.run("SET lockfast:tickets 2000000");
     admin.run(&format!("REPLICAOF 127.0.0.1 {}", other.port()));
     until("the other's data", async || admin.text("GET lockfast:tickets") == "2000000").await;
     admin.run("REPLICAOF NO ONE");
-    let after = hold(&*Redis::open(&server.url()).await.unwrap(), &claim("lock:a", secs(30))).await;
+    let after = hold(&Redis::open(&server.url()).await.unwrap(), &claim("lock:a", secs(30))).await;
     assert!(after > before, "{after} is not above {before}");
 }
 

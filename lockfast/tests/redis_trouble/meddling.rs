@@ -4,7 +4,8 @@ use lockfast::store::{Busy, Lease, Leaving, Standing, Store, Why};
 use lockfast::{Demand, Demands, Error, LostWhy, Name, Redis};
 
 use crate::stage::{
-    Admin, Crowd, assert_in_order, claim, claim_of, connect, hold, millis, now, secs, soon, until, waiting, watch_over,
+    Admin, Crowd, assert_in_order, claim, claim_of, connect, hold, millis, now, queue, secs, soon, until, waiting,
+    watch_over,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -106,11 +107,18 @@ async fn one_key_of_another_kind_does_not_hurt_the_others_of_its_batch() {
     admin.run("DEL lock:20 lock:30");
     admin.run("HSET lock:20 field value");
     admin.run_words(&["SET", "lock:30", "lockfast2 x written by a later version"]);
+    // A line of another kind, for one that waits in it.
+    let waits = claim("lock:10", secs(5));
+    queue(&store, &waits).await;
+    let line = admin.line_of("lock:10").unwrap();
+    admin.run(&format!("DEL {line}"));
+    admin.run(&format!("HSET {line} field value"));
+    claims.push(waits);
     let leases: Vec<_> = claims.iter().map(|claim| Lease { claim: claim.clone(), ttl: secs(60) }).collect();
     let standings = store.renew(&leases).await.unwrap();
     for (index, standing) in standings.iter().enumerate() {
         match index {
-            20 | 30 => assert_eq!(*standing, Standing::Gone(Why::Unknown)),
+            20 | 30 | 50 => assert_eq!(*standing, Standing::Gone(Why::Unknown)),
             _ => assert!(matches!(standing, Standing::Held(_)), "{index}: {standing:?}"),
         }
     }
@@ -118,7 +126,7 @@ async fn one_key_of_another_kind_does_not_hurt_the_others_of_its_batch() {
     let leaving: Vec<_> = claims.into_iter().map(Leaving::Done).collect();
     let standings = store.release(&leaving).await.unwrap();
     for (index, standing) in standings.iter().enumerate() {
-        let why = if matches!(index, 20 | 30) { Why::Unknown } else { Why::Left };
+        let why = if matches!(index, 20 | 30 | 50) { Why::Unknown } else { Why::Left };
         assert_eq!(*standing, Standing::Gone(why), "{index}");
     }
     assert_eq!(admin.text("HGET lock:20 field"), "value");

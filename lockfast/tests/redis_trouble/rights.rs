@@ -24,6 +24,7 @@ async fn no_right_is_there_for_nothing() {
     let sources = [
         include_str!("../../src/stores/redis/lua/acquire.lua"),
         include_str!("../../src/stores/redis/lua/acquire_at_once.lua"),
+        include_str!("../../src/stores/redis/lua/kept.lua"),
         include_str!("../../src/stores/redis/lua/list.lua"),
         include_str!("../../src/stores/redis/lua/look_at_each.lua"),
         include_str!("../../src/stores/redis/lua/record.lua"),
@@ -41,6 +42,29 @@ async fn no_right_is_there_for_nothing() {
             "{command} is used nowhere"
         );
     }
+}
+
+#[test]
+fn the_page_on_redis_has_the_same_line() {
+    let page = include_str!("../../../docs/stores/redis.md");
+    let line = page.lines().find(|line| line.contains("ACL SETUSER")).unwrap();
+    let rights = |words: &str| {
+        let allowed = words.split_whitespace().map(|word| word.trim_matches('\'')).filter(|word| word.starts_with('+'));
+        allowed.map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+    };
+    assert_eq!(rights(line), rights(COMMANDS));
+}
+
+#[tokio::test]
+async fn a_database_other_than_the_first_needs_the_right_to_select_it() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let url = format!("redis://app:pw@127.0.0.1:{}/3", server.port());
+    user(&mut admin, "app", "~lock:*", COMMANDS);
+    let refused = Locks::connect(&url).await.unwrap_err();
+    assert!(matches!(refused, lockfast::Error::Unsupported(_)), "{refused:?}");
+    user(&mut admin, "app", "~lock:*", &format!("{COMMANDS} +select"));
+    every_kind_works(&Locks::connect(&url).await.unwrap()).await;
 }
 
 /// Who may not hear, ask or tell gets by without.

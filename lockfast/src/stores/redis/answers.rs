@@ -13,8 +13,8 @@ use crate::store::{Admission, BusyWith, Counters, Resource, Seat, Standing, Why}
 
 use super::{failure, note};
 
-/// How soon to ask again while another program holds a lock: it tells nobody when it is done.
-const FOREIGN_RECHECK: std::ops::Range<u64> = 200..300;
+/// How soon to ask again, in milliseconds, where nobody tells: while another program holds a lock, or nobody hears pushes.
+const SOON: std::ops::Range<u64> = 200..300;
 
 /// An answer that no script of ours gives.
 pub(super) fn odd(answer: &Value) -> Error {
@@ -102,13 +102,19 @@ fn standing(answer: &Value) -> Result<Option<Standing>> {
 
 fn read_standing(line: &str) -> Option<Standing> {
     let mut words = line.split(' ');
-    let (kind, mut next) = (words.next()?, || words.next());
+    let kind = words.next()?;
+    let mut next = || words.next();
     match kind {
+        // The value of an exclusive holder, about whom there is nothing more to say.
+        "lockfast1" => {
+            let (first, count) = (words.nth(3)?, words.next()?);
+            Some(Standing::Held(Tickets::new(Ticket(first.parse().ok()?), count.parse().ok()?)))
+        }
         "held" => Some(Standing::Held(Tickets::new(Ticket(next()?.parse().ok()?), next()?.parse().ok()?))),
         "waiting" => {
             let ticket = Ticket(next()?.parse().ok()?);
             let recheck_in = match next()? {
-                "foreign" => Duration::from_millis(fastrand::u64(FOREIGN_RECHECK)),
+                "soon" => Duration::from_millis(fastrand::u64(SOON)),
                 millis => Duration::from_millis(millis.parse().ok()?),
             };
             Some(Standing::Waiting { ticket, recheck_in })

@@ -42,10 +42,25 @@ pub(super) fn renew(leases: &[Lease], now: u64) -> Call {
     for lease in leases {
         names(&mut call, &lease.claim.demands);
     }
-    call.number(now);
+    let usual = leases.first().map_or(0, |lease| millis(lease.ttl));
+    call.number(now).number(usual);
+    let mut words = Vec::with_capacity(64);
     for Lease { claim, ttl } in leases {
-        call.number(millis(*ttl));
-        address(&mut call, claim);
+        let (lease, is_alone) = (millis(*ttl), is_alone(&claim.demands));
+        words.clear();
+        words.extend((is_alone && lease == usual).then_some(b'x'));
+        words.extend(hex::<16, 32>(claim.id.hash().0));
+        words.push(b' ');
+        words.extend(hex::<8, 16>(claim.client.0.to_be_bytes()));
+        words.push(b' ');
+        words.extend(keys::tag(&claim.demands[0].name).bytes());
+        if !(is_alone && lease == usual) {
+            words.extend(format!(" {lease}").bytes());
+        }
+        call.bytes(&words);
+        if !(is_alone && lease == usual) {
+            wants(&mut call, &claim.demands);
+        }
     }
     call
 }

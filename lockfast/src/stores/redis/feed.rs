@@ -23,7 +23,7 @@ use super::Inside;
 use super::answers::owner_of;
 use super::asks::Ears;
 use super::keys::{LINES, PUSH, WATCHED};
-use super::lanes::Lane;
+use super::lane::Lane;
 
 /// How long it is known that somebody watches lines, and how often that is said.
 const WATCHED_FOR: Duration = Duration::from_secs(30);

@@ -4,27 +4,21 @@
 //! while the user's runtime is blocked or gone; and what the user's tasks ask for goes out without a change of threads.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind, Value};
+use redis::Value;
 use tokio::runtime::{Handle, Id};
-use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 
 use super::failure;
-use super::replicas::Replicas;
+use super::lane::{Hear, Lane};
 use super::scripts::Call;
-use super::server::{Connected, Server};
+use super::server::Server;
 
-/// Redis answers in less than a millisecond. One that says nothing for this long will not, on this connection.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// Who gives up on an answer that took longer than this has reason to doubt the connection.
-const DOUBTFUL: Duration = Duration::from_millis(250);
 /// Between two attempts to connect: up to twice as long each time, with jitter, so that not all clients come at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -33,8 +27,7 @@ const CLOSED: Error = Error::Closed("its store is not used any more");
 pub(super) struct Lanes {
     server: Server,
     clock: Clock,
-    /// What is done with pushes, on whichever connection they come.
-    hear: Arc<dyn Fn(PushInfo) + Send + Sync>,
+    hear: Hear,
     stations: Mutex<Stations>,
     /// The server's time in milliseconds when our clock began, as it was last seen. For people only.
     epoch: AtomicU64,
@@ -61,141 +54,8 @@ struct State {
     next_attempt: Option<(Moment, Error)>,
 }
 
-/// An open connection.
-#[derive(Clone)]
-pub(super) struct Lane {
-    connection: MultiplexedConnection,
-    /// Which server it leads to: another each time one is started.
-    pub(super) run_id: Arc<str>,
-    /// Whether replicas have what was written on it.
-    pub(super) replicas: Arc<Replicas>,
-    end: Arc<End>,
-    /// How many watches want each channel. Held while the server is told, so that it hears of the last in order.
-    channels: Arc<tokio::sync::Mutex<HashMap<String, usize>>>,
-    clock: Clock,
-}
-
-/// That a connection is of no use any more.
-#[derive(Default)]
-pub(super) struct End {
-    reached: AtomicBool,
-    bell: Notify,
-}
-
-impl End {
-    fn reach(&self) {
-        self.reached.store(true, Ordering::Release);
-        self.bell.notify_waiters();
-    }
-
-    fn is_reached(&self) -> bool {
-        self.reached.load(Ordering::Acquire)
-    }
-
-    async fn wait(&self) {
-        let mut rung = std::pin::pin!(self.bell.notified());
-        // Order matters: the bell is listened to before the flag is looked at.
-        rung.as_mut().enable();
-        if !self.is_reached() {
-            rung.await;
-        }
-    }
-}
-
-/// Ends a connection when the runtime that drives it is shut down.
-struct WithRuntime(Arc<End>);
-
-impl Drop for WithRuntime {
-    fn drop(&mut self) {
-        self.0.reach();
-    }
-}
-
-impl Lane {
-    /// Comes back when the connection is of no use any more.
-    pub(super) async fn ended(&self) {
-        self.end.wait().await;
-    }
-
-    /// Makes nobody use the connection any more.
-    pub(super) fn leave(&self) {
-        self.end.reach();
-    }
-
-    /// A plain command.
-    pub(super) async fn command(&self, doing: &str, command: &redis::Cmd) -> Result<Value> {
-        let mut connection = self.connection.clone();
-        self.answer(|| doing.to_owned(), command.query_async(&mut connection)).await
-    }
-
-    pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
-        let mut connection = self.connection.clone();
-        let mut channels = self.channels.lock().await;
-        if !channels.contains_key(channel) {
-            self.answer(|| "subscribing".to_owned(), connection.subscribe(channel)).await?;
-        }
-        *channels.entry(channel.to_owned()).or_default() += 1;
-        Ok(())
-    }
-
-    /// One watch less; the server is told when it was the last on this channel. Or the connection ends, which tells it too.
-    pub(super) async fn unsubscribe(&self, channel: &str) {
-        let mut connection = self.connection.clone();
-        let mut channels = self.channels.lock().await;
-        if let Some(others @ 2..) = channels.get_mut(channel) {
-            *others -= 1;
-            return;
-        }
-        channels.remove(channel);
-        if !self.end.is_reached()
-            && self.answer(|| "unsubscribing".to_owned(), connection.unsubscribe(channel)).await.is_err()
-        {
-            self.leave();
-        }
-    }
-
-    /// What comes back, in time. Who says nothing, or nothing of use, has his connection ended: the next one may do better.
-    async fn answer<T>(
-        &self,
-        doing: impl Fn() -> String,
-        asked: impl Future<Output = redis::RedisResult<T>>,
-    ) -> Result<T> {
-        let mut unanswered = Unanswered { lane: self, since: self.clock.now(), answered: false };
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, asked).await;
-        unanswered.answered = true;
-        match answer {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => {
-                if failure::is_of_the_connection(&error) {
-                    self.end.reach();
-                }
-                Err(failure::explain(&doing(), &error))
-            }
-            Err(_) => {
-                self.end.reach();
-                Err(Error::unavailable(doing(), format!("no answer within {ANSWERS_WITHIN:?}")))
-            }
-        }
-    }
-}
-
-/// A question whose asker may lose patience.
-struct Unanswered<'a> {
-    lane: &'a Lane,
-    since: Moment,
-    answered: bool,
-}
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        if !self.answered && self.lane.clock.now().since(self.since) >= DOUBTFUL {
-            self.lane.end.reach();
-        }
-    }
-}
-
 impl Lanes {
-    pub(super) fn new(server: Server, clock: Clock, hear: Arc<dyn Fn(PushInfo) + Send + Sync>) -> Self {
+    pub(super) fn new(server: Server, clock: Clock, hear: Hear) -> Self {
         Self { server, clock, hear, stations: Mutex::default(), epoch: AtomicU64::new(0) }
     }
 
@@ -219,8 +79,7 @@ impl Lanes {
 
     /// The same on a certain connection.
     pub(super) async fn call_on(&self, lane: &Lane, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
-        let mut connection = lane.connection.clone();
-        let answer = lane.answer(doing, call.run(&mut connection)).await;
+        let answer = lane.call(doing, call).await;
         if failure::is_of_a_replica(&answer) {
             // The address may lead to another server now, for all of us.
             self.stations().of.values().filter_map(|station| station.open_lane()).for_each(|lane| lane.leave());
@@ -246,8 +105,9 @@ impl Lanes {
         {
             return Err(error.clone());
         }
-        match self.open().await {
-            Ok(lane) => {
+        match Lane::open(&self.server, &self.clock, &self.hear).await {
+            Ok((lane, millis)) => {
+                self.tell_time(millis);
                 // Order matters: whoever closes all, after this, finds the connection; and before this, is found.
                 let mut stations = self.stations();
                 if stations.closed {
@@ -279,31 +139,6 @@ impl Lanes {
         }
     }
 
-    async fn open(&self) -> Result<Lane> {
-        let end = Arc::new(End::default());
-        let (hear, ends) = (Arc::clone(&self.hear), Arc::clone(&end));
-        let hear_all = move |info: PushInfo| match info.kind {
-            PushKind::Disconnection => ends.reach(),
-            _ => hear(info),
-        };
-        let Connected { connection, run_id, millis } = self.server.connect(hear_all).await?;
-        self.tell_time(millis);
-        let lane = Lane {
-            connection,
-            run_id: run_id.into(),
-            replicas: Arc::default(),
-            end: Arc::clone(&end),
-            channels: Arc::default(),
-            clock: self.clock.clone(),
-        };
-        let with_runtime = WithRuntime(Arc::clone(&end));
-        tokio::spawn(async move {
-            let _with_runtime = with_runtime;
-            end.wait().await;
-        });
-        Ok(lane)
-    }
-
     /// Closes every connection, for good; those who still use one finish first.
     pub(super) fn close(&self) {
         let mut stations = self.stations();
@@ -325,7 +160,7 @@ impl Stations {
     fn forget_ended(&mut self, now: Moment) {
         self.of.retain(|_, station| {
             let state = station.state();
-            let is_open = state.lane.as_ref().is_some_and(|lane| !lane.end.is_reached());
+            let is_open = state.lane.as_ref().is_some_and(|lane| !lane.is_ended());
             let tries = state.next_attempt.as_ref().is_some_and(|(at, _)| now < *at + LONGEST_PAUSE);
             is_open || tries || Arc::strong_count(station) > 1
         });
@@ -334,7 +169,7 @@ impl Stations {
 
 impl Station {
     fn open_lane(&self) -> Option<Lane> {
-        self.state().lane.clone().filter(|lane| !lane.end.is_reached())
+        self.state().lane.clone().filter(|lane| !lane.is_ended())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

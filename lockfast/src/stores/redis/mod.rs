@@ -10,6 +10,7 @@ mod failure;
 mod feed;
 mod fence;
 mod keys;
+mod lane;
 mod lanes;
 mod note;
 mod replicas;
@@ -39,7 +40,7 @@ use scripts::Call;
 use server::Server;
 
 /// How many names one script deals with. It is alone on the server while it runs, so it should not run for long.
-const NAMES_A_SCRIPT: usize = 100;
+const NAMES_A_SCRIPT: usize = 90;
 
 /// Locks in Redis or Valkey, for whoever reaches the server.
 ///
@@ -142,8 +143,8 @@ impl Store for Redis {
         if matches!(admission, Admission::Held(_) | Admission::Queued { .. })
             && let Err(error) = lane.replicas.have_it(lanes.server(), &lane).await
         {
-            // It counts as not asked for. What of it remains, if this does not arrive either, ends with its lease.
-            let _ = self.release(&[Leaving::Unknown(Arc::clone(claim))]).await;
+            // It was not asked for. What of it remains, if this does not arrive either, ends with its lease.
+            let _ = self.release(&[Leaving::Done(Arc::clone(claim))]).await;
             return Err(error);
         }
         Ok(admission)

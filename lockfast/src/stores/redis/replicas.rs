@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use crate::error::{Error, Result};
 
 use super::failure::explain;
-use super::lanes::Lane;
+use super::lane::Lane;
 use super::server::Server;
 
 /// Replicas that have not said in this time that they have it do not have it.

@@ -1,11 +1,11 @@
 local asked = {
-  owner = owner, client = client, home = home, note = note, since = tonumber(now), ttl = tonumber(ttl),
-  count = tonumber(block), detached = string.find(kind, 'd', 1, true) and true,
+  owner = owner, client = client, home = home, note = note, since = now, ttl = ttl, count = block,
+  detached = string.find(kind, 'd', 1, true) and true,
   -- Nobody hears pushes for it, so nobody can be asked whether its client lives.
   quiet = string.find(kind, 'q', 1, true) and true,
 }
 local refuse = string.find(kind, 'r', 1, true)
-local lease = asked.ttl
+local lease = tonumber(ttl)
 read_wants(asked, 8, 1)
 
 local settled, trouble = pcall(settle, asked.wants)
@@ -39,9 +39,6 @@ if known then
     end
     list_detached(known, lease)
     answer = standing(known)
-    if not known.held then
-      answer = answer .. ' ' .. position(known)
-    end
   end
   say()
   return answer
@@ -56,9 +53,9 @@ for _, want in ipairs(asked.wants) do
   if taken == 'd' then
     say()
     return {'sealed', string.sub(value, 13)}
-  elseif taken == 'odd' then
+  elseif taken == 'odd' or taken == 'newer' then
     say()
-    return redis.error_reply('WRONGTYPE of ' .. want.key)
+    return redis.error_reply(taken == 'odd' and 'WRONGTYPE of a lock' or 'LOCKFAST-NEWER format')
   end
 end
 for index, want in ipairs(asked.wants) do
@@ -112,7 +109,7 @@ local function busy_with(want)
   end
   if taken == 'x' then
     holder = read_value(value, want)
-  elseif taken ~= 'foreign' then
+  elseif not taken or taken == 's' then
     each_seat(line_of(want), function(seat)
       local claim = load(read_seat(seat))
       if claim and claim.held then
@@ -124,8 +121,8 @@ local function busy_with(want)
   if not holder then
     return {'busy', ahead}
   end
-  local held_for = math.max(0, tonumber(now) - holder.since)
-  return {'busy', ahead, holder.owner, string.format('%.0f', holder.first), string.format('%.0f', held_for), holder.note}
+  local held_for = math.max(0, tonumber(now) - tonumber(holder.since))
+  return {'busy', ahead, holder.owner, holder.first, digits(held_for), holder.note}
 end
 
 if blocked and refuse then
@@ -134,10 +131,10 @@ if blocked and refuse then
   return answer
 end
 
-asked.first = draw(tickets, asked.count, tonumber(floor))
+asked.first = draw(tickets, tonumber(block), tonumber(floor))
 for _, want in ipairs(asked.wants) do
   if blocked or not is_exclusive(want) then
-    redis.call('ZADD', line_of(want), string.format('%.0f', asked.first), seat_of(asked, want))
+    redis.call('ZADD', line_of(want), asked.first, seat_of(asked, want))
     raise_line(want, lease)
   end
 end
@@ -147,7 +144,7 @@ if blocked then
   save(asked, lease)
   touch(asked)
   say()
-  return standing(asked) .. ' ' .. position(asked)
+  return standing(asked)
 end
 take(asked, lease)
 say()

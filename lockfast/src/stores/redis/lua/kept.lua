@@ -8,7 +8,7 @@
 --                           id out. A seat without a record is dead
 -- A tag makes the keys of one name fall into one slot.
 
-local ALL = 1048576
+local ALL, ALL_WORD = 1048576, '1048576'
 
 local function line_of(want)
   return 'lockfast:{' .. want.tag .. '}:line:' .. want.key
@@ -31,7 +31,7 @@ end
 -- for each its tag, weight and capacity. Also where the words go on, and how many keys were used.
 local function read_wants(claim, at, used)
   if ARGV[at] == 'x' then
-    claim.wants = {{key = KEYS[used + 1], tag = claim.home, weight = '1048576', capacity = '1048576'}}
+    claim.wants = {{key = KEYS[used + 1], tag = claim.home, weight = ALL_WORD, capacity = ALL_WORD}}
     return at + 1, used + 1
   end
   local count = tonumber(ARGV[at])
@@ -45,11 +45,11 @@ local function read_wants(claim, at, used)
 end
 
 local function is_exclusive(want)
-  return tonumber(want.weight) == ALL and tonumber(want.capacity) == ALL
+  return want.weight == ALL_WORD and want.capacity == ALL_WORD
 end
 
 local function is_reader(want)
-  return tonumber(want.capacity) == ALL and tonumber(want.weight) < ALL
+  return want.capacity == ALL_WORD and want.weight ~= ALL_WORD
 end
 
 -- A claim whose only trace, while it holds, is the value at its key.
@@ -74,13 +74,11 @@ local function look_at(key)
   if string.sub(value, 1, 10) == 'lockfast1 ' then
     return {kind = string.sub(value, 11, 11), value = value}
   end
-  if string.find(value, '^lockfast%d+ ') then
-    error('LOCKFAST-NEWER')
-  end
-  return {kind = 'foreign', value = value}
+  return {kind = string.find(value, '^lockfast%d+ ') and 'newer' or 'foreign'}
 end
 
--- What stands at a plain key: nil, 'x', 's', 'd', 'foreign', or 'odd' if it is no string at all; and the value.
+-- What stands at a plain key: nil; 'x', 's' or 'd' as above, and the value; 'foreign', another program's lock; 'newer', that
+-- of a newer version; or 'odd', which is no string at all. The last three keep others out all the same.
 local function taken_by(key)
   seen[key] = seen[key] or look_at(key)
   return seen[key].kind, seen[key].value
@@ -88,42 +86,52 @@ end
 
 local function put_at(key, value, lease)
   redis.call('SET', key, value, 'PX', lease)
-  seen[key] = nil
+  seen[key] = {kind = string.sub(value, 11, 11), value = value}
 end
 
 local function clear_at(key)
   redis.call('DEL', key)
-  seen[key] = nil
+  seen[key] = {}
 end
 
--- The same for who has nothing to do with it: whatever is no lock of ours is as good as another program's.
-local function kind_at(key)
-  local done, kind, value = pcall(taken_by, key)
-  if done then
-    return kind, value
+-- A whole number as text. In two parts: numbers of nine digits are written fast, and exactly, by every build of Lua; as it
+-- writes large ones by itself, the last digits would be lost.
+local function digits(number)
+  if number < 1000000000 then
+    return string.format('%d', number)
   end
-  return 'foreign'
+  local high = math.floor(number / 1000000000)
+  return string.format('%d%09d', high, number - high * 1000000000)
 end
 
+-- All that is written of a claim is kept as text: numbers are read where they are compared.
 local function value_of(claim)
   local flags = (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '') .. (claim.detached and 'd' or '')
   flags = flags .. (is_alone(claim) and '' or 'm')
   flags = flags == '' and '-' or flags
-  local number = string.format('%.0f %.0f', claim.first, claim.count)
-  local since, ttl = string.format('%.0f', claim.since), string.format('%.0f', claim.ttl)
-  return table.concat({'lockfast1 x', claim.owner, flags, number, claim.client, claim.home, since, ttl, claim.note}, ' ')
+  return 'lockfast1 x ' .. claim.owner .. ' ' .. flags .. ' ' .. claim.first .. ' ' .. claim.count .. ' ' .. claim.client
+    .. ' ' .. claim.home .. ' ' .. claim.since .. ' ' .. claim.ttl .. ' ' .. claim.note
 end
 
 -- The claim behind the value of an exclusive holder.
 local function read_value(value, want)
   local owner, flags, first, count, client, home, since, ttl, note =
     string.match(value, '^lockfast1 x (%x+) (%S+) (%d+) (%d+) (%x+) (%w+) (%d+) (%d+) (.*)$')
+  if not owner then
+    error('LOCKFAST-NEWER')
+  end
+  local has = function(flag)
+    return string.find(flags, flag, 1, true) and true
+  end
   return {
-    owner = owner, first = tonumber(first), count = tonumber(count), client = client, home = home, note = note,
-    since = tonumber(since), ttl = tonumber(ttl), held = true, wants = {want},
-    lingers = string.find(flags, 'l', 1, true) and true, broken = string.find(flags, 'b', 1, true) and true,
-    detached = string.find(flags, 'd', 1, true) and true, several = string.find(flags, 'm', 1, true) and true,
+    owner = owner, first = first, count = count, client = client, home = home, since = since, ttl = ttl, note = note,
+    held = true, wants = {want}, lingers = has('l'), broken = has('b'), detached = has('d'), several = has('m'),
   }
+end
+
+local function has_ticket(claim, ticket)
+  local first = tonumber(claim.first)
+  return ticket >= first and ticket < first + tonumber(claim.count)
 end
 
 local function is_of(value, claim)

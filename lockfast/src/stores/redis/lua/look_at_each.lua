@@ -1,8 +1,8 @@
 local function words(claim, weight, lease)
   local flags = (claim.held and 'h' or '') .. (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '')
   return {
-    claim.owner, string.format('%.0f', claim.first), string.format('%.0f', claim.count), tostring(weight), flags,
-    string.format('%.0f', math.max(0, tonumber(now) - claim.since)), tostring(lease), claim.note,
+    claim.owner, claim.first, claim.count, tostring(weight), flags,
+    digits(math.max(0, tonumber(now) - tonumber(claim.since))), tostring(lease), claim.note,
   }
 end
 
@@ -17,7 +17,7 @@ local function look(want)
     claim = claim.several and load(claim) or claim
     capacity = ALL
     seats[1] = words(claim, ALL, redis.call('PTTL', want.key))
-  elseif kind == 'foreign' or kind == 'odd' then
+  elseif kind and kind ~= 's' then
     capacity = ALL
     seats[1] = {'foreign', tostring(redis.call('PTTL', want.key))}
   end

@@ -1,13 +1,12 @@
 -- The claim as it is kept, holding or waiting; or nil and why it is not.
 local function find(claim)
-  local known, why = load(claim)
-  if not known and is_alone(claim) then
+  if is_alone(claim) then
     local kind, value = taken_by(claim.wants[1].key)
     if kind == 'x' and is_of(value, claim) then
       return read_value(value, claim.wants[1])
     end
   end
-  return known, why
+  return load(claim)
 end
 
 local function lease_of(claim)
@@ -132,7 +131,7 @@ function leave.unless_alone(claim, block, floor, lease)
   if not is_at_work(known) then
     return leave.done(claim)
   end
-  if known.first <= floor then
+  if tonumber(known.first) <= floor then
     for _, want in ipairs(known.wants) do
       if not is_last(known, want) then
         return leave.done(claim)
@@ -141,10 +140,10 @@ function leave.unless_alone(claim, block, floor, lease)
     lease = math.max(lease, lease_of(known))
     -- A full Redis refuses to count, unless something was written before.
     redis.call('PEXPIRE', is_alone(known) and known.wants[1].key or record_of(known), lease)
-    known.first, known.count = draw(tickets, block, floor), block
+    known.first, known.count = draw(tickets, block, floor), digits(block)
     for _, want in ipairs(known.wants) do
       if not is_exclusive(want) then
-        redis.call('ZADD', line_of(want), string.format('%.0f', known.first), seat_of(known, want))
+        redis.call('ZADD', line_of(want), known.first, seat_of(known, want))
       end
     end
     write(known, lease)
@@ -162,20 +161,20 @@ leave['break'] = function(claim, ticket, at_once)
   ticket = tonumber(ticket)
   local kind, value = taken_by(want.key)
   if kind == 'x' then
-    known = read_value(value, {key = want.key, tag = want.tag, weight = ALL, capacity = ALL})
+    known = read_value(value, want)
     known = known.several and load(known) or known
   end
-  if not known or ticket < known.first or ticket >= known.first + known.count then
-    local seats = redis.call('ZREVRANGEBYSCORE', line_of(want), string.format('%.0f', ticket), '-inf', 'LIMIT', 0, 1)
+  if not known or not has_ticket(known, ticket) then
+    local seats = redis.call('ZREVRANGEBYSCORE', line_of(want), digits(ticket), '-inf', 'LIMIT', 0, 1)
     known = seats[1] and load(read_seat(seats[1]))
   end
-  if not known or ticket < known.first or ticket >= known.first + known.count then
+  if not known or not has_ticket(known, ticket) then
     return 'gone unknown'
   end
   -- What is not whole has lost something to somebody else, and must not be written down again.
   if at_once == '1' or known.lingers or not known.held or not is_whole(known) then
     forget(known)
-    mark(known, 'broken', known.ttl)
+    mark(known, 'broken', tonumber(known.ttl))
     tell(known.client, 'gone ' .. known.owner)
   elseif not known.broken then
     known.broken = true

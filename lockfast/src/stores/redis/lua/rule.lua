@@ -3,8 +3,6 @@
 -- Every verb settles the lines that its answer depends on: the dead are taken out, whoever is next is handed what was left,
 -- and all that has to be told is told at the end.
 
--- How many leases ahead of a waiter are looked at: as many deaths at once are noticed when they happen, more a little later.
-local AHEAD = 8
 -- How long a line outlives the leases in it, so that somebody notices who died in it, and tells.
 local OUTLIVES = 10000
 -- How many dead seats one call takes out.
@@ -25,8 +23,12 @@ local function raise(key, lease)
   end
 end
 
+-- Not at every lease that ends a little later than the others.
 local function raise_line(want, lease)
-  raise(line_of(want), lease + OUTLIVES)
+  local line = line_of(want)
+  if redis.call('PTTL', line) < lease + OUTLIVES / 2 then
+    redis.call('PEXPIRE', line, lease + OUTLIVES)
+  end
 end
 
 local function tell(client, letter)
@@ -92,7 +94,7 @@ end
 
 -- The mark of those who read, when one of them left or lingers: as long as the longest of the others.
 local function mark_anew(want)
-  if kind_at(want.key) ~= 's' then
+  if taken_by(want.key) ~= 's' then
     return
   end
   local longest = 0
@@ -145,7 +147,7 @@ local function forget(claim)
       redis.call('ZREM', line_of(want), seat_of(claim, want))
     end
     if is_exclusive(want) then
-      local kind, value = kind_at(want.key)
+      local kind, value = taken_by(want.key)
       if kind == 'x' and is_of(value, claim) then
         clear_at(want.key)
       end
@@ -160,10 +162,10 @@ end
 
 -- Whether what stands at the plain key keeps a claim out. Permits have nothing to do with it.
 local function is_kept_out(want)
-  if tonumber(want.capacity) ~= ALL then
+  if want.capacity ~= ALL_WORD then
     return false
   end
-  local kind = kind_at(want.key)
+  local kind = taken_by(want.key)
   return kind and not (kind == 's' and is_reader(want))
 end
 
@@ -194,7 +196,7 @@ end
 -- Writes down that a claim holds: its keys all at once, or none. Begins with what a full Redis allows: who is next in line
 -- gets its turn there too.
 local function take(claim, lease)
-  claim.held, claim.since = true, tonumber(now)
+  claim.held, claim.since = true, now
   if is_alone(claim) then
     redis.call('DEL', record_of(claim))
   else
@@ -227,16 +229,17 @@ local function hand_to(claim, here)
     tell(claim.client, 'gone ' .. claim.owner)
     return false
   end
-  -- A full Redis refuses what follows, unless something that it allows was written before.
-  redis.call('PEXPIRE', record_of(claim), lease)
   take(claim, lease)
-  tell(claim.client, 'held ' .. claim.owner .. ' ' .. string.format('%.0f', claim.first))
+  tell(claim.client, 'held ' .. claim.owner .. ' ' .. claim.first)
   return true
 end
 
 -- Takes the dead out of one line, as far as they matter, and hands on to whoever is next.
 local function settle_line(want)
   local line, used, kind = line_of(want), 0, taken_by(want.key)
+  if want.capacity == ALL_WORD and kind and kind ~= 's' then
+    return
+  end
   each_seat(line, function(seat)
     local who, weight, capacity = read_seat(seat)
     if removed > MOST_REMOVED or (capacity == ALL and kind and kind ~= 's') then
@@ -291,56 +294,45 @@ local function draw(tickets, block, floor)
   if first <= floor or first <= 1000000 then
     local time = redis.call('TIME')
     local least = math.max(floor, time[1] * 1000000 + time[2], last)
-    redis.call('SET', tickets, string.format('%.0f', least + block))
+    redis.call('SET', tickets, digits(least + block))
     first = least + 1
   end
-  return first
+  return digits(first)
 end
 
--- When all leases ahead of a waiting claim will have run out, in milliseconds; 'foreign' when the one ahead is another
--- program's, which tells nobody when it is done, or when nobody hears what this one is told.
-local function recheck(claim)
-  local longest, foreign = 0, claim.quiet
+-- Where a waiting claim stands: when to ask again, in milliseconds, and how many are ahead.
+--
+-- It asks when the leases of who holds, of who waits first and of the one just ahead will have run out. When those between
+-- are dead too, it finds that out then, and asks again. 'soon' instead when the one ahead is another program's, which tells
+-- nobody when it is done, or when nobody hears what this one is told.
+local function waits(claim)
+  local longest, most, soon = 0, 0, claim.quiet
   for _, want in ipairs(claim.wants) do
-    local line, own = line_of(want), seat_of(claim, want)
-    local kind = kind_at(want.key)
-    local rank = redis.call('ZRANK', line, own) or 0
-    if kind == 'foreign' or kind == 'odd' then
-      -- It may be released at any moment, and only who waits first asks now and then: the others look out for those ahead.
-      foreign = foreign or rank == 0
-    elseif kind then
+    local line, kind = line_of(want), taken_by(want.key)
+    local rank = redis.call('ZRANK', line, seat_of(claim, want)) or 0
+    if kind == 'x' or kind == 's' or kind == 'd' then
       longest = math.max(longest, redis.call('PTTL', want.key))
+    elseif kind then
+      -- Only who waits first asks now and then: the others look out for those ahead.
+      soon = soon or rank == 0
     end
     if rank > 0 then
-      local ahead = redis.call('ZRANGE', line, 0, math.min(rank, AHEAD) - 1)
-      if rank > AHEAD then
-        ahead[#ahead + 1] = redis.call('ZRANGE', line, rank - 1, rank - 1)[1]
-      end
-      for _, seat in ipairs(ahead) do
-        longest = math.max(longest, redis.call('PTTL', record_of(read_seat(seat))))
-      end
+      local front = redis.call('ZRANGE', line, 0, 0)[1]
+      longest = math.max(longest, redis.call('PTTL', record_of(read_seat(front))))
     end
-  end
-  return foreign and 'foreign' or string.format('%.0f', longest)
-end
-
-local function position(claim)
-  local most = 0
-  for _, want in ipairs(claim.wants) do
-    local kind = kind_at(want.key)
-    local rank = redis.call('ZRANK', line_of(want), seat_of(claim, want)) or 0
-    if kind and kind ~= 's' then
-      rank = rank + 1
+    if rank > 1 then
+      local ahead = redis.call('ZRANGE', line, rank - 1, rank - 1)[1]
+      longest = math.max(longest, redis.call('PTTL', record_of(read_seat(ahead))))
     end
-    most = math.max(most, rank)
+    most = math.max(most, (kind and kind ~= 's') and rank + 1 or rank)
   end
-  return most
+  return (soon and 'soon' or digits(longest)) .. ' ' .. digits(most)
 end
 
 -- Whether everything that a claim with a record needs is still there: an administrator, or an eviction, may have taken it.
 local function is_whole(claim)
   for _, want in ipairs(claim.wants) do
-    local kind, value = kind_at(want.key)
+    local kind, value = taken_by(want.key)
     if claim.held and is_exclusive(want) then
       if kind ~= 'x' or not is_of(value, claim) then
         return false
@@ -373,11 +365,10 @@ local function extend(claim, lease)
 end
 
 local function standing(claim)
-  local first = string.format('%.0f', claim.first)
   if claim.held then
-    return 'held ' .. first .. ' ' .. string.format('%.0f', claim.count)
+    return 'held ' .. claim.first .. ' ' .. claim.count
   end
-  return 'waiting ' .. first .. ' ' .. recheck(claim)
+  return 'waiting ' .. claim.first .. ' ' .. waits(claim)
 end
 
 -- What went wrong, as text: newer servers hand it over in a table.
