@@ -134,6 +134,27 @@ impl Mailbox {
 #[derive(Debug)]
 pub(super) struct Reader(Arc<Mailbox>);
 
+#[cfg(feature = "redis")]
+impl Reader {
+    /// What closes the mailbox when it is dropped: for whoever brings the letters.
+    pub(super) fn ending(&self) -> Ending {
+        Ending(Arc::downgrade(&self.0))
+    }
+}
+
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+pub(super) struct Ending(Weak<Mailbox>);
+
+#[cfg(feature = "redis")]
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(mailbox) = self.0.upgrade() {
+            mailbox.close();
+        }
+    }
+}
+
 impl Stream for Reader {
     type Item = Change;
 

@@ -53,6 +53,14 @@ async fn a_password_that_is_missing_or_wrong_is_told_and_never_shown() {
 }
 
 #[tokio::test]
+async fn a_password_is_not_shown_when_the_server_repeats_it() {
+    // Whoever is not known by this name is answered with all that was said to it.
+    let server = servers::Redis::options().setting("rename-command HELLO GREETINGS").start();
+    let error = refused(&format!("redis://me:{CANARY}@127.0.0.1:{}", server.port())).await;
+    assert!(matches!(&error, Error::Unsupported(text) if text.contains("HELLO")), "{error}");
+}
+
+#[tokio::test]
 async fn a_password_is_not_shown_when_nobody_is_there() {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let error = refused(&format!("redis://me:{CANARY}@127.0.0.1:{port}/0")).await;

@@ -2,12 +2,14 @@
 //! else touches; clients that die. What is lost is reported, what was promised is kept, and the error says what to do.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
+mod connections;
 mod deaths;
 mod failures;
 mod forgetting;
 mod full;
 mod handoff;
 mod leftovers;
+mod listing;
 mod meddling;
 mod minimal;
 mod refusals;

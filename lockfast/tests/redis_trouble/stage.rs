@@ -286,6 +286,11 @@ impl Way {
         self.target.store(port, Ordering::SeqCst);
     }
 
+    /// How many came this way since it was last cut.
+    pub(crate) fn came(&self) -> usize {
+        self.open.lock().unwrap().len()
+    }
+
     /// Ends every connection that came this way.
     pub(crate) fn cut(&self) {
         for stream in self.open.lock().unwrap().drain(..) {

@@ -1,43 +1,34 @@
 //! What Redis, or the way to it, says when it refuses; sorted by what the caller does next.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use redis::{ErrorKind, RedisError, Value};
 
 use crate::error::{Error, Result};
 
-/// The error for the caller, who was `doing` something. Nothing in it comes from the URL.
+/// The error for the caller, who was `doing` something. No user or password of a URL is in it.
 pub(super) fn explain(doing: &str, error: &RedisError) -> Error {
     match error.kind() {
-        ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension => {
-            of_script(doing, &format!("{} {}", error.code().unwrap_or(""), error.detail().unwrap_or("")))
-        }
-        ErrorKind::Server(ServerErrorKind::NoPerm) => Error::unsupported(format!(
-            "Redis does not let this user do it while {doing}: {}; docs/stores/redis.md has the line that it needs",
-            error.detail().unwrap_or("no permission")
-        )),
-        ErrorKind::Server(ServerErrorKind::BusyLoading) => {
-            Error::unavailable(doing, "Redis is loading its data after a start (LOADING); it answers when that is done")
-        }
-        ErrorKind::Server(ServerErrorKind::ReadOnly) => {
-            Error::unavailable(doing, "this server is a replica now (READONLY); connecting anew to find the primary")
-        }
-        ErrorKind::Server(ServerErrorKind::MasterDown) => {
-            Error::unavailable(doing, "this server is a replica without its primary (MASTERDOWN)")
-        }
-        ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot) => {
-            Error::unsupported("this server is part of a Redis Cluster, which redis: does not speak to; use one server")
-        }
+        ErrorKind::Server(_) | ErrorKind::Extension => of_script(doing, &words(error)),
         ErrorKind::AuthenticationFailed => wrong_password(),
-        ErrorKind::RESP3NotSupported => {
-            Error::unsupported("this server is older than Redis 6, which is too old; use Redis 6.2 or later, or Valkey")
-        }
-        _ if error.is_timeout() => Error::unavailable(doing, "no answer in time"),
+        ErrorKind::RESP3NotSupported => too_old(),
+        _ if error.is_timeout() => Error::unavailable(doing, "Redis has not answered in time"),
         _ => Error::unavailable(doing, plain(error)),
     }
 }
 
-/// The same for an error that a script hands on as text.
+/// What the server said, with the word that it begins with.
+fn words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (code, Some(detail)) => format!("{} {detail}", code.unwrap_or_default()),
+        // The first of several that were sent together.
+        (_, None) => error.to_string(),
+    }
+}
+
+/// The same for what a server said, or a script hands on. Before Redis 7 an error inside a script arrives in another, with the
+/// word that it begins with somewhere in the middle.
 pub(super) fn of_script(doing: &str, text: &str) -> Error {
     let says = |word: &str| text.contains(word);
+    let later = |sentence: &str| Error::unavailable(doing, sentence);
     if says("WRONGTYPE") {
         Error::invalid(format!(
             "something that is no lock stands in Redis where a lock would be kept ({doing}); use another name or prefix"
@@ -46,25 +37,68 @@ pub(super) fn of_script(doing: &str, text: &str) -> Error {
         Error::unsupported("what is kept in Redis was written by a newer version of lockfast; use that version")
     } else if says("NOAUTH") || says("WRONGPASS") || says("invalid username-password") {
         wrong_password()
-    } else if says("NOPERM") || says("no permissions") || says("can't run this command") {
+    } else if says("NOPERM") || says("no permissions") || says("user executing the script") {
         Error::unsupported(format!(
-            "Redis does not let this user do it while {doing}; docs/stores/redis.md has the line that it needs"
+            "Redis does not let this user {} while {doing}; docs/stores/redis.md has the line that it needs",
+            denied(text)
         ))
+    } else if says("nknown command") || says("Unknown Redis command") || says("not allowed from script") {
+        // Never shown whole: it repeats what was sent, which may be a password.
+        match text.split(['\'', '`']).nth(1).map(str::to_uppercase).as_deref() {
+            Some("HELLO") => too_old(),
+            Some(command) if command.len() < 30 => Error::unsupported(format!(
+                "this server does not know {command}, which locks need; use Redis 6.2 or later, or Valkey, with that command"
+            )),
+            _ => Error::unsupported(
+                "this server does not know a command that locks need; use Redis 6.2 or later, or Valkey",
+            ),
+        }
+    } else if says("CROSSSLOT") || says("CLUSTERDOWN") || says("TRYAGAIN") || says("cluster node") || is_redirect(text)
+    {
+        Error::unsupported("this server is part of a Redis Cluster, which redis: does not speak to; use one server")
     } else if says("DB index is out of range") {
         Error::invalid("this Redis has no database with that number; write a smaller one at the end of the URL")
+    } else if says("DENIED") {
+        Error::unsupported(
+            "Redis is in its protected mode and serves only its own machine (DENIED); give it a password, or an address to bind to",
+        )
     } else if says("OOM") {
-        Error::unavailable(doing, "Redis has reached its maxmemory (OOM); locks need room and the policy noeviction")
+        later("Redis has reached its maxmemory (OOM); locks need room and the policy noeviction")
     } else if says("BUSY") {
-        Error::unavailable(doing, "Redis is busy with somebody's script (BUSY)")
+        later("Redis is busy with somebody's script (BUSY); it answers when that ends, or is killed with SCRIPT KILL")
     } else if says("MISCONF") {
-        Error::unavailable(doing, "Redis cannot save to its disk and refuses to write (MISCONF)")
+        later("Redis cannot save to its disk and refuses to write (MISCONF); its log says why")
+    } else if says("NOREPLICAS") {
+        later(
+            "Redis has fewer replicas than its min-replicas-to-write asks for (NOREPLICAS); it writes when they are back",
+        )
     } else if says("READONLY") {
-        Error::unavailable(doing, "this server is a replica now (READONLY); connecting anew to find the primary")
+        later("this server is a replica now (READONLY); connecting anew to find the primary")
+    } else if says("MASTERDOWN") {
+        later("this server is a replica without its primary (MASTERDOWN); connecting anew to find another")
     } else if says("LOADING") {
-        Error::unavailable(doing, "Redis is loading its data after a start (LOADING); it answers when that is done")
+        later("Redis is loading its data after a start (LOADING); it answers when that is done")
+    } else if says("max number of clients") {
+        later("Redis has as many connections as its maxclients allows; raise it, or end some of them")
     } else {
-        Error::unavailable(doing, text.trim())
+        Error::unavailable(doing, format!("Redis said: {}", text.trim().chars().take(200).collect::<String>()))
     }
+}
+
+fn is_redirect(text: &str) -> bool {
+    text.starts_with("MOVED ") || text.starts_with("ASK ")
+}
+
+/// What a user may not do: newer servers say it after the user's name.
+fn denied(text: &str) -> &str {
+    let what = text.split_once("no permissions to ").map_or("do it", |(_, what)| what);
+    what.split(" script: ").next().unwrap_or(what).trim_end_matches('.')
+}
+
+fn too_old() -> Error {
+    Error::unsupported(
+        "this server does not know HELLO, as those before Redis 6; use Redis 6.2 or later, or Valkey, with that command",
+    )
 }
 
 fn wrong_password() -> Error {
@@ -83,8 +117,7 @@ fn plain(error: &RedisError) -> String {
 pub(super) fn is_of_the_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_timeout()
-        || matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
-        || error.code() == Some("READONLY")
+        || ["READONLY", "MASTERDOWN"].iter().any(|word| words(error).contains(word))
 }
 
 /// Whether the server says, of all or of one of the claims in a script, that it is a replica now.
@@ -95,5 +128,102 @@ pub(super) fn is_of_a_replica(answer: &Result<Value>) -> bool {
         Ok(Value::Array(words)) => words.iter().any(is_told),
         Err(Error::Unavailable { cause, .. }) => says(cause.as_bytes()),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An error as a server sends it.
+    fn sent(line: &str) -> RedisError {
+        let answer = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        answer.extract_error().unwrap_err()
+    }
+
+    /// As it is said to a command, inside a script since Redis 7, and inside a script before that.
+    fn in_all_styles(line: &str) -> [RedisError; 3] {
+        [
+            sent(line),
+            sent(&format!("{line} script: 6b1bf486c81ceb7edf3c093f4c48582e38c0e791, on @user_script:12.")),
+            sent(&format!("ERR Error running script (call to f_6b1bf486): @user_script:12: @user_script: 12: -{line}")),
+        ]
+    }
+
+    #[test]
+    fn what_a_server_says_is_understood_wherever_it_says_it() {
+        let temporary = [
+            ("OOM command not allowed when used memory > 'maxmemory'.", "noeviction"),
+            ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", "SCRIPT KILL"),
+            ("MISCONF Redis is configured to save RDB snapshots, but it's unable to persist to disk.", "disk"),
+            ("NOREPLICAS Not enough good replicas to write.", "min-replicas-to-write"),
+            ("READONLY You can't write against a read only replica.", "primary"),
+            ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", "primary"),
+            ("LOADING Redis is loading the dataset in memory", "when that is done"),
+            ("ERR max number of clients reached", "maxclients"),
+            ("ERR something new", "Redis said: "),
+        ];
+        for (line, word) in temporary {
+            for error in in_all_styles(line) {
+                let explained = explain("renewing", &error);
+                assert!(matches!(&explained, Error::Unavailable { cause, .. } if cause.contains(word)), "{explained}");
+            }
+        }
+        let for_good = [
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", "another name or prefix"),
+            ("NOAUTH Authentication required.", "redis://user:password@host"),
+            ("WRONGPASS invalid username-password pair or user is disabled.", "redis://user:password@host"),
+            ("NOPERM this user has no permissions to run the 'publish' command", "run the 'publish' command while"),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                "access one of the keys",
+            ),
+            ("ERR The user executing the script can't run this command or subcommand", "docs/stores/redis.md"),
+            ("ERR The user executing the script can't access at least one of the keys", "docs/stores/redis.md"),
+            ("ERR unknown command 'evalsha', with args beginning with: '1' ", "EVALSHA"),
+            ("ERR unknown command `HELLO`, with args beginning with: `3`", "HELLO"),
+            ("ERR Unknown Redis command called from script", "Valkey"),
+            ("ERR DB index is out of range", "database"),
+            ("DENIED Redis is running in protected mode because protected mode is enabled", "its own machine"),
+            ("MOVED 3999 127.0.0.1:6381", "Cluster"),
+            ("CROSSSLOT Keys in request don't hash to the same slot", "Cluster"),
+            ("CLUSTERDOWN Hash slot not served", "Cluster"),
+            ("ERR Script attempted to access a non local key in a cluster node", "Cluster"),
+        ];
+        for (line, word) in for_good {
+            // A server redirects commands, never what a script does.
+            let styles = if is_redirect(line) { 1 } else { 3 };
+            for error in in_all_styles(line).into_iter().take(styles) {
+                let explained = explain("renewing", &error);
+                assert!(!explained.is_retryable() && explained.to_string().contains(word), "{line}: {explained}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_connection_is_looked_for_when_this_server_is_no_primary_any_more() {
+        for line in ["READONLY You can't write against a read only replica.", "MASTERDOWN Link with MASTER is down"] {
+            assert!(in_all_styles(line).iter().all(is_of_the_connection), "{line}");
+        }
+        assert!(!in_all_styles("OOM command not allowed").iter().any(is_of_the_connection));
+        let replica = sent("ERR Error running script (call to f_1): @user_script: 5: -READONLY You can't write");
+        assert!(is_of_a_replica(&Err(explain("renewing", &replica))));
+    }
+
+    #[test]
+    fn neither_user_nor_password_is_repeated_from_what_a_server_repeats() {
+        let lines = [
+            "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'us3r' 's3cret' ",
+            "ERR unknown command 'AUTH', with args beginning with: 'us3r' 's3cret' ",
+            "ERR unknown command `AUTH`, with args beginning with: `us3r`, `s3cret`, ",
+            "ERR unknown command AUTH us3r s3cret",
+            "NOPERM User us3r has no permissions to run the 'publish' command",
+            "NOPERM ACL failure in script: User us3r has no permissions to run the 'publish' command",
+        ];
+        for error in lines.into_iter().flat_map(in_all_styles) {
+            let explained = explain("connecting", &error);
+            let shown = format!("{explained} {explained:?}");
+            assert!(!shown.contains("s3cret") && !shown.contains("us3r"), "{shown}");
+        }
     }
 }

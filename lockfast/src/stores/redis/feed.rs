@@ -12,7 +12,6 @@ use std::time::Duration;
 use futures::Stream;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
-use tokio::task::AbortHandle;
 
 use crate::claim::{ClientId, Ticket};
 use crate::error::{Error, Result};
@@ -24,6 +23,7 @@ use super::Inside;
 use super::answers::owner_of;
 use super::asks::Ears;
 use super::keys::{LINES, PUSH, WATCHED};
+use super::lane::Lane;
 
 /// How long it is known that somebody watches lines, and how often that is said.
 const WATCHED_FOR: Duration = Duration::from_secs(30);
@@ -122,7 +122,6 @@ fn change(line: &str) -> Option<Change> {
 pub(super) struct Watch {
     reader: Reader,
     closing: Arc<Notify>,
-    task: Option<AbortHandle>,
 }
 
 impl Watch {
@@ -135,14 +134,16 @@ impl Watch {
             ears.retain(|_, hearing| hearing.has_changed().is_ok());
             ears.insert(client, hearing);
         }
-        let task = tokio::runtime::Handle::try_current().ok().map(|runtime| {
+        // However tending ends, also with its runtime or for want of one, the stream does: who watches asks for another.
+        let ending = reader.ending();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let (inside, closing) = (Arc::downgrade(inside), Arc::clone(&closing));
-            let tending = async move {
+            runtime.spawn(async move {
+                let _ending = ending;
                 tend(inside, scope, say, &closing).await;
-            };
-            runtime.spawn(tending).abort_handle()
-        });
-        Self { reader, closing, task }
+            });
+        }
+        Self { reader, closing }
     }
 }
 
@@ -150,11 +151,7 @@ impl Stream for Watch {
     type Item = Change;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
-        match Pin::new(&mut self.reader).poll_next(cx) {
-            // Nobody tends it any more, as when its runtime has ended: whoever watches asks for another.
-            Poll::Pending if self.task.as_ref().is_none_or(AbortHandle::is_finished) => Poll::Ready(None),
-            other => other,
-        }
+        Pin::new(&mut self.reader).poll_next(cx)
     }
 }
 
@@ -174,9 +171,14 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
     let mut is_first = matches!(scope, Scope::Client(_));
     loop {
         let Some(strong) = inside.upgrade() else { return };
-        let subscribed = tokio::select! {
-            subscribed = subscribe(&strong, &scope, &channel, &say) => subscribed,
+        let lane = tokio::select! {
+            lane = strong.lanes.lane() => lane,
             () = closing.notified() => return,
+        };
+        let subscribed = match lane {
+            // Never given up half way: the server would go on believing that somebody listens.
+            Ok(lane) => subscribe(lane, &scope, &channel, &say).await,
+            Err(error) => Err(error),
         };
         match subscribed {
             Ok(lane) => {
@@ -185,15 +187,16 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
                     strong.feed.resync(&scope);
                 }
                 drop(strong);
-                tokio::select! {
-                    () = lane.ended() => {}
-                    () = keep_known(&lane, &scope) => {}
-                    () = closing.notified() => {
-                        let _ = lane.unsubscribe(&channel).await;
-                        return;
-                    }
-                }
+                let is_wanted = tokio::select! {
+                    () = lane.ended() => true,
+                    () = keep_known(&lane, &scope) => true,
+                    () = closing.notified() => false,
+                };
                 let _ = say.send(Hearing::NotYet);
+                lane.unsubscribe(&channel).await;
+                if !is_wanted {
+                    return;
+                }
             }
             Err(error) => {
                 // Without pushes: who waits finds out by asking.
@@ -209,29 +212,26 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
     }
 }
 
-async fn subscribe(
-    inside: &Inside,
-    scope: &Scope,
-    channel: &str,
-    say: &watch::Sender<Hearing>,
-) -> Result<super::lanes::Lane> {
-    let lane = inside.lanes.lane().await?;
+async fn subscribe(lane: Lane, scope: &Scope, channel: &str, say: &watch::Sender<Hearing>) -> Result<Lane> {
     let _ = say.send(Hearing::NotYet);
     lane.subscribe(channel).await?;
-    if matches!(scope, Scope::Lines(_)) {
-        say_watched(&lane).await?;
+    if matches!(scope, Scope::Lines(_))
+        && let Err(error) = say_watched(&lane).await
+    {
+        lane.unsubscribe(channel).await;
+        return Err(error);
     }
     Ok(lane)
 }
 
-async fn say_watched(lane: &super::lanes::Lane) -> Result<()> {
+async fn say_watched(lane: &Lane) -> Result<()> {
     let mut command = redis::cmd("SET");
     command.arg(WATCHED).arg("1").arg("PX").arg(WATCHED_FOR.as_millis() as u64);
     lane.command("watching", &command).await.map(drop)
 }
 
 /// Says again and again that lines are watched, if they are. Comes back only when that fails.
-async fn keep_known(lane: &super::lanes::Lane, scope: &Scope) {
+async fn keep_known(lane: &Lane, scope: &Scope) {
     if matches!(scope, Scope::Client(_)) {
         return std::future::pending().await;
     }

@@ -4,38 +4,40 @@
 //! while the user's runtime is blocked or gone; and what the user's tasks ask for goes out without a change of threads.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind, Value};
+use redis::Value;
 use tokio::runtime::{Handle, Id};
-use tokio::sync::Notify;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 
 use super::failure;
+use super::lane::{Hear, Lane};
 use super::scripts::Call;
 use super::server::Server;
 
-/// Redis answers in less than a millisecond. One that says nothing for this long will not, on this connection.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-/// Who gives up on an answer that took longer than this has reason to doubt the connection.
-const DOUBTFUL: Duration = Duration::from_millis(250);
 /// Between two attempts to connect: up to twice as long each time, with jitter, so that not all clients come at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const CLOSED: Error = Error::Closed("its store is not used any more");
 
 pub(super) struct Lanes {
     server: Server,
     clock: Clock,
-    /// What is done with pushes, on whichever connection they come.
-    hear: Arc<dyn Fn(PushInfo) + Send + Sync>,
-    stations: Mutex<HashMap<Id, Arc<Station>>>,
+    hear: Hear,
+    stations: Mutex<Stations>,
     /// The server's time in milliseconds when our clock began, as it was last seen. For people only.
     epoch: AtomicU64,
+}
+
+#[derive(Default)]
+struct Stations {
+    of: HashMap<Id, Arc<Station>>,
+    /// Nobody uses the store any more. A connection that is just being opened would never be closed.
+    closed: bool,
 }
 
 /// One runtime's place: its connection, or the trouble with it.
@@ -49,182 +51,13 @@ struct Station {
 struct State {
     lane: Option<Lane>,
     failures: u32,
+    /// How often it failed altogether.
+    attempts: u64,
     next_attempt: Option<(Moment, Error)>,
 }
 
-/// An open connection.
-#[derive(Clone)]
-pub(super) struct Lane {
-    connection: MultiplexedConnection,
-    end: Arc<End>,
-    /// How many watches want each channel. Held while the server is told, so that it hears of the last in order.
-    channels: Arc<tokio::sync::Mutex<HashMap<String, usize>>>,
-    answering: Arc<Answering>,
-    clock: Clock,
-}
-
-/// That a connection is of no use any more.
-#[derive(Default)]
-pub(super) struct End {
-    reached: AtomicBool,
-    bell: Notify,
-}
-
-impl End {
-    fn reach(&self) {
-        self.reached.store(true, Ordering::Release);
-        self.bell.notify_waiters();
-    }
-
-    fn is_reached(&self) -> bool {
-        self.reached.load(Ordering::Acquire)
-    }
-
-    async fn wait(&self) {
-        let mut rung = std::pin::pin!(self.bell.notified());
-        // Order matters: the bell is listened to before the flag is looked at.
-        rung.as_mut().enable();
-        if !self.is_reached() {
-            rung.await;
-        }
-    }
-}
-
-/// Ends a connection when the runtime that drives it is shut down.
-struct WithRuntime(Arc<End>);
-
-impl Drop for WithRuntime {
-    fn drop(&mut self) {
-        self.0.reach();
-    }
-}
-
-impl Lane {
-    /// Comes back when the connection is of no use any more.
-    pub(super) async fn ended(&self) {
-        self.end.wait().await;
-    }
-
-    /// A plain command.
-    pub(super) async fn command(&self, doing: &str, command: &redis::Cmd) -> Result<Value> {
-        let mut connection = self.connection.clone();
-        self.answer(|| doing.to_owned(), command.query_async(&mut connection)).await
-    }
-
-    pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
-        let mut connection = self.connection.clone();
-        let mut channels = self.channels.lock().await;
-        if !channels.contains_key(channel) {
-            self.answer(|| "subscribing".to_owned(), connection.subscribe(channel)).await?;
-        }
-        *channels.entry(channel.to_owned()).or_default() += 1;
-        Ok(())
-    }
-
-    /// One watch less; the server is told when it was the last on this channel.
-    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<()> {
-        let mut connection = self.connection.clone();
-        let mut channels = self.channels.lock().await;
-        if let Some(others @ 2..) = channels.get_mut(channel) {
-            *others -= 1;
-            return Ok(());
-        }
-        channels.remove(channel);
-        self.answer(|| "unsubscribing".to_owned(), connection.unsubscribe(channel)).await
-    }
-
-    /// What comes back, in time. Who says nothing, or nothing of use, has his connection ended: the next one may do better.
-    async fn answer<T>(
-        &self,
-        doing: impl Fn() -> String,
-        asked: impl Future<Output = redis::RedisResult<T>>,
-    ) -> Result<T> {
-        let mut unanswered = Unanswered::new(self);
-        // No timer for each question: setting one costs as much as a tenth of the question.
-        let answer = tokio::select! {
-            biased;
-            answer = asked => Ok(answer),
-            () = self.answering.given_up.wait() => Err(()),
-        };
-        unanswered.answered = true;
-        match answer {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => {
-                if failure::is_of_the_connection(&error) {
-                    self.end.reach();
-                }
-                Err(failure::explain(&doing(), &error))
-            }
-            Err(()) => Err(Error::unavailable(doing(), format!("no answer within {ANSWERS_WITHIN:?}"))),
-        }
-    }
-}
-
-/// Whether questions are answered, and since when they are not.
-#[derive(Default)]
-struct Answering {
-    open: AtomicU64,
-    /// When the first of those that are open was asked, or one was answered since, in nanoseconds.
-    progress: AtomicU64,
-    /// That no answer will come any more.
-    given_up: End,
-}
-
-/// A question whose asker may lose patience.
-struct Unanswered<'a> {
-    lane: &'a Lane,
-    since: Moment,
-    answered: bool,
-}
-
-impl<'a> Unanswered<'a> {
-    fn new(lane: &'a Lane) -> Self {
-        let since = lane.clock.now();
-        if lane.answering.open.fetch_add(1, Ordering::AcqRel) == 0 {
-            lane.answering.progress.store(since.as_nanos(), Ordering::Release);
-        }
-        Self { lane, since, answered: false }
-    }
-}
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        let Lane { answering, clock, end, .. } = self.lane;
-        let now = clock.now();
-        answering.open.fetch_sub(1, Ordering::AcqRel);
-        if self.answered {
-            answering.progress.store(now.as_nanos(), Ordering::Release);
-        } else if now.since(self.since) >= DOUBTFUL {
-            end.reach();
-        }
-    }
-}
-
-/// Ends a connection whose questions are not answered any more. On one that has ended otherwise, those that are open may
-/// still be answered.
-async fn watch_over(lane: Lane) {
-    let Lane { answering, end, .. } = &lane;
-    let is_open = || answering.open.load(Ordering::Acquire) > 0;
-    while !end.is_reached() || is_open() {
-        let tick = tokio::time::sleep(ANSWERS_WITHIN / 4);
-        match end.is_reached() {
-            true => tick.await,
-            false => tokio::select! {
-                () = end.wait() => {}
-                () = tick => {}
-            },
-        }
-        let progress = Moment::from_nanos(answering.progress.load(Ordering::Acquire));
-        if is_open() && lane.clock.now().since(progress) >= ANSWERS_WITHIN {
-            end.reach();
-            answering.given_up.reach();
-            return;
-        }
-    }
-}
-
 impl Lanes {
-    pub(super) fn new(server: Server, clock: Clock, hear: Arc<dyn Fn(PushInfo) + Send + Sync>) -> Self {
+    pub(super) fn new(server: Server, clock: Clock, hear: Hear) -> Self {
         Self { server, clock, hear, stations: Mutex::default(), epoch: AtomicU64::new(0) }
     }
 
@@ -243,12 +76,15 @@ impl Lanes {
 
     /// Runs a script once, on the connection of the runtime that asks.
     pub(super) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
-        let lane = self.lane().await?;
-        let mut connection = lane.connection.clone();
-        let answer = lane.answer(doing, call.run(&mut connection)).await;
+        self.call_on(&self.lane().await?, doing, call).await
+    }
+
+    /// The same on a certain connection.
+    pub(super) async fn call_on(&self, lane: &Lane, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
+        let answer = lane.call(doing, call).await;
         if failure::is_of_a_replica(&answer) {
             // The address may lead to another server now, for all of us.
-            self.stations().values().filter_map(|station| station.open_lane()).for_each(|lane| lane.end.reach());
+            self.stations().of.values().filter_map(|station| station.open_lane()).for_each(|lane| lane.leave());
         }
         answer
     }
@@ -258,28 +94,44 @@ impl Lanes {
         let runtime = Handle::try_current().map_err(|_| {
             Error::unsupported("redis: needs a tokio runtime around its caller; lockfast::blocking brings one along")
         })?;
-        let station = Arc::clone(self.stations().entry(runtime.id()).or_default());
+        let station = self.station(runtime.id())?;
         if let Some(lane) = station.open_lane() {
             return Ok(lane);
         }
+        let attempts = station.state().attempts;
         let _only_one = station.opening.lock().await;
         if let Some(lane) = station.open_lane() {
             return Ok(lane);
         }
-        if let Some((at, error)) = &station.state().next_attempt
-            && self.clock.now() < *at
-        {
-            return Err(error.clone());
+        let pause = match &*station.state() {
+            // Whoever tried meanwhile tried for all who were waiting.
+            State { next_attempt: Some((_, error)), attempts: now, .. } if *now != attempts => {
+                return Err(error.clone());
+            }
+            State { next_attempt: Some((at, _)), .. } => at.since(self.clock.now()),
+            _ => Duration::ZERO,
+        };
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
-        match self.open().await {
-            Ok(lane) => {
-                *station.state() = State { lane: Some(lane.clone()), failures: 0, next_attempt: None };
-                self.forget_ended();
+        match Lane::open(&self.server, &self.clock, &self.hear).await {
+            Ok((lane, millis)) => {
+                self.tell_time(millis);
+                // Order matters: whoever closes all, after this, finds the connection; and before this, is found.
+                let mut stations = self.stations();
+                if stations.closed {
+                    lane.leave();
+                    return Err(CLOSED);
+                }
+                *station.state() = State { lane: Some(lane.clone()), ..State::default() };
+                stations.forget_ended(self.clock.now());
                 Ok(lane)
             }
             Err(error) => {
+                self.stations().forget_ended(self.clock.now());
                 let mut state = station.state();
                 state.lane = None;
+                state.attempts += 1;
                 state.failures = state.failures.saturating_add(1);
                 let longest = (FIRST_PAUSE * 2u32.saturating_pow(state.failures.min(10))).min(LONGEST_PAUSE);
                 let pause = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
@@ -289,53 +141,66 @@ impl Lanes {
         }
     }
 
-    async fn open(&self) -> Result<Lane> {
-        let end = Arc::new(End::default());
-        let (hear, ends) = (Arc::clone(&self.hear), Arc::clone(&end));
-        let hear_all = move |info: PushInfo| match info.kind {
-            PushKind::Disconnection => ends.reach(),
-            _ => hear(info),
-        };
-        let (connection, millis) = self.server.connect(hear_all).await?;
-        self.tell_time(millis);
-        let (channels, answering, clock) = (Arc::default(), Arc::default(), self.clock.clone());
-        let lane = Lane { connection, end: Arc::clone(&end), channels, answering, clock };
-        let (with_runtime, watched) = (WithRuntime(end), lane.clone());
-        tokio::spawn(async move {
-            let _with_runtime = with_runtime;
-            watch_over(watched).await;
-        });
-        Ok(lane)
+    fn station(&self, runtime: Id) -> Result<Arc<Station>> {
+        let mut stations = self.stations();
+        match stations.closed {
+            true => Err(CLOSED),
+            false => Ok(Arc::clone(stations.of.entry(runtime).or_default())),
+        }
     }
 
-    /// Closes every connection; those who still use one finish first.
+    /// Closes every connection, for good; those who still use one finish first.
     pub(super) fn close(&self) {
-        for station in std::mem::take(&mut *self.stations()).into_values() {
+        let mut stations = self.stations();
+        stations.closed = true;
+        for (_, station) in stations.of.drain() {
             if let Some(lane) = station.state().lane.take() {
-                lane.end.reach();
+                lane.leave();
             }
         }
     }
 
-    /// Runtimes come and go; what is left of those that went is forgotten.
-    fn forget_ended(&self) {
-        self.stations().retain(|_, station| {
-            let state = station.state();
-            state.lane.as_ref().is_none_or(|lane| !lane.end.is_reached()) || Arc::strong_count(station) > 1
-        });
-    }
-
-    fn stations(&self) -> MutexGuard<'_, HashMap<Id, Arc<Station>>> {
+    fn stations(&self) -> MutexGuard<'_, Stations> {
         self.stations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Stations {
+    /// Runtimes come and go; what is left of those that went, or that have not tried to connect for a while, is forgotten.
+    fn forget_ended(&mut self, now: Moment) {
+        self.of.retain(|_, station| {
+            let state = station.state();
+            let is_open = state.lane.as_ref().is_some_and(|lane| !lane.is_ended());
+            let tries = state.next_attempt.as_ref().is_some_and(|(at, _)| now < *at + LONGEST_PAUSE);
+            is_open || tries || Arc::strong_count(station) > 1
+        });
     }
 }
 
 impl Station {
     fn open_lane(&self) -> Option<Lane> {
-        self.state().lane.clone().filter(|lane| !lane.end.is_reached())
+        self.state().lane.clone().filter(|lane| !lane.is_ended())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn runtimes_that_never_got_a_connection_are_forgotten_when_they_ask_no_more() {
+        let hand = ManualClock::new();
+        let lanes = Lanes::new(Server::of_url("redis://127.0.0.1:1").unwrap(), hand.clock(), Arc::new(drop));
+        for _ in 0..10 {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            assert!(runtime.block_on(lanes.lane()).is_err(), "nobody is at that port");
+            hand.advance(3 * LONGEST_PAUSE);
+        }
+        assert_eq!(lanes.stations().of.len(), 1);
     }
 }

@@ -10,6 +10,7 @@ mod failure;
 mod feed;
 mod fence;
 mod keys;
+mod lane;
 mod lanes;
 mod note;
 mod replicas;
@@ -25,7 +26,7 @@ use futures::stream::BoxStream;
 
 use crate::claim::Claim;
 use crate::clock::Clock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{
     Admission, Busy, Change, Guarantees, Lease, Leaving, Names, Page, Query, Report, Scope, Shared, Standing, Store,
@@ -35,7 +36,6 @@ use crate::store::{
 pub use checkup::Checkup;
 use feed::{Feed, Watch};
 use lanes::Lanes;
-use replicas::Replicas;
 use scripts::Call;
 use server::Server;
 
@@ -60,7 +60,6 @@ pub struct Redis {
 struct Inside {
     lanes: Lanes,
     feed: Arc<Feed>,
-    replicas: Replicas,
 }
 
 impl Redis {
@@ -68,20 +67,29 @@ impl Redis {
     /// mark may follow `replicas=1`, if a lock shall count only when so many replicas have it, and `ca=FILE`, the
     /// certificates to trust. Fails when the server cannot be used, with the reason.
     pub async fn open(url: &str) -> Result<Arc<Self>> {
-        let (store, _) = Self::open_with_prefix(url).await?;
-        Ok(store)
+        let server = Server::of_url(url)?;
+        if server.prefix.is_some() {
+            return Err(Error::invalid(
+                "prefix= is for Locks::connect; a store takes names as they are, so say it with Locks::builder().prefix(..)",
+            ));
+        }
+        Self::at(server).await
     }
 
     /// The same, and the prefix that the URL asks for.
     pub(crate) async fn open_with_prefix(url: &str) -> Result<(Arc<Self>, Option<String>)> {
         let server = Server::of_url(url)?;
         let prefix = server.prefix.clone();
+        Ok((Self::at(server).await?, prefix))
+    }
+
+    async fn at(server: Server) -> Result<Arc<Self>> {
         let feed = Arc::new(Feed::default());
         let hears = Arc::clone(&feed);
         let lanes = Lanes::new(server, Clock::boot(), Arc::new(move |info| hears.hear(&info)));
-        let store = Self { inside: Arc::new(Inside { lanes, feed, replicas: Replicas::default() }) };
+        let store = Self { inside: Arc::new(Inside { lanes, feed }) };
         store.inside.lanes.lane().await?;
-        Ok((Arc::new(store), prefix))
+        Ok(Arc::new(store))
     }
 
     async fn look(&self, names: &[Name]) -> Result<Vec<crate::store::Resource>> {
@@ -94,7 +102,7 @@ impl Redis {
         Ok(resources)
     }
 
-    /// Names from the listings of all clients, from `from` on, at most so many from each.
+    /// Names from the listings of all clients, after `after`, at most so many from each, and one more if there is.
     async fn list(
         &self,
         beginning: &str,
@@ -102,12 +110,10 @@ impl Redis {
         limit: usize,
     ) -> Result<(crate::store::Counters, Vec<Name>)> {
         let mut call = Call::of(&scripts::LIST, 0);
-        // A name is listed followed by a byte below all others and its owner, which is written in letters.
-        let from = match after.filter(|after| after.as_str() >= beginning) {
-            Some(after) => format!("({after}\0g"),
-            None => format!("[{beginning}"),
-        };
-        call.text(beginning).text(&from).number(limit as u64);
+        call.text(beginning).number(limit as u64);
+        if let Some(after) = after.filter(|after| after.as_str() >= beginning) {
+            call.text(after.as_str());
+        }
         let answer = self.inside.lanes.call(|| "listing locks".to_owned(), &call).await?;
         answers::listing(&answer)
     }
@@ -128,13 +134,14 @@ impl Store for Redis {
         for demand in claim.demands.iter() {
             keys::check(&demand.name)?;
         }
-        let Inside { lanes, feed, replicas } = &*self.inside;
+        let Inside { lanes, feed } = &*self.inside;
         let ears = feed.ears(claim.client).await;
         let doing = || format!("asking for {:?}", claim.demands[0].name);
-        let answer = lanes.call(doing, &asks::acquire(claim, busy, ears, lanes.now())).await?;
+        let lane = lanes.lane().await?;
+        let answer = lanes.call_on(&lane, doing, &asks::acquire(claim, busy, ears, lanes.now())).await?;
         let admission = answers::admission(&answer, claim)?;
         if matches!(admission, Admission::Held(_) | Admission::Queued { .. })
-            && let Err(error) = replicas.have_it(lanes.server()).await
+            && let Err(error) = lane.replicas.have_it(lanes.server(), &lane).await
         {
             // It was not asked for. What of it remains, if this does not arrive either, ends with its lease.
             let _ = self.release(&[Leaving::Done(Arc::clone(claim))]).await;

@@ -20,12 +20,12 @@ macro_rules! script {
 }
 
 // What most locks need comes first in its script, before the rule: functions that nobody calls cost time too.
-pub(super) static ACQUIRE: Script = script!("acquire_at_once" "kept" "rule" "acquire");
-pub(super) static RENEW: Script = script!("renew" "kept" "rule" "renew_each");
-pub(super) static RELEASE: Script = script!("release_at_once" "kept" "rule" "release");
-pub(super) static LOOK: Script = script!("look" "kept" "rule" "look_at_each");
-pub(super) static RECORD: Script = script!("record");
-pub(super) static LIST: Script = script!("list");
+pub(super) static ACQUIRE: Script = script!("acquire_at_once" "kept" "listing" "rule" "acquire");
+pub(super) static RENEW: Script = script!("renew" "kept" "listing" "rule" "renew_each");
+pub(super) static RELEASE: Script = script!("release_at_once" "kept" "listing" "rule" "release");
+pub(super) static LOOK: Script = script!("look" "kept" "listing" "rule" "look_at_each");
+pub(super) static RECORD: Script = script!("listing" "record");
+pub(super) static LIST: Script = script!("listing" "list");
 pub(super) static FENCED_SET: Script = script!("fenced_set");
 pub(super) static SEED: Script = script!("seed");
 

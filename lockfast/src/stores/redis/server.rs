@@ -67,13 +67,10 @@ impl Server {
         Ok(Self { client, label, replicas: settings.replicas, prefix: settings.prefix })
     }
 
-    /// A new connection, of which `hear` gets the pushes, and the server's time in milliseconds.
+    /// A new connection, of which `hear` gets the pushes.
     ///
     /// The name is looked up each time: after a failover it may mean another server. Tickets go on from the clock if so.
-    pub(super) async fn connect(
-        &self,
-        hear: impl Fn(PushInfo) + Send + Sync + 'static,
-    ) -> Result<(MultiplexedConnection, u64)> {
+    pub(super) async fn connect(&self, hear: impl Fn(PushInfo) + Send + Sync + 'static) -> Result<Connected> {
         let doing = format!("connecting to Redis at {}", self.label);
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECTS_WITHIN))
@@ -101,17 +98,29 @@ impl Server {
             return Err(Error::unavailable(&doing, "this server is a replica; locks are taken at its primary"));
         }
         let mut seed = Call::of(&scripts::SEED, 2);
-        seed.text(TICKETS).text(IDENTITY).text(field(&server, "run_id").unwrap_or("unknown"));
+        // The process, and the history of what it keeps: another's data may have been put in its place meanwhile.
+        let word = |info, name| field(info, name).unwrap_or("unknown");
+        let run_id = word(&server, "run_id");
+        seed.text(TICKETS).text(IDENTITY).text(&format!("{run_id} {}", word(&replication, "master_replid")));
         let seeded = tokio::time::timeout(CONNECTS_WITHIN, seed.run(&mut connection)).await.map_err(|_| late())?;
         match seeded {
             Ok(Value::BulkString(millis)) => {
                 let millis = std::str::from_utf8(&millis).ok().and_then(|text| text.parse().ok());
-                Ok((connection, millis.ok_or_else(late)?))
+                Ok(Connected { connection, run_id: run_id.to_owned(), millis: millis.ok_or_else(late)? })
             }
             Ok(other) => Err(super::answers::odd(&other)),
             Err(error) => Err(explain(&doing, &error)),
         }
     }
+}
+
+/// A connection that has just begun.
+pub(super) struct Connected {
+    pub(super) connection: MultiplexedConnection,
+    /// Which server it leads to: another each time one is started.
+    pub(super) run_id: String,
+    /// The server's time in milliseconds.
+    pub(super) millis: u64,
 }
 
 impl fmt::Debug for Server {

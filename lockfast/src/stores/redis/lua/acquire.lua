@@ -37,6 +37,7 @@ if known then
     else
       rule.extend(known, lease)
     end
+    list_detached(known, lease)
     answer = rule.standing(known)
   end
   rule.say()
@@ -137,12 +138,7 @@ for _, want in ipairs(asked.wants) do
     rule.raise_line(want, lease)
   end
 end
-if asked.detached then
-  for _, want in ipairs(asked.wants) do
-    redis.call('ZADD', 'lockfast:listing:detached', 0, want.key .. '\0' .. asked.owner)
-  end
-  rule.raise('lockfast:listing:detached', lease)
-end
+list_detached(asked, lease)
 if blocked then
   asked.held = false
   rule.save(asked, lease)

@@ -3,8 +3,7 @@
 -- KEYS: none. ARGV: the client; how long to keep its listing; four counters; how many claims left, and their owners; then for
 -- each claim that entered its owner, how many names, and the names.
 local client, keep = ARGV[1], tonumber(ARGV[2])
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = clock()
 local listing, owners = 'lockfast:listing:' .. client, 'lockfast:owners:' .. client
 
 for index, counter in ipairs({'acquired', 'released', 'contended', 'lost'}) do
@@ -18,7 +17,7 @@ for index = 8, 7 + left do
   local names = redis.call('HGET', owners, ARGV[index])
   if names then
     for _, name in ipairs(cmsgpack.unpack(names)) do
-      redis.call('ZREM', listing, name .. '\0' .. ARGV[index])
+      redis.call('ZREM', listing, entry_of(name, ARGV[index]))
     end
     redis.call('HDEL', owners, ARGV[index])
   end
@@ -28,7 +27,7 @@ while at <= #ARGV do
   local owner, count, names = ARGV[at], tonumber(ARGV[at + 1]), {}
   for index = 1, count do
     names[index] = ARGV[at + 1 + index]
-    redis.call('ZADD', listing, 0, names[index] .. '\0' .. owner)
+    redis.call('ZADD', listing, 0, entry_of(names[index], owner))
   end
   redis.call('HSET', owners, owner, cmsgpack.pack(names))
   at = at + 2 + count

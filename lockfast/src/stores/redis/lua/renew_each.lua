@@ -10,6 +10,7 @@ local function renew(claim, lease)
         return 'gone left'
       end
       rule.raise(key, lease)
+      list_detached(known, lease)
       return rule.standing(known)
     end
   end
@@ -24,7 +25,9 @@ local function renew(claim, lease)
     local kind, value = rule.taken_by(key)
     if kind == 'x' and rule.is_of(value, claim) then
       rule.raise(key, lease)
-      return rule.standing(rule.read_value(value, claim.wants[1]))
+      known = rule.read_value(value, claim.wants[1])
+      list_detached(known, lease)
+      return rule.standing(known)
     end
   end
   if not known then
@@ -39,6 +42,7 @@ local function renew(claim, lease)
     return 'gone unknown'
   end
   rule.extend(known, lease)
+  list_detached(known, lease)
   return rule.standing(known)
 end
 

@@ -156,11 +156,7 @@ function rule.forget(claim)
     end
     rule.unsettle(want)
   end
-  if claim.detached then
-    for _, want in ipairs(claim.wants) do
-      redis.call('ZREM', 'lockfast:listing:detached', want.key .. '\0' .. claim.owner)
-    end
-  end
+  unlist(claim)
   rule.touch(claim)
 end
 

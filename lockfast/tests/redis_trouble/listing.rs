@@ -1,0 +1,100 @@
+//! What people are shown is what there is: claims that no process keeps, and names that nobody would think of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::store::{Admission, Busy, Counters, Lease, Names, Query, Report, Store};
+use lockfast::{Claim, ClientId, Demand, Demands, Name, Redis};
+
+use crate::stage::{Admin, claim, claim_of, hold, millis, secs, until};
+
+fn detached(demands: impl Into<Demands>, ttl: Duration) -> Arc<Claim> {
+    Arc::new(Claim { detached: true, ..Claim::new(demands.into(), ttl).unwrap() })
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// All names in use that begin so, asked for in pages of this size.
+async fn listed(store: &Redis, beginning: &str, limit: usize) -> Vec<String> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let query = Query { names: Names::Beginning(beginning.to_owned()), after, limit };
+        let page = store.inspect(&query).await.unwrap();
+        all.extend(page.resources.iter().map(|resource| resource.name.as_str().to_owned()));
+        if page.next.is_none() {
+            return all;
+        }
+        after = page.next;
+    }
+}
+
+#[tokio::test]
+async fn claims_without_a_process_are_listed_for_as_long_as_they_are_renewed() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    let claims = [
+        detached(Demand::exclusive(name("lock:a")), millis(500)),
+        detached(Demand::shared(name("lock:b")), millis(500)),
+        detached(Demand::permits(name("lock:c"), 1, 3).unwrap(), millis(500)),
+        detached(
+            Demands::of(vec![Demand::exclusive(name("lock:d")), Demand::exclusive(name("lock:e"))]).unwrap(),
+            millis(500),
+        ),
+    ];
+    for claim in &claims {
+        hold(&store, claim).await;
+    }
+    hold(&store, &claim("lock:probe", millis(500))).await;
+    let leases: Vec<_> = claims.iter().map(|claim| Lease { claim: Arc::clone(claim), ttl: secs(60) }).collect();
+    store.renew(&leases).await.unwrap();
+    until("the first leases end", async || admin.number("EXISTS lock:probe") == 0).await;
+    assert_eq!(listed(&store, "", 10).await, ["lock:a", "lock:b", "lock:c", "lock:d", "lock:e"]);
+    for key in ["lockfast:listing:detached", "lockfast:leases:detached"] {
+        assert!(admin.number(&format!("PTTL {key}")) > 0, "{key} has an end");
+    }
+}
+
+#[tokio::test]
+async fn claims_without_a_process_that_ended_do_not_pile_up_in_the_listing() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    hold(&store, &detached(Demand::exclusive(name("lock:long")), secs(60))).await;
+    for number in 0..50 {
+        hold(&store, &detached(Demand::exclusive(name(&format!("lock:{number}"))), millis(300))).await;
+    }
+    until("they are over", async || admin.number("EXISTS lock:49") == 0).await;
+    hold(&store, &detached(Demand::exclusive(name("lock:next")), secs(60))).await;
+    assert_eq!(admin.list("ZRANGE lockfast:listing:detached 0 -1").len(), 2);
+    assert_eq!(admin.list("ZRANGE lockfast:leases:detached 0 -1").len(), 2);
+}
+
+#[tokio::test]
+async fn names_with_any_bytes_are_listed_each_once_and_in_order() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let names = ["a", "a\0", "a\0\0", "a\0b", "a\0b\0c", "a\0g", "a\0ÿ", "a\u{1}", "a\u{1}\0", "ab", "b", "b\0"];
+    let mut entered = Vec::new();
+    // Several on each name, since the digits of owners stand behind names.
+    for (text, _) in names.iter().flat_map(|text| [(text, 1), (text, 2), (text, 3)]) {
+        let demands = Demands::from(Demand::shared(name(text)));
+        let (reads, detached) = (claim_of(demands.clone(), secs(60)), detached(demands.clone(), secs(60)));
+        for claim in [&reads, &detached] {
+            assert!(matches!(store.acquire(claim, Busy::Refuse).await.unwrap(), Admission::Held(_)));
+        }
+        entered.push((reads.id.hash(), demands));
+    }
+    let report =
+        |entered, left| Report { client: ClientId(7), counters: Counters::default(), entered, left, keep: secs(60) };
+    store.record(&report(entered.clone(), Vec::new())).await.unwrap();
+    for limit in [1, 2, 5, 100] {
+        assert_eq!(listed(&store, "", limit).await, names, "{limit} a page");
+        assert_eq!(listed(&store, "a\0b", limit).await, ["a\0b", "a\0b\0c"], "{limit} a page");
+    }
+    store.record(&report(Vec::new(), entered.into_iter().map(|(owner, _)| owner).collect())).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    assert_eq!(admin.number("EXISTS lockfast:listing:0000000000000007"), 0, "what was listed is taken out again");
+}
