@@ -42,23 +42,21 @@ pub(super) fn renew(leases: &[Lease], now: u64) -> Call {
     for lease in leases {
         names(&mut call, &lease.claim.demands);
     }
-    let usual = leases.first().map_or(0, |lease| millis(lease.ttl));
-    call.number(now).number(usual);
-    let mut words = Vec::with_capacity(64);
-    for Lease { claim, ttl } in leases {
-        let (lease, is_alone) = (millis(*ttl), is_alone(&claim.demands));
-        words.clear();
-        words.extend((is_alone && lease == usual).then_some(b'x'));
-        words.extend(hex::<16, 32>(claim.id.hash().0));
-        words.push(b' ');
-        words.extend(hex::<8, 16>(claim.client.0.to_be_bytes()));
-        words.push(b' ');
-        words.extend(keys::tag(&claim.demands[0].name).bytes());
-        if !(is_alone && lease == usual) {
-            words.extend(format!(" {lease}").bytes());
-        }
-        call.bytes(&words);
-        if !(is_alone && lease == usual) {
+    let usual = leases.first().map(|lease| (millis(lease.ttl), lease.claim.client));
+    let is_usual =
+        |lease: &Lease| is_alone(&lease.claim.demands) && usual == Some((millis(lease.ttl), lease.claim.client));
+    let (span, whose) = usual.unwrap_or((0, ClientId(0)));
+    let tags = leases.iter().filter(|lease| is_usual(lease)).map(|lease| keys::tag(&lease.claim.demands[0].name));
+    client(call.number(now).number(span), whose).text(&tags.collect::<String>());
+    for lease in leases {
+        let claim = &lease.claim;
+        if is_usual(lease) {
+            let mut begins = *b"lockfast1 x 00000000000000000000000000000000 - ";
+            begins[12..44].copy_from_slice(&hex::<16, 32>(claim.id.hash().0));
+            call.bytes(&begins);
+        } else {
+            let home = keys::tag(&claim.demands[0].name);
+            call.text(&format!("{} {} {home} {}", claim.id.hash(), claim.client, millis(lease.ttl)));
             wants(&mut call, &claim.demands);
         }
     }

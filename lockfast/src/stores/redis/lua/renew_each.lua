@@ -46,46 +46,21 @@ local function renew(claim, lease)
   return rule.standing(known)
 end
 
--- What most renewals are: one name, held alone by who asks. No line is looked at, since nothing can be granted. The answer is
--- what stands at the key.
-local function renew_at_once(key, words)
-  local value = redis.pcall('GET', key)
-  if type(value) ~= 'string' or string.sub(value, 1, 12) ~= 'lockfast1 x ' then
-    return nil
-  end
-  -- The owner has 32 digits, and a holder about whom there is nothing to say a dash behind it.
-  if string.sub(value, 13, 44) ~= string.sub(words, 2, 33) or string.sub(value, 45, 47) ~= ' - ' then
-    return nil
-  end
-  if not rule.KNOWS_GT or redis.call('PEXPIRE', key, usual, 'GT') == 0 then
-    rule.raise(key, usual)
-  end
-  return value
-end
-
-local answers, at, used = {}, 3, 0
-while at <= #ARGV do
-  local words, is_alone = ARGV[at], string.sub(ARGV[at], 1, 1) == 'x'
-  local answer = is_alone and renew_at_once(KEYS[used + 1], words)
-  if answer then
-    at, used = at + 1, used + 1
+for _, other in ipairs(others) do
+  local words, claim, lease = ARGV[other.at], {}, usual
+  if other.tag then
+    claim.owner, claim.client, claim.home = string.sub(words, 13, 44), usual_client, other.tag
+    claim.wants = {{key = KEYS[other.used + 1], tag = other.tag, weight = rule.ALL_WORD, capacity = rule.ALL_WORD}}
   else
-    local owner, client, home, lease = string.match(words, '^x?(%x+) (%x+) (%w+) ?(%d*)$')
-    local claim, done = {owner = owner, client = client, home = home}, nil
-    if is_alone then
-      claim.wants = {{key = KEYS[used + 1], tag = home, weight = rule.ALL_WORD, capacity = rule.ALL_WORD}}
-      at, used = at + 1, used + 1
-    else
-      at, used = rule.read_wants(claim, at + 1, used)
-    end
-    -- One key of another kind must not stop the others: what is not there any more is lost.
-    done, answer = pcall(renew, claim, tonumber(lease) or usual)
-    if not done and rule.is_of_a_replica(answer) then
-      return redis.error_reply('READONLY this server is a replica')
-    end
-    answer = done and answer or 'failed ' .. rule.words_of(answer)
+    claim.owner, claim.client, claim.home, lease = string.match(words, '^(%x+) (%x+) (%w+) (%d+)$')
+    rule.read_wants(claim, other.at + 1, other.used)
   end
-  answers[#answers + 1] = answer
+  -- One key of another kind must not stop the others: what is not there any more is lost.
+  local done, answer = pcall(renew, claim, tonumber(lease))
+  if not done and rule.is_of_a_replica(answer) then
+    return redis.error_reply('READONLY this server is a replica')
+  end
+  answers[other.number] = done and answer or 'failed ' .. rule.words_of(answer)
 end
 rule.say()
 return answers

@@ -13,9 +13,6 @@ rule.APART = 100
 rule.now, rule.removed = now, 0
 rule.unsettled, rule.queued, rule.touched, rule.letters, rule.addressees, rule.listens = {}, {}, {}, {}, {}, {}
 
--- Whether PEXPIRE can be told not to shorten.
-rule.KNOWS_GT = (redis.REDIS_VERSION_NUM or 0) >= 0x00070000
-
 -- No verb shortens a lease.
 function rule.raise(key, lease)
   if redis.call('PTTL', key) < lease then
