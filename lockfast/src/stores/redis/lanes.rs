@@ -114,6 +114,8 @@ impl Lanes {
                     lane.leave();
                     return Err(CLOSED);
                 }
+                // The server is there: nobody else has to sit out a pause that began when it was not.
+                stations.of.values().for_each(|other| other.state().next_attempt = None);
                 *station.state() = State { lane: Some(lane.clone()), failures: 0, next_attempt: None };
                 stations.forget_ended(self.clock.now());
                 Ok(lane)
