@@ -6,19 +6,19 @@ local asked = {
 }
 local refuse = string.find(kind, 'r', 1, true)
 local lease = tonumber(ttl)
-read_wants(asked, 8, 1)
+rule.read_wants(asked, 8, 1)
 
-local settled, trouble = pcall(settle, asked.wants)
+local settled, trouble = pcall(rule.settle, asked.wants)
 if not settled then
   -- Others may have been handed something meanwhile.
-  say()
+  rule.say()
   error(trouble, 0)
 end
-local known, why = load(asked)
-if not known and is_alone(asked) then
-  local taken, value = taken_by(KEYS[2])
-  if taken == 'x' and is_of(value, asked) then
-    known = read_value(value, asked.wants[1])
+local known, why = rule.load(asked)
+if not known and rule.is_alone(asked) then
+  local taken, value = rule.taken_by(KEYS[2])
+  if taken == 'x' and rule.is_of(value, asked) then
+    known = rule.read_value(value, asked.wants[1])
   end
 end
 if known then
@@ -27,64 +27,64 @@ if known then
     answer = 'gone broken'
   elseif known.lingers then
     answer = 'gone left'
-  elseif not is_whole(known) then
-    forget(known)
-    settle({})
+  elseif not rule.is_whole(known) then
+    rule.forget(known)
+    rule.settle({})
     answer = 'gone unknown'
   else
-    if known.held and is_alone(known) then
-      raise(KEYS[2], lease)
+    if known.held and rule.is_alone(known) then
+      rule.raise(KEYS[2], lease)
     else
-      extend(known, lease)
+      rule.extend(known, lease)
     end
-    list_detached(known, lease)
-    answer = standing(known)
+    listing.list_detached(known, lease)
+    answer = rule.standing(known)
   end
-  say()
+  rule.say()
   return answer
 elseif why ~= 'unknown' then
-  say()
+  rule.say()
   return 'gone ' .. why
 end
 
 -- Seals and what is no lock first, then those who disagree about the capacity, then those in the way.
 for _, want in ipairs(asked.wants) do
-  local taken, value = taken_by(want.key)
+  local taken, value = rule.taken_by(want.key)
   if taken == 'd' then
-    say()
+    rule.say()
     return {'sealed', string.sub(value, 13)}
   elseif taken == 'odd' or taken == 'newer' then
-    say()
+    rule.say()
     return redis.error_reply(taken == 'odd' and 'WRONGTYPE of a lock' or 'LOCKFAST-NEWER format')
   end
 end
 for index, want in ipairs(asked.wants) do
   local weight = tonumber(want.weight)
   if weight == 0 or weight > tonumber(want.capacity) then
-    say()
+    rule.say()
     return {'weight', index}
   end
-  local capacity = taken_by(want.key) and ALL
+  local capacity = rule.taken_by(want.key) and rule.ALL
   if not capacity then
-    local front = redis.call('ZRANGE', line_of(want), 0, 0)[1]
+    local front = redis.call('ZRANGE', rule.line_of(want), 0, 0)[1]
     if front then
-      local _, _, agreed = read_seat(front)
+      local _, _, agreed = rule.read_seat(front)
       capacity = agreed
     end
   end
   if capacity and capacity ~= tonumber(want.capacity) then
-    say()
+    rule.say()
     return {'capacity', index, capacity}
   end
 end
 
 local function has_room(want)
-  if is_kept_out(want) then
+  if rule.is_kept_out(want) then
     return false
   end
   local used = 0
-  each_seat(line_of(want), function(seat)
-    local _, weight, capacity = read_seat(seat)
+  rule.each_seat(rule.line_of(want), function(seat)
+    local _, weight, capacity = rule.read_seat(seat)
     used = used + weight
     if used >= capacity then
       return 'stop'
@@ -102,16 +102,16 @@ end
 
 -- Who is in the way: the first of those who hold.
 local function busy_with(want)
-  local taken, value = taken_by(want.key)
-  local ahead, holder = redis.call('ZCARD', line_of(want)), nil
+  local taken, value = rule.taken_by(want.key)
+  local ahead, holder = redis.call('ZCARD', rule.line_of(want)), nil
   if taken and taken ~= 's' then
     ahead = ahead + 1
   end
   if taken == 'x' then
-    holder = read_value(value, want)
+    holder = rule.read_value(value, want)
   elseif not taken or taken == 's' then
-    each_seat(line_of(want), function(seat)
-      local claim = load(read_seat(seat))
+    rule.each_seat(rule.line_of(want), function(seat)
+      local claim = rule.load(rule.read_seat(seat))
       if claim and claim.held then
         holder = claim
         return 'stop'
@@ -122,30 +122,30 @@ local function busy_with(want)
     return {'busy', ahead}
   end
   local held_for = math.max(0, tonumber(now) - tonumber(holder.since))
-  return {'busy', ahead, holder.owner, holder.first, digits(held_for), holder.note}
+  return {'busy', ahead, holder.owner, holder.first, rule.digits(held_for), holder.note}
 end
 
 if blocked and refuse then
   local answer = busy_with(asked.wants[blocked])
-  say()
+  rule.say()
   return answer
 end
 
-asked.first = draw(tickets, tonumber(block), tonumber(floor))
+asked.first = rule.draw(tickets, tonumber(block), tonumber(floor))
 for _, want in ipairs(asked.wants) do
-  if blocked or not is_exclusive(want) then
-    redis.call('ZADD', line_of(want), asked.first, seat_of(asked, want))
-    raise_line(want, lease)
+  if blocked or not rule.is_exclusive(want) then
+    redis.call('ZADD', rule.line_of(want), asked.first, rule.seat_of(asked, want))
+    rule.raise_line(want, lease)
   end
 end
-list_detached(asked, lease)
+listing.list_detached(asked, lease)
 if blocked then
   asked.held = false
-  save(asked, lease)
-  touch(asked)
-  say()
-  return standing(asked)
+  rule.save(asked, lease)
+  rule.touch(asked)
+  rule.say()
+  return rule.standing(asked)
 end
-take(asked, lease)
-say()
-return standing(asked)
+rule.take(asked, lease)
+rule.say()
+return rule.standing(asked)

@@ -8,30 +8,31 @@
 --                           id out. A seat without a record is dead
 -- A tag makes the keys of one name fall into one slot.
 
-local ALL, ALL_WORD = 1048576, '1048576'
+-- All functions are in one table: a script pays at every call for each local that a function of its uses.
+local rule = {ALL = 1048576, ALL_WORD = '1048576', seen = {}}
 
-local function line_of(want)
+function rule.line_of(want)
   return 'lockfast:{' .. want.tag .. '}:line:' .. want.key
 end
 
-local function record_of(claim)
+function rule.record_of(claim)
   return 'lockfast:{' .. claim.home .. '}:claim:' .. claim.owner
 end
 
-local function seat_of(claim, want)
+function rule.seat_of(claim, want)
   return claim.owner .. ' ' .. claim.client .. ' ' .. claim.home .. ' ' .. want.weight .. ' ' .. want.capacity
 end
 
-local function read_seat(seat)
+function rule.read_seat(seat)
   local owner, client, home, weight, capacity = string.match(seat, '^(%x+) (%x+) (%w+) (%d+) (%d+)$')
   return {owner = owner, client = client, home = home}, tonumber(weight), tonumber(capacity)
 end
 
 -- What one claim wants, from the words about it: 'x' alone for one name that is wanted alone, otherwise how many names, and
 -- for each its tag, weight and capacity. Also where the words go on, and how many keys were used.
-local function read_wants(claim, at, used)
+function rule.read_wants(claim, at, used)
   if ARGV[at] == 'x' then
-    claim.wants = {{key = KEYS[used + 1], tag = claim.home, weight = ALL_WORD, capacity = ALL_WORD}}
+    claim.wants = {{key = KEYS[used + 1], tag = claim.home, weight = rule.ALL_WORD, capacity = rule.ALL_WORD}}
     return at + 1, used + 1
   end
   local count = tonumber(ARGV[at])
@@ -44,23 +45,21 @@ local function read_wants(claim, at, used)
   return at, used + count
 end
 
-local function is_exclusive(want)
-  return want.weight == ALL_WORD and want.capacity == ALL_WORD
+function rule.is_exclusive(want)
+  return want.weight == rule.ALL_WORD and want.capacity == rule.ALL_WORD
 end
 
-local function is_reader(want)
-  return want.capacity == ALL_WORD and want.weight ~= ALL_WORD
+function rule.is_reader(want)
+  return want.capacity == rule.ALL_WORD and want.weight ~= rule.ALL_WORD
 end
 
 -- A claim whose only trace, while it holds, is the value at its key.
-local function is_alone(claim)
-  return #claim.wants == 1 and is_exclusive(claim.wants[1])
+function rule.is_alone(claim)
+  return #claim.wants == 1 and rule.is_exclusive(claim.wants[1])
 end
 
--- What stands at plain keys, as far as it was looked at.
-local seen = {}
-
-local function look_at(key)
+-- What stands at plain keys is kept in `seen`, as far as it was looked at.
+function rule.look_at(key)
   local value = redis.pcall('GET', key)
   if not value then
     return {}
@@ -79,24 +78,24 @@ end
 
 -- What stands at a plain key: nil; 'x', 's' or 'd' as above, and the value; 'foreign', another program's lock; 'newer', that
 -- of a newer version; or 'odd', which is no string at all. The last three keep others out all the same.
-local function taken_by(key)
-  seen[key] = seen[key] or look_at(key)
-  return seen[key].kind, seen[key].value
+function rule.taken_by(key)
+  rule.seen[key] = rule.seen[key] or rule.look_at(key)
+  return rule.seen[key].kind, rule.seen[key].value
 end
 
-local function put_at(key, value, lease)
+function rule.put_at(key, value, lease)
   redis.call('SET', key, value, 'PX', lease)
-  seen[key] = {kind = string.sub(value, 11, 11), value = value}
+  rule.seen[key] = {kind = string.sub(value, 11, 11), value = value}
 end
 
-local function clear_at(key)
+function rule.clear_at(key)
   redis.call('DEL', key)
-  seen[key] = {}
+  rule.seen[key] = {}
 end
 
 -- A whole number as text. In two parts: numbers of nine digits are written fast, and exactly, by every build of Lua; as it
 -- writes large ones by itself, the last digits would be lost.
-local function digits(number)
+function rule.digits(number)
   if number < 1000000000 then
     return string.format('%d', number)
   end
@@ -105,16 +104,16 @@ local function digits(number)
 end
 
 -- All that is written of a claim is kept as text: numbers are read where they are compared.
-local function value_of(claim)
+function rule.value_of(claim)
   local flags = (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '') .. (claim.detached and 'd' or '')
-  flags = flags .. (is_alone(claim) and '' or 'm')
+  flags = flags .. (rule.is_alone(claim) and '' or 'm')
   flags = flags == '' and '-' or flags
   return 'lockfast1 x ' .. claim.owner .. ' ' .. flags .. ' ' .. claim.first .. ' ' .. claim.count .. ' ' .. claim.client
     .. ' ' .. claim.home .. ' ' .. claim.since .. ' ' .. claim.ttl .. ' ' .. claim.note
 end
 
 -- The claim behind the value of an exclusive holder.
-local function read_value(value, want)
+function rule.read_value(value, want)
   local owner, flags, first, count, client, home, since, ttl, note =
     string.match(value, '^lockfast1 x (%x+) (%S+) (%d+) (%d+) (%x+) (%w+) (%d+) (%d+) (.*)$')
   if not owner then
@@ -129,18 +128,18 @@ local function read_value(value, want)
   }
 end
 
-local function has_ticket(claim, ticket)
+function rule.has_ticket(claim, ticket)
   local first = tonumber(claim.first)
   return ticket >= first and ticket < first + tonumber(claim.count)
 end
 
-local function is_of(value, claim)
+function rule.is_of(value, claim)
   return string.sub(value, 13, 12 + #claim.owner) == claim.owner
 end
 
 -- The living claim of an owner; or nil and why it is not in line.
-local function load(claim)
-  local packed = redis.call('GET', record_of(claim))
+function rule.load(claim)
+  local packed = redis.call('GET', rule.record_of(claim))
   if not packed then
     return nil, 'unknown'
   end
@@ -154,7 +153,7 @@ local function load(claim)
   return living
 end
 
-local function save(claim, lease)
+function rule.save(claim, lease)
   claim.v = 1
-  redis.call('SET', record_of(claim), cmsgpack.pack(claim), 'PX', lease)
+  redis.call('SET', rule.record_of(claim), cmsgpack.pack(claim), 'PX', lease)
 end

@@ -1,50 +1,52 @@
+rule.listens = heard
+
 -- The claim as it is kept, holding or waiting; or nil and why it is not.
 local function find(claim)
-  if is_alone(claim) then
-    local kind, value = taken_by(claim.wants[1].key)
-    if kind == 'x' and is_of(value, claim) then
-      return read_value(value, claim.wants[1])
+  if rule.is_alone(claim) then
+    local kind, value = rule.taken_by(claim.wants[1].key)
+    if kind == 'x' and rule.is_of(value, claim) then
+      return rule.read_value(value, claim.wants[1])
     end
   end
-  return load(claim)
+  return rule.load(claim)
 end
 
 local function lease_of(claim)
-  return math.max(1, redis.call('PTTL', is_alone(claim) and claim.held and claim.wants[1].key or record_of(claim)))
+  return math.max(1, redis.call('PTTL', rule.is_alone(claim) and claim.held and claim.wants[1].key or rule.record_of(claim)))
 end
 
 -- Writes a holding claim down again, with this lease. Begins with what a full Redis allows.
 local function write(claim, lease)
   for _, want in ipairs(claim.wants) do
-    if is_exclusive(want) then
+    if rule.is_exclusive(want) then
       redis.call('PEXPIRE', want.key, lease)
-      put_at(want.key, value_of(claim), lease)
+      rule.put_at(want.key, rule.value_of(claim), lease)
     else
-      raise_line(want, lease)
+      rule.raise_line(want, lease)
     end
   end
-  if not is_alone(claim) then
-    redis.call('PEXPIRE', record_of(claim), lease)
-    save(claim, lease)
+  if not rule.is_alone(claim) then
+    redis.call('PEXPIRE', rule.record_of(claim), lease)
+    rule.save(claim, lease)
   end
   for _, want in ipairs(claim.wants) do
-    if is_reader(want) then
-      mark_anew(want)
+    if rule.is_reader(want) then
+      rule.mark_anew(want)
     end
   end
-  touch(claim)
+  rule.touch(claim)
 end
 
 local function mark(claim, why, lease)
-  local record = record_of(claim)
+  local record = rule.record_of(claim)
   redis.call('PEXPIRE', record, lease)
   if not redis.call('SET', record, 'gone ' .. why, 'PX', lease, 'NX') then
-    raise(record, lease)
+    rule.raise(record, lease)
   end
 end
 
 local function is_at_work(claim)
-  return claim and claim.held and not claim.broken and not claim.lingers and is_whole(claim)
+  return claim and claim.held and not claim.broken and not claim.lingers and rule.is_whole(claim)
 end
 
 local leave = {}
@@ -54,14 +56,14 @@ function leave.done(claim)
   if not known then
     -- Its lease may have run out before anybody took it out of its lines.
     for _, want in ipairs(claim.wants) do
-      if redis.call('ZREM', line_of(want), seat_of(claim, want)) == 1 then
-        touched[want.key] = true
-        unsettle(want)
+      if redis.call('ZREM', rule.line_of(want), rule.seat_of(claim, want)) == 1 then
+        rule.touched[want.key] = true
+        rule.unsettle(want)
       end
     end
     return 'gone ' .. why
   end
-  forget(known)
+  rule.forget(known)
   return known.broken and 'gone broken' or 'gone left'
 end
 
@@ -74,7 +76,7 @@ end
 function leave.linger(claim, span)
   local known = find(claim)
   span = tonumber(span)
-  if not known or not known.held or known.broken or span <= 0 or not is_whole(known) then
+  if not known or not known.held or known.broken or span <= 0 or not rule.is_whole(known) then
     return leave.done(claim)
   end
   if not known.lingers then
@@ -88,36 +90,36 @@ function leave.seal(claim, value, keep)
   local known = find(claim)
   local may = is_at_work(known)
   for _, want in ipairs(claim.wants) do
-    may = may and is_exclusive(want)
+    may = may and rule.is_exclusive(want)
   end
   local answer = leave.done(claim)
   if may then
     for _, want in ipairs(known.wants) do
-      local line = line_of(want)
+      local line = rule.line_of(want)
       for _, seat in ipairs(redis.call('ZRANGE', line, 0, -1)) do
-        local who = read_seat(seat)
-        local waiting = load(who)
+        local who = rule.read_seat(seat)
+        local waiting = rule.load(who)
         if waiting then
-          forget(waiting)
-          tell(who.client, 'gone ' .. who.owner)
+          rule.forget(waiting)
+          rule.tell(who.client, 'gone ' .. who.owner)
         else
-          bury(line, seat, who, want.key)
+          rule.bury(line, seat, who, want.key)
         end
       end
-      put_at(want.key, 'lockfast1 d ' .. value, keep)
+      rule.put_at(want.key, 'lockfast1 d ' .. value, keep)
     end
   end
   return answer
 end
 
 local function is_last(claim, want)
-  local line = line_of(want)
-  if is_exclusive(want) then
+  local line = rule.line_of(want)
+  if rule.is_exclusive(want) then
     return redis.call('EXISTS', line) == 0
   end
-  local rank = redis.call('ZRANK', line, seat_of(claim, want))
+  local rank = redis.call('ZRANK', line, rule.seat_of(claim, want))
   for _, seat in ipairs(redis.call('ZRANGE', line, rank + 1, -1)) do
-    local behind = load(read_seat(seat))
+    local behind = rule.load(rule.read_seat(seat))
     if behind and not behind.held then
       return false
     end
@@ -139,47 +141,47 @@ function leave.unless_alone(claim, block, floor, lease)
     end
     lease = math.max(lease, lease_of(known))
     -- A full Redis refuses to count, unless something was written before.
-    redis.call('PEXPIRE', is_alone(known) and known.wants[1].key or record_of(known), lease)
-    known.first, known.count = draw(tickets, block, floor), digits(block)
+    redis.call('PEXPIRE', rule.is_alone(known) and known.wants[1].key or rule.record_of(known), lease)
+    known.first, known.count = rule.draw(tickets, block, floor), rule.digits(block)
     for _, want in ipairs(known.wants) do
-      if not is_exclusive(want) then
-        redis.call('ZADD', line_of(want), known.first, seat_of(known, want))
+      if not rule.is_exclusive(want) then
+        redis.call('ZADD', rule.line_of(want), known.first, rule.seat_of(known, want))
       end
     end
     write(known, lease)
-  elseif is_alone(known) then
-    raise(known.wants[1].key, lease)
+  elseif rule.is_alone(known) then
+    rule.raise(known.wants[1].key, lease)
   else
-    extend(known, lease)
+    rule.extend(known, lease)
   end
-  return standing(known)
+  return rule.standing(known)
 end
 
 -- `claim` has just the name; whose claim it is follows from the ticket.
 leave['break'] = function(claim, ticket, at_once)
   local want, known = claim.wants[1], nil
   ticket = tonumber(ticket)
-  local kind, value = taken_by(want.key)
+  local kind, value = rule.taken_by(want.key)
   if kind == 'x' then
-    known = read_value(value, want)
-    known = known.several and load(known) or known
+    known = rule.read_value(value, want)
+    known = known.several and rule.load(known) or known
   end
-  if not known or not has_ticket(known, ticket) then
-    local seats = redis.call('ZREVRANGEBYSCORE', line_of(want), digits(ticket), '-inf', 'LIMIT', 0, 1)
-    known = seats[1] and load(read_seat(seats[1]))
+  if not known or not rule.has_ticket(known, ticket) then
+    local seats = redis.call('ZREVRANGEBYSCORE', rule.line_of(want), rule.digits(ticket), '-inf', 'LIMIT', 0, 1)
+    known = seats[1] and rule.load(rule.read_seat(seats[1]))
   end
-  if not known or not has_ticket(known, ticket) then
+  if not known or not rule.has_ticket(known, ticket) then
     return 'gone unknown'
   end
   -- What is not whole has lost something to somebody else, and must not be written down again.
-  if at_once == '1' or known.lingers or not known.held or not is_whole(known) then
-    forget(known)
+  if at_once == '1' or known.lingers or not known.held or not rule.is_whole(known) then
+    rule.forget(known)
     mark(known, 'broken', tonumber(known.ttl))
-    tell(known.client, 'gone ' .. known.owner)
+    rule.tell(known.client, 'gone ' .. known.owner)
   elseif not known.broken then
     known.broken = true
     write(known, lease_of(known))
-    tell(known.client, 'gone ' .. known.owner)
+    rule.tell(known.client, 'gone ' .. known.owner)
   end
   return 'gone broken'
 end
@@ -190,16 +192,16 @@ local answers, at, used = {}, 2, 1
 while at <= #ARGV do
   local how = ARGV[at]
   local claim = {owner = ARGV[at + 1], client = ARGV[at + 2], home = ARGV[at + 3]}
-  at, used = read_wants(claim, at + 4, used)
+  at, used = rule.read_wants(claim, at + 4, used)
   local one, two, three = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   at = at + more[how]
   -- One key of another kind must not stop the others: what is not there any more is left.
   local done, answer = pcall(leave[how], claim, one, two, three)
-  if not done and is_of_a_replica(answer) then
+  if not done and rule.is_of_a_replica(answer) then
     return redis.error_reply('READONLY this server is a replica')
   end
-  answers[#answers + 1] = done and answer or 'failed ' .. words_of(answer)
-  pcall(settle, {})
+  answers[#answers + 1] = done and answer or 'failed ' .. rule.words_of(answer)
+  pcall(rule.settle, {})
 end
-say()
+rule.say()
 return answers

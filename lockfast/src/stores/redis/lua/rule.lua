@@ -4,75 +4,75 @@
 -- and all that has to be told is told at the end.
 
 -- How long a line outlives the leases in it, so that somebody notices who died in it, and tells.
-local OUTLIVES = 10000
+rule.OUTLIVES = 10000
 -- How many dead seats one call takes out.
-local MOST_REMOVED = 1000
+rule.MOST_REMOVED = 1000
 -- Leases that were written in one call may end this far apart: time goes on between commands.
-local APART = 100
+rule.APART = 100
 
-local removed = 0
-local unsettled, queued, touched, letters, addressees, listens = {}, {}, {}, {}, {}, {}
+rule.now, rule.removed = now, 0
+rule.unsettled, rule.queued, rule.touched, rule.letters, rule.addressees, rule.listens = {}, {}, {}, {}, {}, {}
 
 -- Whether PEXPIRE can be told not to shorten.
-local KNOWS_GT = (redis.REDIS_VERSION_NUM or 0) >= 0x00070000
+rule.KNOWS_GT = (redis.REDIS_VERSION_NUM or 0) >= 0x00070000
 
 -- No verb shortens a lease.
-local function raise(key, lease)
+function rule.raise(key, lease)
   if redis.call('PTTL', key) < lease then
     redis.call('PEXPIRE', key, lease)
   end
 end
 
 -- Not at every lease that ends a little later than the others.
-local function raise_line(want, lease)
-  local line = line_of(want)
-  if redis.call('PTTL', line) < lease + OUTLIVES / 2 then
-    redis.call('PEXPIRE', line, lease + OUTLIVES)
+function rule.raise_line(want, lease)
+  local line = rule.line_of(want)
+  if redis.call('PTTL', line) < lease + rule.OUTLIVES / 2 then
+    redis.call('PEXPIRE', line, lease + rule.OUTLIVES)
   end
 end
 
-local function tell(client, letter)
-  if not letters[client] then
-    letters[client] = {}
-    addressees[#addressees + 1] = client
+function rule.tell(client, letter)
+  if not rule.letters[client] then
+    rule.letters[client] = {}
+    rule.addressees[#rule.addressees + 1] = client
   end
-  table.insert(letters[client], letter)
+  table.insert(rule.letters[client], letter)
 end
 
-local function unsettle(want)
-  if not queued[want.key] then
-    queued[want.key] = true
-    unsettled[#unsettled + 1] = want
+function rule.unsettle(want)
+  if not rule.queued[want.key] then
+    rule.queued[want.key] = true
+    rule.unsettled[#rule.unsettled + 1] = want
   end
 end
 
-local function touch(claim)
+function rule.touch(claim)
   for _, want in ipairs(claim.wants) do
-    touched[want.key] = true
+    rule.touched[want.key] = true
   end
 end
 
 -- Whether somebody hears what the claim's client is told. Asked before anything is decided, and once a client. Who may not
 -- ask takes everybody for alive: then leases decide.
-local function is_listening(client)
-  if listens[client] == nil then
+function rule.is_listening(client)
+  if rule.listens[client] == nil then
     local answer = redis.pcall('PUBSUB', 'NUMSUB', 'lockfast:push:' .. client)
-    listens[client] = answer.err ~= nil or tonumber(answer[2]) > 0
+    rule.listens[client] = answer.err ~= nil or tonumber(answer[2]) > 0
   end
-  return listens[client]
+  return rule.listens[client]
 end
 
 -- Readers leave a mark at the key that lives as long as the longest of them.
-local function mark_shared(key, lease)
+function rule.mark_shared(key, lease)
   local mark = redis.call('PTTL', key)
   if mark == -2 then
-    put_at(key, 'lockfast1 s', lease)
+    rule.put_at(key, 'lockfast1 s', lease)
   elseif mark < lease then
     redis.call('PEXPIRE', key, lease)
   end
 end
 
-local function each_seat(line, visit)
+function rule.each_seat(line, visit)
   local from, size = 0, 2
   while true do
     local seats = redis.call('ZRANGE', line, from, from + size - 1)
@@ -93,96 +93,96 @@ local function each_seat(line, visit)
 end
 
 -- The mark of those who read, when one of them left or lingers: as long as the longest of the others.
-local function mark_anew(want)
-  if taken_by(want.key) ~= 's' then
+function rule.mark_anew(want)
+  if rule.taken_by(want.key) ~= 's' then
     return
   end
   local longest = 0
-  each_seat(line_of(want), function(seat)
-    local who, weight = read_seat(seat)
-    if weight == ALL then
+  rule.each_seat(rule.line_of(want), function(seat)
+    local who, weight = rule.read_seat(seat)
+    if weight == rule.ALL then
       return 'stop'
     end
     -- One that waits for its turn on another name reads nothing yet.
-    local claim = load(who)
+    local claim = rule.load(who)
     if claim and claim.held then
-      longest = math.max(longest, redis.call('PTTL', record_of(claim)))
+      longest = math.max(longest, redis.call('PTTL', rule.record_of(claim)))
     end
   end)
   if longest > 0 then
     redis.call('PEXPIRE', want.key, longest)
   else
-    clear_at(want.key)
+    rule.clear_at(want.key)
   end
 end
 
 -- Whether the mark of those who read is wrong when one of them, with this lease, has left: it was the longest, or the last.
 -- One that waits for another name counts as well: while it stands in front, the mark may be there for it alone.
-local function is_mark_wrong(want, lease)
-  if lease + APART >= redis.call('PTTL', want.key) then
+function rule.is_mark_wrong(want, lease)
+  if lease + rule.APART >= redis.call('PTTL', want.key) then
     return true
   end
-  local front = redis.call('ZRANGE', line_of(want), 0, 0)[1]
-  local _, weight = read_seat(front or '')
-  return not front or weight == ALL
+  local front = redis.call('ZRANGE', rule.line_of(want), 0, 0)[1]
+  local _, weight = rule.read_seat(front or '')
+  return not front or weight == rule.ALL
 end
 
 -- A dead seat is taken out. Whose it was is told: perhaps only its renewals did not arrive.
-local function bury(line, seat, claim, key)
+function rule.bury(line, seat, claim, key)
   redis.call('ZREM', line, seat)
-  tell(claim.client, 'gone ' .. claim.owner)
-  touched[key] = true
-  removed = removed + 1
+  rule.tell(claim.client, 'gone ' .. claim.owner)
+  rule.touched[key] = true
+  rule.removed = rule.removed + 1
 end
 
 -- Takes a claim out of every line, and frees what it held. Begins with what a full Redis allows.
-local function forget(claim)
-  local is_trace = is_alone(claim) and claim.held
-  local lease = is_trace or redis.call('PTTL', record_of(claim))
+function rule.forget(claim)
+  local is_trace = rule.is_alone(claim) and claim.held
+  local lease = is_trace or redis.call('PTTL', rule.record_of(claim))
   if not is_trace then
-    redis.call('DEL', record_of(claim))
+    redis.call('DEL', rule.record_of(claim))
   end
   for _, want in ipairs(claim.wants) do
     if not is_trace then
-      redis.call('ZREM', line_of(want), seat_of(claim, want))
+      redis.call('ZREM', rule.line_of(want), rule.seat_of(claim, want))
     end
-    if is_exclusive(want) then
-      local kind, value = taken_by(want.key)
-      if kind == 'x' and is_of(value, claim) then
-        clear_at(want.key)
+    if rule.is_exclusive(want) then
+      local kind, value = rule.taken_by(want.key)
+      if kind == 'x' and rule.is_of(value, claim) then
+        rule.clear_at(want.key)
       end
-    elseif is_reader(want) and is_mark_wrong(want, lease) then
-      mark_anew(want)
+    elseif rule.is_reader(want) and rule.is_mark_wrong(want, lease) then
+      rule.mark_anew(want)
     end
-    unsettle(want)
+    rule.unsettle(want)
   end
-  unlist(claim)
-  touch(claim)
+  listing.unlist(claim)
+  rule.touch(claim)
 end
 
 -- Whether what stands at the plain key keeps a claim out. Permits have nothing to do with it.
-local function is_kept_out(want)
-  if want.capacity ~= ALL_WORD then
+function rule.is_kept_out(want)
+  if want.capacity ~= rule.ALL_WORD then
     return false
   end
-  local kind = taken_by(want.key)
-  return kind and not (kind == 's' and is_reader(want))
+  local kind = rule.taken_by(want.key)
+  return kind and not (kind == 's' and rule.is_reader(want))
 end
 
 -- Whether a claim that waits has reached its turn on one of its names.
-local function fits(claim, want)
-  if is_kept_out(want) then
+function rule.fits(claim, want)
+  if rule.is_kept_out(want) then
     return false
   end
-  local line, own, used, reached = line_of(want), seat_of(claim, want), 0, false
-  each_seat(line, function(seat)
+  local line, own, used, reached = rule.line_of(want), rule.seat_of(claim, want), 0, false
+  rule.each_seat(line, function(seat)
     if seat == own then
       reached = true
       return 'stop'
     end
-    local ahead, weight, capacity = read_seat(seat)
-    if redis.call('EXISTS', record_of(ahead)) == 0 then
-      bury(line, seat, ahead, want.key)
+    local ahead, weight, capacity = rule.read_seat(seat)
+    if redis.call('EXISTS', rule.record_of(ahead)) == 0 then
+      rule.bury(line, seat, ahead, want.key)
       return 'gone'
     end
     used = used + weight
@@ -195,59 +195,59 @@ end
 
 -- Writes down that a claim holds: its keys all at once, or none. Begins with what a full Redis allows: who is next in line
 -- gets its turn there too.
-local function take(claim, lease)
-  claim.held, claim.since = true, now
-  if is_alone(claim) then
-    redis.call('DEL', record_of(claim))
+function rule.take(claim, lease)
+  claim.held, claim.since = true, rule.now
+  if rule.is_alone(claim) then
+    redis.call('DEL', rule.record_of(claim))
   else
-    redis.call('PEXPIRE', record_of(claim), lease)
-    save(claim, lease)
+    redis.call('PEXPIRE', rule.record_of(claim), lease)
+    rule.save(claim, lease)
   end
   for _, want in ipairs(claim.wants) do
-    if is_exclusive(want) then
-      put_at(want.key, value_of(claim), lease)
-      redis.call('ZREM', line_of(want), seat_of(claim, want))
-    elseif is_reader(want) then
-      mark_shared(want.key, lease)
+    if rule.is_exclusive(want) then
+      rule.put_at(want.key, rule.value_of(claim), lease)
+      redis.call('ZREM', rule.line_of(want), rule.seat_of(claim, want))
+    elseif rule.is_reader(want) then
+      rule.mark_shared(want.key, lease)
     end
   end
-  touch(claim)
+  rule.touch(claim)
 end
 
 -- Hands on to a claim that fits here, if it fits everywhere and somebody is there to hear of it. Says whether it is still in
 -- line.
-local function hand_to(claim, here)
+function rule.hand_to(claim, here)
   for _, want in ipairs(claim.wants) do
-    if want.key ~= here and not fits(claim, want) then
+    if want.key ~= here and not rule.fits(claim, want) then
       return true
     end
   end
   -- In its last millisecond a lease has nothing left, and is not over yet.
-  local lease = math.max(1, redis.call('PTTL', record_of(claim)))
-  if not claim.detached and not claim.quiet and not is_listening(claim.client) then
-    forget(claim)
-    tell(claim.client, 'gone ' .. claim.owner)
+  local lease = math.max(1, redis.call('PTTL', rule.record_of(claim)))
+  if not claim.detached and not claim.quiet and not rule.is_listening(claim.client) then
+    rule.forget(claim)
+    rule.tell(claim.client, 'gone ' .. claim.owner)
     return false
   end
-  take(claim, lease)
-  tell(claim.client, 'held ' .. claim.owner .. ' ' .. claim.first)
+  rule.take(claim, lease)
+  rule.tell(claim.client, 'held ' .. claim.owner .. ' ' .. claim.first)
   return true
 end
 
 -- Takes the dead out of one line, as far as they matter, and hands on to whoever is next.
-local function settle_line(want)
-  local line, used, kind = line_of(want), 0, taken_by(want.key)
-  if want.capacity == ALL_WORD and kind and kind ~= 's' then
+function rule.settle_line(want)
+  local line, used, kind = rule.line_of(want), 0, rule.taken_by(want.key)
+  if want.capacity == rule.ALL_WORD and kind and kind ~= 's' then
     return
   end
-  each_seat(line, function(seat)
-    local who, weight, capacity = read_seat(seat)
-    if removed > MOST_REMOVED or (capacity == ALL and kind and kind ~= 's') then
+  rule.each_seat(line, function(seat)
+    local who, weight, capacity = rule.read_seat(seat)
+    if rule.removed > rule.MOST_REMOVED or (capacity == rule.ALL and kind and kind ~= 's') then
       return 'stop'
     end
-    local claim = load(who)
+    local claim = rule.load(who)
     if not claim then
-      bury(line, seat, who, want.key)
+      rule.bury(line, seat, who, want.key)
       return 'gone'
     end
     -- Order matters: a dead one that does not fit stands in the way of those behind it, who may.
@@ -255,11 +255,11 @@ local function settle_line(want)
       return 'stop'
     end
     -- A writer needs the key; readers may have left their mark there.
-    if not claim.held and not (weight == ALL and kind == 's') then
-      if not hand_to(claim, want.key) then
+    if not claim.held and not (weight == rule.ALL and kind == 's') then
+      if not rule.hand_to(claim, want.key) then
         return 'gone'
       end
-      if claim.held and weight == ALL then
+      if claim.held and weight == rule.ALL then
         return 'stop'
       end
     end
@@ -268,16 +268,16 @@ local function settle_line(want)
 end
 
 -- Settles these lines, and all that change by it. Fails when one of these cannot be settled; the others are, all the same.
-local function settle(wants)
+function rule.settle(wants)
   local asked, failure = {}, nil
   for _, want in ipairs(wants) do
     asked[want.key] = true
-    unsettle(want)
+    rule.unsettle(want)
   end
-  while #unsettled > 0 do
-    local want = table.remove(unsettled)
-    queued[want.key] = nil
-    local done, problem = pcall(settle_line, want)
+  while #rule.unsettled > 0 do
+    local want = table.remove(rule.unsettled)
+    rule.queued[want.key] = nil
+    local done, problem = pcall(rule.settle_line, want)
     if not done and asked[want.key] then
       failure = failure or problem
     end
@@ -288,16 +288,16 @@ local function settle(wants)
 end
 
 -- A fresh block of tickets: never at or below what a client has seen, and after a loss of data above the clock.
-local function draw(tickets, block, floor)
+function rule.draw(tickets, block, floor)
   local last = redis.call('INCRBY', tickets, block)
   local first = last - block + 1
   if first <= floor or first <= 1000000 then
     local time = redis.call('TIME')
     local least = math.max(floor, time[1] * 1000000 + time[2], last)
-    redis.call('SET', tickets, digits(least + block))
+    redis.call('SET', tickets, rule.digits(least + block))
     first = least + 1
   end
-  return digits(first)
+  return rule.digits(first)
 end
 
 -- Where a waiting claim stands: when to ask again, in milliseconds, and how many are ahead.
@@ -305,11 +305,11 @@ end
 -- It asks when the leases of who holds, of who waits first and of the one just ahead will have run out. When those between
 -- are dead too, it finds that out then, and asks again. 'soon' instead when the one ahead is another program's, which tells
 -- nobody when it is done, or when nobody hears what this one is told.
-local function waits(claim)
+function rule.waits(claim)
   local longest, most, soon = 0, 0, claim.quiet
   for _, want in ipairs(claim.wants) do
-    local line, kind = line_of(want), taken_by(want.key)
-    local rank = redis.call('ZRANK', line, seat_of(claim, want)) or 0
+    local line, kind = rule.line_of(want), rule.taken_by(want.key)
+    local rank = redis.call('ZRANK', line, rule.seat_of(claim, want)) or 0
     if kind == 'x' or kind == 's' or kind == 'd' then
       longest = math.max(longest, redis.call('PTTL', want.key))
     elseif kind then
@@ -318,30 +318,30 @@ local function waits(claim)
     end
     if rank > 0 then
       local front = redis.call('ZRANGE', line, 0, 0)[1]
-      longest = math.max(longest, redis.call('PTTL', record_of(read_seat(front))))
+      longest = math.max(longest, redis.call('PTTL', rule.record_of(rule.read_seat(front))))
     end
     if rank > 1 then
       local ahead = redis.call('ZRANGE', line, rank - 1, rank - 1)[1]
-      longest = math.max(longest, redis.call('PTTL', record_of(read_seat(ahead))))
+      longest = math.max(longest, redis.call('PTTL', rule.record_of(rule.read_seat(ahead))))
     end
     most = math.max(most, (kind and kind ~= 's') and rank + 1 or rank)
   end
-  return (soon and 'soon' or digits(longest)) .. ' ' .. digits(most)
+  return (soon and 'soon' or rule.digits(longest)) .. ' ' .. rule.digits(most)
 end
 
 -- Whether everything that a claim with a record needs is still there: an administrator, or an eviction, may have taken it.
-local function is_whole(claim)
+function rule.is_whole(claim)
   for _, want in ipairs(claim.wants) do
-    local kind, value = taken_by(want.key)
-    if claim.held and is_exclusive(want) then
-      if kind ~= 'x' or not is_of(value, claim) then
+    local kind, value = rule.taken_by(want.key)
+    if claim.held and rule.is_exclusive(want) then
+      if kind ~= 'x' or not rule.is_of(value, claim) then
         return false
       end
     else
-      if not redis.call('ZSCORE', line_of(want), seat_of(claim, want)) then
+      if not redis.call('ZSCORE', rule.line_of(want), rule.seat_of(claim, want)) then
         return false
       end
-      if claim.held and is_reader(want) and kind ~= 's' and kind ~= nil then
+      if claim.held and rule.is_reader(want) and kind ~= 's' and kind ~= nil then
         return false
       end
     end
@@ -350,47 +350,47 @@ local function is_whole(claim)
 end
 
 -- Renews a claim with a record.
-local function extend(claim, lease)
-  raise(record_of(claim), lease)
+function rule.extend(claim, lease)
+  rule.raise(rule.record_of(claim), lease)
   for _, want in ipairs(claim.wants) do
-    if claim.held and is_exclusive(want) then
-      raise(want.key, lease)
+    if claim.held and rule.is_exclusive(want) then
+      rule.raise(want.key, lease)
     else
-      raise_line(want, lease)
-      if claim.held and is_reader(want) then
-        mark_shared(want.key, lease)
+      rule.raise_line(want, lease)
+      if claim.held and rule.is_reader(want) then
+        rule.mark_shared(want.key, lease)
       end
     end
   end
 end
 
-local function standing(claim)
+function rule.standing(claim)
   if claim.held then
     return 'held ' .. claim.first .. ' ' .. claim.count
   end
-  return 'waiting ' .. claim.first .. ' ' .. waits(claim)
+  return 'waiting ' .. claim.first .. ' ' .. rule.waits(claim)
 end
 
 -- What went wrong, as text: newer servers hand it over in a table.
-local function words_of(failure)
+function rule.words_of(failure)
   return type(failure) == 'table' and failure.err or tostring(failure)
 end
 
 -- Nothing can be written here any more: the caller has to look for another server, for all its claims.
-local function is_of_a_replica(failure)
-  return string.find(words_of(failure), 'READONLY', 1, true)
+function rule.is_of_a_replica(failure)
+  return string.find(rule.words_of(failure), 'READONLY', 1, true)
 end
 
 -- What was decided is told at the end, to each once. Nothing depends on whether it arrives.
-local function say()
-  for _, client in ipairs(addressees) do
-    redis.pcall('PUBLISH', 'lockfast:push:' .. client, table.concat(letters[client], '\n'))
+function rule.say()
+  for _, client in ipairs(rule.addressees) do
+    redis.pcall('PUBLISH', 'lockfast:push:' .. client, table.concat(rule.letters[client], '\n'))
   end
-  letters, addressees = {}, {}
-  if next(touched) and redis.call('EXISTS', 'lockfast:watched') == 1 then
-    for key in pairs(touched) do
+  rule.letters, rule.addressees = {}, {}
+  if next(rule.touched) and redis.call('EXISTS', 'lockfast:watched') == 1 then
+    for key in pairs(rule.touched) do
       redis.pcall('PUBLISH', 'lockfast:lines', key)
     end
   end
-  touched = {}
+  rule.touched = {}
 end
