@@ -51,6 +51,8 @@ struct Station {
 struct State {
     lane: Option<Lane>,
     failures: u32,
+    /// How often it failed altogether.
+    attempts: u64,
     next_attempt: Option<(Moment, Error)>,
 }
 
@@ -96,14 +98,21 @@ impl Lanes {
         if let Some(lane) = station.open_lane() {
             return Ok(lane);
         }
+        let attempts = station.state().attempts;
         let _only_one = station.opening.lock().await;
         if let Some(lane) = station.open_lane() {
             return Ok(lane);
         }
-        if let Some((at, error)) = &station.state().next_attempt
-            && self.clock.now() < *at
-        {
-            return Err(error.clone());
+        let pause = match &*station.state() {
+            // Whoever tried meanwhile tried for all who were waiting.
+            State { next_attempt: Some((_, error)), attempts: now, .. } if *now != attempts => {
+                return Err(error.clone());
+            }
+            State { next_attempt: Some((at, _)), .. } => at.since(self.clock.now()),
+            _ => Duration::ZERO,
+        };
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
         match Lane::open(&self.server, &self.clock, &self.hear).await {
             Ok((lane, millis)) => {
@@ -114,9 +123,7 @@ impl Lanes {
                     lane.leave();
                     return Err(CLOSED);
                 }
-                // The server is there: nobody else has to sit out a pause that began when it was not.
-                stations.of.values().for_each(|other| other.state().next_attempt = None);
-                *station.state() = State { lane: Some(lane.clone()), failures: 0, next_attempt: None };
+                *station.state() = State { lane: Some(lane.clone()), ..State::default() };
                 stations.forget_ended(self.clock.now());
                 Ok(lane)
             }
@@ -124,6 +131,7 @@ impl Lanes {
                 self.stations().forget_ended(self.clock.now());
                 let mut state = station.state();
                 state.lane = None;
+                state.attempts += 1;
                 state.failures = state.failures.saturating_add(1);
                 let longest = (FIRST_PAUSE * 2u32.saturating_pow(state.failures.min(10))).min(LONGEST_PAUSE);
                 let pause = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
