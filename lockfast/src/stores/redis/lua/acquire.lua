@@ -37,7 +37,7 @@ if known then
     else
       rule.extend(known, lease)
     end
-    list_detached(known, lease)
+    listing.list_detached(known, lease)
     answer = rule.standing(known)
   end
   rule.say()
@@ -138,7 +138,7 @@ for _, want in ipairs(asked.wants) do
     rule.raise_line(want, lease)
   end
 end
-list_detached(asked, lease)
+listing.list_detached(asked, lease)
 if blocked then
   asked.held = false
   rule.save(asked, lease)

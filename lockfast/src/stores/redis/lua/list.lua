@@ -3,10 +3,10 @@
 -- KEYS: none. ARGV: what they begin with; how many of each client; the name after which they come, if not all are wanted.
 local beginning, limit, after = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 -- Owners are written with digits up to f.
-local from = after and '(' .. entry_of(after, 'g') or '[' .. escaped(beginning)
-local clients = redis.call('ZRANGEBYSCORE', 'lockfast:listings', string.format('%.0f', clock()), '+inf')
+local from = after and '(' .. listing.entry_of(after, 'g') or '[' .. listing.escaped(beginning)
+local clients = redis.call('ZRANGEBYSCORE', 'lockfast:listings', string.format('%.0f', listing.clock()), '+inf')
 clients[#clients + 1] = 'detached'
-unlist_ended()
+listing.unlist_ended()
 
 local names = {}
 for _, client in ipairs(clients) do
@@ -14,7 +14,7 @@ for _, client in ipairs(clients) do
   while limit > 0 and found <= limit do
     local entries = redis.call('ZRANGEBYLEX', 'lockfast:listing:' .. client, start, '+', 'LIMIT', 0, limit + 1)
     for _, entry in ipairs(entries) do
-      local name = name_of(entry)
+      local name = listing.name_of(entry)
       if string.sub(name, 1, #beginning) ~= beginning then
         found = limit + 1
         break

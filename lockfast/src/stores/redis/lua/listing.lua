@@ -4,32 +4,34 @@
 --   lockfast:listing:detached, lockfast:leases:detached
 --                           the same for claims that no client keeps, and when the lease of each ends
 
--- How many claims whose lease has ended are taken out at once: more than any call puts in.
-local MOST_UNLISTED = 200
+local listing = {
+  -- How many claims whose lease has ended are taken out at once: more than any call puts in.
+  MOST_UNLISTED = 200,
+}
 
 -- No byte of a name is the second of these two, and all digits of an owner are below it: so a name comes before all longer
 -- ones that begin with it, whatever follows there.
-local function escaped(name)
+function listing.escaped(name)
   return (string.gsub(name, '%z', '\0\255'))
 end
 
-local function entry_of(name, owner)
-  return escaped(name) .. '\0' .. owner
+function listing.entry_of(name, owner)
+  return listing.escaped(name) .. '\0' .. owner
 end
 
-local function name_of(entry)
+function listing.name_of(entry)
   return (string.gsub(string.sub(entry, 1, -34), '%z\255', '\0'))
 end
 
-local function clock()
+function listing.clock()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
 -- Takes out detached claims that ended without anybody's doing.
-local function unlist_ended()
-  local ended = redis.pcall(
-    'ZRANGEBYSCORE', 'lockfast:leases:detached', '-inf', string.format('(%.0f', clock()), 'LIMIT', 0, MOST_UNLISTED)
+function listing.unlist_ended()
+  local now, most = string.format('(%.0f', listing.clock()), listing.MOST_UNLISTED
+  local ended = redis.pcall('ZRANGEBYSCORE', 'lockfast:leases:detached', '-inf', now, 'LIMIT', 0, most)
   for _, entry in ipairs(ended) do
     redis.pcall('ZREM', 'lockfast:leases:detached', entry)
     redis.pcall('ZREM', 'lockfast:listing:detached', entry)
@@ -37,14 +39,14 @@ local function unlist_ended()
 end
 
 -- Lists a claim, if no client does, for at least this much longer.
-local function list_detached(claim, lease)
+function listing.list_detached(claim, lease)
   if not claim.detached then
     return
   end
-  unlist_ended()
+  listing.unlist_ended()
   for _, want in ipairs(claim.wants) do
-    local entry = entry_of(want.key, claim.owner)
-    redis.pcall('ZADD', 'lockfast:leases:detached', 'GT', string.format('%.0f', clock() + lease), entry)
+    local entry = listing.entry_of(want.key, claim.owner)
+    redis.pcall('ZADD', 'lockfast:leases:detached', 'GT', string.format('%.0f', listing.clock() + lease), entry)
     redis.pcall('ZADD', 'lockfast:listing:detached', 0, entry)
   end
   for _, key in ipairs({'lockfast:leases:detached', 'lockfast:listing:detached'}) do
@@ -54,10 +56,10 @@ local function list_detached(claim, lease)
   end
 end
 
-local function unlist(claim)
+function listing.unlist(claim)
   if claim.detached then
     for _, want in ipairs(claim.wants) do
-      local entry = entry_of(want.key, claim.owner)
+      local entry = listing.entry_of(want.key, claim.owner)
       redis.pcall('ZREM', 'lockfast:leases:detached', entry)
       redis.pcall('ZREM', 'lockfast:listing:detached', entry)
     end

@@ -3,8 +3,8 @@
 -- KEYS: none. ARGV: the client; how long to keep its listing; four counters; how many claims left, and their owners; then for
 -- each claim that entered its owner, how many names, and the names.
 local client, keep = ARGV[1], tonumber(ARGV[2])
-local now = clock()
-local listing, owners = 'lockfast:listing:' .. client, 'lockfast:owners:' .. client
+local now = listing.clock()
+local names_of_client, owners = 'lockfast:listing:' .. client, 'lockfast:owners:' .. client
 
 for index, counter in ipairs({'acquired', 'released', 'contended', 'lost'}) do
   if ARGV[2 + index] ~= '0' then
@@ -17,7 +17,7 @@ for index = 8, 7 + left do
   local names = redis.call('HGET', owners, ARGV[index])
   if names then
     for _, name in ipairs(cmsgpack.unpack(names)) do
-      redis.call('ZREM', listing, entry_of(name, ARGV[index]))
+      redis.call('ZREM', names_of_client, listing.entry_of(name, ARGV[index]))
     end
     redis.call('HDEL', owners, ARGV[index])
   end
@@ -27,14 +27,14 @@ while at <= #ARGV do
   local owner, count, names = ARGV[at], tonumber(ARGV[at + 1]), {}
   for index = 1, count do
     names[index] = ARGV[at + 1 + index]
-    redis.call('ZADD', listing, 0, entry_of(names[index], owner))
+    redis.call('ZADD', names_of_client, 0, listing.entry_of(names[index], owner))
   end
   redis.call('HSET', owners, owner, cmsgpack.pack(names))
   at = at + 2 + count
 end
 
 redis.call('ZREMRANGEBYSCORE', 'lockfast:listings', '-inf', string.format('%.0f', now))
-if redis.call('PEXPIRE', listing, keep) == 1 then
+if redis.call('PEXPIRE', names_of_client, keep) == 1 then
   redis.call('PEXPIRE', owners, keep)
   redis.call('ZADD', 'lockfast:listings', string.format('%.0f', now + keep), client)
   if redis.call('PTTL', 'lockfast:listings') < keep then

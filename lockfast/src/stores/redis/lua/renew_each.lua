@@ -10,7 +10,7 @@ local function renew(claim, lease)
         return 'gone left'
       end
       rule.raise(key, lease)
-      list_detached(known, lease)
+      listing.list_detached(known, lease)
       return rule.standing(known)
     end
   end
@@ -26,7 +26,7 @@ local function renew(claim, lease)
     if kind == 'x' and rule.is_of(value, claim) then
       rule.raise(key, lease)
       known = rule.read_value(value, claim.wants[1])
-      list_detached(known, lease)
+      listing.list_detached(known, lease)
       return rule.standing(known)
     end
   end
@@ -42,7 +42,7 @@ local function renew(claim, lease)
     return 'gone unknown'
   end
   rule.extend(known, lease)
-  list_detached(known, lease)
+  listing.list_detached(known, lease)
   return rule.standing(known)
 end
 

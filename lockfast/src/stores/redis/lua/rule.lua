@@ -153,7 +153,7 @@ function rule.forget(claim)
     end
     rule.unsettle(want)
   end
-  unlist(claim)
+  listing.unlist(claim)
   rule.touch(claim)
 end
 
