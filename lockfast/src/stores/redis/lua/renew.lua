@@ -12,29 +12,28 @@ local answers, others = {}, {}
 -- can be granted. The answer is what stands at the key.
 do
   local call, pcall, sub = redis.call, redis.pcall, string.sub
-  local at, used, alone = 5, 0, 0
+  local at, used, alone, number = 5, 0, 0, 0
   while at <= #ARGV do
-    local words = ARGV[at]
+    local words, key = ARGV[at], KEYS[used + 1]
     local is_alone = sub(words, 1, 12) == 'lockfast1 x '
-    local other = {number = #answers + 1, at = at, used = used}
-    if is_alone then
-      alone = alone + 1
-      local key = KEYS[used + 1]
-      local value = pcall('GET', key)
-      if type(value) == 'string' and sub(value, 1, #words) == words then
-        if not (knows_gt and call('PEXPIRE', key, usual, 'GT') == 1) and call('PTTL', key) < usual then
-          call('PEXPIRE', key, usual)
-        end
-        answers[#answers + 1], other = value, nil
+    local value = is_alone and pcall('GET', key)
+    number = number + 1
+    if type(value) == 'string' and sub(value, 1, #words) == words then
+      if not (knows_gt and call('PEXPIRE', key, ARGV[2], 'GT') == 1) and call('PTTL', key) < usual then
+        call('PEXPIRE', key, usual)
       end
-      at, used = at + 1, used + 1
+      answers[number] = value
     else
-      local names = ARGV[at + 1] == 'x' and 1 or tonumber(ARGV[at + 1])
-      at, used = at + (ARGV[at + 1] == 'x' and 2 or 2 + 3 * names), used + names
+      local tag = is_alone and sub(tags, 3 * alone + 1, 3 * alone + 3)
+      answers[number], others[#others + 1] = '', {number = number, at = at, used = used, tag = tag}
     end
-    if other then
-      other.tag = is_alone and sub(tags, 3 * alone - 2, 3 * alone)
-      answers[other.number], others[#others + 1] = '', other
+    if is_alone then
+      at, used, alone = at + 1, used + 1, alone + 1
+    elseif ARGV[at + 1] == 'x' then
+      at, used = at + 2, used + 1
+    else
+      local names = tonumber(ARGV[at + 1])
+      at, used = at + 2 + 3 * names, used + names
     end
   end
   if #others == 0 then
