@@ -53,8 +53,8 @@ fn who_holds_and_who_waits_is_shown() {
     assert_eq!(stage.run(&["status", "other"]).code, Some(1));
     let line = stage.line("nightly");
     let lease = line["holders"][0]["expires_in_seconds"].as_f64().unwrap();
-    // A little more than asked for, so that who gets the token can count on the whole.
-    assert!(lease > 0.0 && lease < 60.0, "{line}");
+    // `acquire` asks for its thirty seconds anew when it has come in, and for what the client's margin takes away on top.
+    assert!(lease > 0.0 && lease <= 30.604, "{line}");
     assert!(line["holders"][0]["held_seconds"].as_f64().unwrap_or(0.0) < 30.0, "{line}");
 }
 
