@@ -14,13 +14,7 @@ if not settled then
   rule.say()
   error(trouble, 0)
 end
-local known, why = rule.load(asked)
-if not known and rule.is_alone(asked) then
-  local taken, value = rule.taken_by(KEYS[2])
-  if taken == 'x' and rule.is_of(value, asked) then
-    known = rule.read_value(value, asked.wants[1])
-  end
-end
+local known, why = rule.find(asked)
 if known then
   local answer
   if known.broken then
@@ -32,11 +26,7 @@ if known then
     rule.settle({})
     answer = 'gone unknown'
   else
-    if known.held and rule.is_alone(known) then
-      rule.raise(KEYS[2], lease)
-    else
-      rule.extend(known, lease)
-    end
+    rule.extend(known, lease)
     listing.list_detached(known, lease)
     answer = rule.standing(known)
   end

@@ -1,16 +1,5 @@
 rule.listens = heard
 
--- The claim as it is kept, holding or waiting; or nil and why it is not.
-local function find(claim)
-  if rule.is_alone(claim) then
-    local kind, value = rule.taken_by(claim.wants[1].key)
-    if kind == 'x' and rule.is_of(value, claim) then
-      return rule.read_value(value, claim.wants[1])
-    end
-  end
-  return rule.load(claim)
-end
-
 local function lease_of(claim)
   return math.max(1, redis.call('PTTL', rule.is_alone(claim) and claim.held and claim.wants[1].key or rule.record_of(claim)))
 end
@@ -52,7 +41,7 @@ end
 local leave = {}
 
 function leave.done(claim)
-  local known, why = find(claim)
+  local known, why = rule.find(claim)
   if not known then
     -- Its lease may have run out before anybody took it out of its lines.
     for _, want in ipairs(claim.wants) do
@@ -74,7 +63,7 @@ function leave.unknown(claim, lease)
 end
 
 function leave.linger(claim, span)
-  local known = find(claim)
+  local known = rule.find(claim)
   span = tonumber(span)
   if not known or not known.held or known.broken or span <= 0 or not rule.is_whole(known) then
     return leave.done(claim)
@@ -87,7 +76,7 @@ function leave.linger(claim, span)
 end
 
 function leave.seal(claim, value, keep)
-  local known = find(claim)
+  local known = rule.find(claim)
   local may = is_at_work(known)
   for _, want in ipairs(claim.wants) do
     may = may and rule.is_exclusive(want)
@@ -128,7 +117,7 @@ local function is_last(claim, want)
 end
 
 function leave.unless_alone(claim, block, floor, lease)
-  local known = find(claim)
+  local known = rule.find(claim)
   block, floor, lease = tonumber(block), tonumber(floor), tonumber(lease)
   if not is_at_work(known) then
     return leave.done(claim)
@@ -149,8 +138,6 @@ function leave.unless_alone(claim, block, floor, lease)
       end
     end
     write(known, lease)
-  elseif rule.is_alone(known) then
-    rule.raise(known.wants[1].key, lease)
   else
     rule.extend(known, lease)
   end

@@ -1,34 +1,10 @@
 local function renew(claim, lease)
-  local key = claim.wants[1].key
-  if rule.is_alone(claim) then
-    local kind, value = rule.taken_by(key)
-    if kind == 'x' and rule.is_of(value, claim) then
-      local known = rule.read_value(value, claim.wants[1])
-      if known.broken then
-        return 'gone broken'
-      elseif known.lingers then
-        return 'gone left'
-      end
-      rule.raise(key, lease)
-      listing.list_detached(known, lease)
-      return rule.standing(known)
-    end
-  end
-  local known, why = rule.load(claim)
+  local known, why = rule.find(claim)
   if known and not known.held then
     -- Who holds goes on holding, whoever else is in line. What stands at one of the names is said by `is_whole`.
     pcall(rule.settle, claim.wants)
-    known, why = rule.load(claim)
-  end
-  if not known and rule.is_alone(claim) then
     -- It may have been handed over just now, with what was left of the lease it had.
-    local kind, value = rule.taken_by(key)
-    if kind == 'x' and rule.is_of(value, claim) then
-      rule.raise(key, lease)
-      known = rule.read_value(value, claim.wants[1])
-      listing.list_detached(known, lease)
-      return rule.standing(known)
-    end
+    known, why = rule.find(claim)
   end
   if not known then
     return 'gone ' .. why

@@ -346,9 +346,11 @@ function rule.is_whole(claim)
   return true
 end
 
--- Renews a claim with a record.
+-- Renews a claim.
 function rule.extend(claim, lease)
-  rule.raise(rule.record_of(claim), lease)
+  if not (claim.held and rule.is_alone(claim)) then
+    rule.raise(rule.record_of(claim), lease)
+  end
   for _, want in ipairs(claim.wants) do
     if claim.held and rule.is_exclusive(want) then
       rule.raise(want.key, lease)
