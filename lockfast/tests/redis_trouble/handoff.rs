@@ -42,7 +42,7 @@ async fn who_lives_is_asked_before_the_write_and_only_the_chosen_one_is_told() {
     let seen = monitor.until_marked(&mut admin);
     let place =
         |word: &str| seen.iter().position(|line| line.contains(word)).unwrap_or_else(|| panic!("{word}: {seen:#?}"));
-    let (asked, written, said) = (place("\"NUMSUB\""), place("\"SET\" \"lock:a\""), place("\"PUBLISH\""));
+    let (asked, written, said) = (place("\"NUMSUB\""), place("\"RENAME\""), place("\"PUBLISH\""));
     assert!(asked < written && written < said, "{seen:#?}");
     let publishes: Vec<_> = seen.iter().filter(|line| line.contains("\"PUBLISH\"")).collect();
     assert!(publishes.len() == 1 && publishes[0].contains(&channel(2)), "{publishes:?}");

@@ -23,13 +23,14 @@ async fn no_right_is_there_for_nothing() {
     // Every command that the line allows was used by somebody in the suite: see that each is called in a script or by us.
     let sources = [
         include_str!("../../src/stores/redis/lua/acquire.lua"),
-        include_str!("../../src/stores/redis/lua/acquire_at_once.lua"),
+        include_str!("../../src/stores/redis/lua/acquire_alone.lua"),
         include_str!("../../src/stores/redis/lua/kept.lua"),
         include_str!("../../src/stores/redis/lua/list.lua"),
         include_str!("../../src/stores/redis/lua/look_at_each.lua"),
         include_str!("../../src/stores/redis/lua/record.lua"),
         include_str!("../../src/stores/redis/lua/release.lua"),
-        include_str!("../../src/stores/redis/lua/release_at_once.lua"),
+        include_str!("../../src/stores/redis/lua/release_alone.lua"),
+        include_str!("../../src/stores/redis/lua/renew.lua"),
         include_str!("../../src/stores/redis/lua/renew_each.lua"),
         include_str!("../../src/stores/redis/lua/rule.lua"),
         include_str!("../../src/stores/redis/lua/seed.lua"),

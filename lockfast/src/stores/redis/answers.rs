@@ -43,6 +43,10 @@ pub(super) fn admission(answer: &Value, claim: &Claim) -> Result<Admission> {
 
 fn read_admission(answer: &Value, claim: &Claim) -> Option<Result<Admission>> {
     if let Some(line) = text(answer) {
+        // The number of a claim that wanted one name alone, and has it.
+        if line.starts_with(|letter: char| letter.is_ascii_digit()) {
+            return Some(Ok(Admission::Held(Tickets::new(Ticket(line.parse().ok()?), 1))));
+        }
         return Some(Ok(match read_standing(line)? {
             Standing::Held(tickets) => Admission::Held(tickets),
             Standing::Gone(why) => Admission::Gone(why),
@@ -74,6 +78,12 @@ fn read_admission(answer: &Value, claim: &Claim) -> Option<Result<Admission>> {
                 note: Arc::new(note::read(text(note)?)),
             }),
         }))),
+        // It wanted one name alone, and waits.
+        (first, [Value::Int(recheck_in), Value::Int(position)]) => Some(Ok(Admission::Queued {
+            ticket: Ticket(first.parse().ok()?),
+            position: usize::try_from(*position).ok()?,
+            recheck_in: Duration::from_millis(u64::try_from(*recheck_in).unwrap_or(0)),
+        })),
         _ => None,
     }
 }
@@ -107,7 +117,7 @@ fn read_standing(line: &str) -> Option<Standing> {
     match kind {
         // The value of an exclusive holder, about whom there is nothing more to say.
         "lockfast1" => {
-            let (first, count) = (words.nth(3)?, words.next()?);
+            let (first, count) = (words.nth(6)?, words.next()?);
             Some(Standing::Held(Tickets::new(Ticket(first.parse().ok()?), count.parse().ok()?)))
         }
         "held" => Some(Standing::Held(Tickets::new(Ticket(next()?.parse().ok()?), next()?.parse().ok()?))),

@@ -6,7 +6,7 @@ use crate::claim::{Claim, ClaimHash, ClientId, Demand, Mode};
 use crate::name::Name;
 use crate::store::{Busy, Counters, Lease, Leaving, Report};
 
-use super::keys::{self, TICKETS};
+use super::keys;
 use super::note;
 use super::scripts::{self, Call};
 
@@ -21,52 +21,70 @@ pub(super) enum Ears {
 }
 
 pub(super) fn acquire(claim: &Claim, busy: Busy, ears: Ears, now: u64) -> Call {
-    let mut call = Call::of(&scripts::ACQUIRE, 1 + claim.demands.len());
-    call.text(TICKETS);
-    names(&mut call, &claim.demands);
-    let mut kind = String::with_capacity(4);
-    kind.extend((is_alone(&claim.demands) && !claim.detached).then_some('x'));
+    let mut kind = String::new();
     kind.extend((busy == Busy::Refuse).then_some('r'));
     kind.extend(claim.detached.then_some('d'));
     kind.extend((ears == Ears::None).then_some('q'));
-    let (home, ttl, block) = (keys::tag(&claim.demands[0].name), millis(claim.ttl), claim.block.max(1));
-    let face = format!(" {block} {} {home} {now} {ttl} {}", claim.client, note::write(&claim.note));
-    owner(call.text(&kind), claim.id.hash()).text(home);
-    call.number(ttl).number(block).number(claim.floor.0).text(&face);
-    wants(&mut call, &claim.demands);
+    let (ttl, block, note) = (millis(claim.ttl), claim.block.max(1), note::write(&claim.note));
+    if !is_alone(&claim.demands) {
+        let mut call = Call::of(&scripts::ACQUIRE, claim.demands.len());
+        names(&mut call, &claim.demands);
+        call.text(&kind).number(ttl).number(block).number(claim.floor.0).text(&since(now));
+        client(owner(&mut call, claim.id.hash()), claim.client).text(keys::tag(&claim.demands[0].name)).text(&note);
+        wants(&mut call, &claim.demands);
+        return call;
+    }
+    let mut call = Call::of(&scripts::ACQUIRE_ALONE, 3);
+    let (name, begins) = (&claim.demands[0].name, Begins::of(claim));
+    call.text(name.as_str()).text(&begins.line(name)).text(&begins.record());
+    call.text(&format!("{}{} ", begins.as_str(), since(now))).text(&format!(" {block} {ttl} {note}"));
+    call.number(ttl).number(claim.floor.0);
+    if block > 1 || !kind.is_empty() {
+        call.text(&kind).number(block);
+    }
     call
 }
 
-pub(super) fn renew(leases: &[Lease], now: u64) -> Call {
+/// Most renewals have the same span and are of claims that want one name alone. They come first; said is also in which order
+/// the answers are.
+pub(super) fn renew(leases: &[Lease], now: u64) -> (Call, Vec<usize>) {
     let mut call = Call::of(&scripts::RENEW, leases.iter().map(|lease| lease.claim.demands.len()).sum());
-    for lease in leases {
-        names(&mut call, &lease.claim.demands);
+    let usual = leases.first().map_or(Duration::ZERO, |lease| lease.ttl);
+    let (mut order, others): (Vec<_>, Vec<_>) = (0..leases.len()).partition(|index| is_usual(&leases[*index], usual));
+    let most = order.len();
+    order.extend(others);
+    for index in &order {
+        names(&mut call, &leases[*index].claim.demands);
     }
-    let usual = leases.first().map(|lease| (millis(lease.ttl), lease.claim.client));
-    let is_usual =
-        |lease: &Lease| is_alone(&lease.claim.demands) && usual == Some((millis(lease.ttl), lease.claim.client));
-    let (span, whose) = usual.unwrap_or((0, ClientId(0)));
-    let tags = leases.iter().filter(|lease| is_usual(lease)).map(|lease| keys::tag(&lease.claim.demands[0].name));
-    client(call.number(now).number(span), whose).text(&tags.collect::<String>());
-    for lease in leases {
-        let claim = &lease.claim;
-        if is_usual(lease) {
-            let mut begins = *b"lockfast1 x 00000000000000000000000000000000 - ";
-            begins[12..44].copy_from_slice(&hex::<16, 32>(claim.id.hash().0));
-            call.bytes(&begins);
+    call.text(&since(now)).number(millis(usual)).number(most as u64);
+    for (place, index) in order.iter().enumerate() {
+        let Lease { claim, ttl } = &leases[*index];
+        if place < most {
+            call.text(Begins::of(claim).as_str());
         } else {
             let home = keys::tag(&claim.demands[0].name);
-            call.text(&format!("{} {} {home} {}", claim.id.hash(), claim.client, millis(lease.ttl)));
+            call.text(&format!("{} {} {home} {}", claim.id.hash(), claim.client, millis(*ttl)));
             wants(&mut call, &claim.demands);
         }
     }
-    call
+    (call, order)
+}
+
+fn is_usual(lease: &Lease, usual: Duration) -> bool {
+    lease.ttl == usual && is_alone(&lease.claim.demands)
 }
 
 pub(super) fn release(leaving: &[Leaving], now: u64) -> Call {
+    if let [Leaving::Done(claim)] = leaving
+        && is_alone(&claim.demands)
+    {
+        let mut call = Call::of(&scripts::RELEASE_ALONE, 2);
+        let (name, begins) = (&claim.demands[0].name, Begins::of(claim));
+        call.text(name.as_str()).text(&begins.line(name)).text(begins.as_str()).text(&since(now));
+        return call;
+    }
     let names_of = |one: &Leaving| one.claim().map_or(1, |claim| claim.demands.len());
-    let mut call = Call::of(&scripts::RELEASE, 1 + leaving.iter().map(names_of).sum::<usize>());
-    call.text(TICKETS);
+    let mut call = Call::of(&scripts::RELEASE, leaving.iter().map(names_of).sum());
     for one in leaving {
         match (one.claim(), one) {
             (Some(claim), _) => names(&mut call, &claim.demands),
@@ -76,7 +94,7 @@ pub(super) fn release(leaving: &[Leaving], now: u64) -> Call {
             (None, _) => {}
         }
     }
-    call.number(now);
+    call.text(&since(now));
     for one in leaving {
         leave(&mut call, one);
     }
@@ -153,6 +171,38 @@ fn owner(call: &mut Call, owner: ClaimHash) -> &mut Call {
 
 fn client(call: &mut Call, client: ClientId) -> &mut Call {
     call.bytes(&hex::<8, 16>(client.0.to_be_bytes()))
+}
+
+/// What the value of a claim that wants one name alone begins with: `lockfast1 x OWNER CLIENT HOME - `.
+struct Begins([u8; 68]);
+
+impl Begins {
+    fn of(claim: &Claim) -> Self {
+        let mut text = *b"lockfast1 x OWNER........................... CLIENT.......... TAG - ";
+        text[12..44].copy_from_slice(&hex::<16, 32>(claim.id.hash().0));
+        text[45..61].copy_from_slice(&hex::<8, 16>(claim.client.0.to_be_bytes()));
+        text[62..65].copy_from_slice(keys::tag(&claim.demands[0].name).as_bytes());
+        Self(text)
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("it is made of letters and digits")
+    }
+
+    /// The key of the line of its name.
+    fn line(&self, name: &Name) -> String {
+        ["lockfast:{", &self.as_str()[62..65], "}:line:", name.as_str()].concat()
+    }
+
+    /// The key of its record.
+    fn record(&self) -> String {
+        ["lockfast:{", &self.as_str()[62..65], "}:claim:", &self.as_str()[12..44]].concat()
+    }
+}
+
+/// A time in milliseconds, always as long: scripts write it over another.
+fn since(now: u64) -> String {
+    format!("{now:013}")
 }
 
 /// As `{:02x}` writes them, in a fraction of the time: this is done for every lock at every renewal.

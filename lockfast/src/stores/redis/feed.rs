@@ -111,9 +111,17 @@ impl Feed {
 
 fn change(line: &str) -> Option<Change> {
     let mut words = line.split(' ');
-    match (words.next()?, words.next().and_then(owner_of)?, words.next()) {
-        ("held", owner, Some(ticket)) => Some(Change::Held(owner, Ticket(ticket.parse().ok()?))),
-        ("gone", owner, None) => Some(Change::Gone(owner)),
+    match words.next()? {
+        "held" => {
+            let owner = owner_of(words.next()?)?;
+            Some(Change::Held(owner, Ticket(words.next()?.parse().ok()?)))
+        }
+        // What stands at the key of a claim that holds it alone, from now on.
+        "lockfast1" => {
+            let owner = owner_of(words.nth(1)?)?;
+            Some(Change::Held(owner, Ticket(words.nth(4)?.parse().ok()?)))
+        }
+        "gone" => Some(Change::Gone(owner_of(words.next()?)?)),
         _ => None,
     }
 }

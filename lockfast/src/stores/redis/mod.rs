@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{
     Admission, Busy, Change, Guarantees, Lease, Leaving, Names, Page, Query, Report, Scope, Shared, Standing, Store,
-    StoreClock, Survives,
+    StoreClock, Survives, Why,
 };
 
 pub use checkup::Checkup;
@@ -152,10 +152,14 @@ impl Store for Redis {
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
         let lanes = &self.inside.lanes;
-        let mut standings = Vec::with_capacity(leases.len());
+        let (mut standings, mut before) = (vec![Standing::Gone(Why::Unknown); leases.len()], 0);
         for some in by_names(leases, |lease| lease.claim.demands.len()) {
-            let answer = lanes.call(|| "renewing".to_owned(), &asks::renew(some, lanes.now())).await?;
-            standings.extend(answers::standings(&answer, some.len())?);
+            let (call, order) = asks::renew(some, lanes.now());
+            let answer = lanes.call(|| "renewing".to_owned(), &call).await?;
+            for (index, standing) in order.into_iter().zip(answers::standings(&answer, some.len())?) {
+                standings[before + index] = standing;
+            }
+            before += some.len();
         }
         Ok(standings)
     }

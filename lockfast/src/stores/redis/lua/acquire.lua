@@ -1,12 +1,8 @@
-local asked = {
-  owner = owner, client = client, home = home, note = note, since = now, ttl = ttl, count = block,
-  detached = string.find(kind, 'd', 1, true) and true,
-  -- Nobody hears pushes for it, so nobody can be asked whether its client lives.
-  quiet = string.find(kind, 'q', 1, true) and true,
-}
+asked.detached = string.find(kind, 'd', 1, true) and true
+-- Nobody hears pushes for it, so nobody can be asked whether its client lives.
+asked.quiet = string.find(kind, 'q', 1, true) and true
 local refuse = string.find(kind, 'r', 1, true)
 local lease = tonumber(ttl)
-rule.read_wants(asked, 8, 1)
 
 local settled, trouble = pcall(rule.settle, asked.wants)
 if not settled then
@@ -101,7 +97,7 @@ local function busy_with(want)
     holder = rule.read_value(value, want)
   elseif not taken or taken == 's' then
     rule.each_seat(rule.line_of(want), function(seat)
-      local claim = rule.load(rule.read_seat(seat))
+      local claim = rule.load(rule.read_seat(seat), want)
       if claim and claim.held then
         holder = claim
         return 'stop'
@@ -121,7 +117,7 @@ if blocked and refuse then
   return answer
 end
 
-asked.first = rule.draw(tickets, tonumber(block), tonumber(floor))
+asked.first = rule.draw(tonumber(block), tonumber(floor))
 for _, want in ipairs(asked.wants) do
   if blocked or not rule.is_exclusive(want) then
     redis.call('ZADD', rule.line_of(want), asked.first, rule.seat_of(asked, want))

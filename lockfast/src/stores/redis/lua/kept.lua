@@ -4,8 +4,8 @@
 --   N                       taken: 'lockfast1 x ..' the exclusive holder, whose only trace this is (but for a claim on several
 --                           names); 'lockfast1 s' readers; 'lockfast1 d ..' sealed; anything else is another program's lock
 --   lockfast:{T}:line:N     a sorted set of seats: those who wait, and readers and permits that hold. Absent when empty
---   lockfast:{T}:claim:O    the record of the claim O, which lives as long as its lease; or 'gone WHY', a mark that keeps the
---                           id out. A seat without a record is dead
+--   lockfast:{T}:claim:O    the record of the claim O, which lives as long as its lease: text like that at the key, or packed if
+--                           it wants more; or 'gone WHY', a mark that keeps the id out. A seat without a record is dead
 -- A tag makes the keys of one name fall into one slot.
 
 -- All functions are in one table: a script pays at every call for each local that a function of its uses.
@@ -26,23 +26,6 @@ end
 function rule.read_seat(seat)
   local owner, client, home, weight, capacity = string.match(seat, '^(%x+) (%x+) (%w+) (%d+) (%d+)$')
   return {owner = owner, client = client, home = home}, tonumber(weight), tonumber(capacity)
-end
-
--- What one claim wants, from the words about it: 'x' alone for one name that is wanted alone, otherwise how many names, and
--- for each its tag, weight and capacity. Also where the words go on, and how many keys were used.
-function rule.read_wants(claim, at, used)
-  if ARGV[at] == 'x' then
-    claim.wants = {{key = KEYS[used + 1], tag = claim.home, weight = rule.ALL_WORD, capacity = rule.ALL_WORD}}
-    return at + 1, used + 1
-  end
-  local count = tonumber(ARGV[at])
-  claim.wants = {}
-  at = at + 1
-  for index = 1, count do
-    claim.wants[index] = {key = KEYS[used + index], tag = ARGV[at], weight = ARGV[at + 1], capacity = ARGV[at + 2]}
-    at = at + 3
-  end
-  return at, used + count
 end
 
 function rule.is_exclusive(want)
@@ -103,19 +86,21 @@ function rule.digits(number)
   return string.format('%d%09d', high, number - high * 1000000000)
 end
 
--- All that is written of a claim is kept as text: numbers are read where they are compared.
+-- A claim that wants one name alone, as text: at its key while it holds, in its record while it waits. The same but for the
+-- flags and since when, so that who waits can be handed the key by moving its record there. All that is written of a claim is
+-- kept as text: numbers are read where they are compared.
 function rule.value_of(claim)
   local flags = (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '') .. (claim.detached and 'd' or '')
-  flags = flags .. (rule.is_alone(claim) and '' or 'm')
+  flags = flags .. (rule.is_alone(claim) and '' or 'm') .. (claim.quiet and not claim.held and 'q' or '')
   flags = flags == '' and '-' or flags
-  return 'lockfast1 x ' .. claim.owner .. ' ' .. flags .. ' ' .. claim.first .. ' ' .. claim.count .. ' ' .. claim.client
-    .. ' ' .. claim.home .. ' ' .. claim.since .. ' ' .. claim.ttl .. ' ' .. claim.note
+  return 'lockfast1 x ' .. claim.owner .. ' ' .. claim.client .. ' ' .. claim.home .. ' ' .. flags .. ' ' .. claim.since
+    .. ' ' .. claim.first .. ' ' .. claim.count .. ' ' .. claim.ttl .. ' ' .. claim.note
 end
 
--- The claim behind the value of an exclusive holder.
+-- The claim behind such a text, which stands at the key of `want` or in a record.
 function rule.read_value(value, want)
-  local owner, flags, first, count, client, home, since, ttl, note =
-    string.match(value, '^lockfast1 x (%x+) (%S+) (%d+) (%d+) (%x+) (%w+) (%d+) (%d+) (.*)$')
+  local owner, client, home, flags, since, first, count, ttl, note =
+    string.match(value, '^lockfast1 x (%x+) (%x+) (%w+) (%S+) (%d+) (%d+) (%d+) (%d+) (.*)$')
   if not owner then
     error('LOCKFAST-NEWER')
   end
@@ -123,8 +108,9 @@ function rule.read_value(value, want)
     return string.find(flags, flag, 1, true) and true
   end
   return {
-    owner = owner, first = first, count = count, client = client, home = home, since = since, ttl = ttl, note = note,
-    held = true, wants = {want}, lingers = has('l'), broken = has('b'), detached = has('d'), several = has('m'),
+    owner = owner, client = client, home = home, since = since, first = first, count = count, ttl = ttl, note = note,
+    held = true, wants = {{key = want.key, tag = want.tag, weight = rule.ALL_WORD, capacity = rule.ALL_WORD}},
+    lingers = has('l'), broken = has('b'), detached = has('d'), several = has('m'), quiet = has('q'),
   }
 end
 
@@ -137,16 +123,21 @@ function rule.is_of(value, claim)
   return string.sub(value, 13, 12 + #claim.owner) == claim.owner
 end
 
--- The living claim of an owner; or nil and why it is not in line.
-function rule.load(claim)
-  local packed = redis.call('GET', rule.record_of(claim))
-  if not packed then
+-- The living claim of an owner who wants `want`, perhaps among others; or nil and why it is not in line.
+function rule.load(claim, want)
+  local record = redis.call('GET', rule.record_of(claim))
+  if not record then
     return nil, 'unknown'
   end
-  if string.sub(packed, 1, 5) == 'gone ' then
-    return nil, string.sub(packed, 6)
+  if string.sub(record, 1, 5) == 'gone ' then
+    return nil, string.sub(record, 6)
   end
-  local living = cmsgpack.unpack(packed)
+  if string.sub(record, 1, 10) == 'lockfast1 ' then
+    local waiting = rule.read_value(record, want)
+    waiting.held = false
+    return waiting
+  end
+  local living = cmsgpack.unpack(record)
   if living.v ~= 1 then
     error('LOCKFAST-NEWER')
   end
@@ -155,16 +146,18 @@ end
 
 -- The same for a claim whose only trace may be the value at its key.
 function rule.find(claim)
+  local want = claim.wants[1]
   if rule.is_alone(claim) then
-    local kind, value = rule.taken_by(claim.wants[1].key)
+    local kind, value = rule.taken_by(want.key)
     if kind == 'x' and rule.is_of(value, claim) then
-      return rule.read_value(value, claim.wants[1])
+      return rule.read_value(value, want)
     end
   end
-  return rule.load(claim)
+  return rule.load(claim, want)
 end
 
 function rule.save(claim, lease)
   claim.v = 1
-  redis.call('SET', rule.record_of(claim), cmsgpack.pack(claim), 'PX', lease)
+  local record = rule.is_alone(claim) and rule.value_of(claim) or cmsgpack.pack(claim)
+  redis.call('SET', rule.record_of(claim), record, 'PX', lease)
 end

@@ -14,7 +14,7 @@ local function look(want)
     sealed = redis.call('PTTL', want.key)
   elseif kind == 'x' then
     local claim = rule.read_value(value, want)
-    claim = claim.several and rule.load(claim) or claim
+    claim = claim.several and rule.load(claim, want) or claim
     capacity = rule.ALL
     seats[1] = words(claim, rule.ALL, redis.call('PTTL', want.key))
   elseif kind and kind ~= 's' then
@@ -24,7 +24,7 @@ local function look(want)
   local line = rule.line_of(want)
   for _, seat in ipairs(redis.call('ZRANGE', line, 0, -1)) do
     local who, weight, agreed = rule.read_seat(seat)
-    local claim = rule.load(who)
+    local claim = rule.load(who, want)
     if claim then
       capacity = agreed
       seats[#seats + 1] = words(claim, weight, redis.call('PTTL', rule.record_of(claim)))

@@ -1,4 +1,4 @@
-rule.listens = heard
+rule.listens = heard or {}
 
 local function lease_of(claim)
   return math.max(1, redis.call('PTTL', rule.is_alone(claim) and claim.held and claim.wants[1].key or rule.record_of(claim)))
@@ -87,7 +87,7 @@ function leave.seal(claim, value, keep)
       local line = rule.line_of(want)
       for _, seat in ipairs(redis.call('ZRANGE', line, 0, -1)) do
         local who = rule.read_seat(seat)
-        local waiting = rule.load(who)
+        local waiting = rule.load(who, want)
         if waiting then
           rule.forget(waiting)
           rule.tell(who.client, 'gone ' .. who.owner)
@@ -108,7 +108,7 @@ local function is_last(claim, want)
   end
   local rank = redis.call('ZRANK', line, rule.seat_of(claim, want))
   for _, seat in ipairs(redis.call('ZRANGE', line, rank + 1, -1)) do
-    local behind = rule.load(rule.read_seat(seat))
+    local behind = rule.load(rule.read_seat(seat), want)
     if behind and not behind.held then
       return false
     end
@@ -131,7 +131,7 @@ function leave.unless_alone(claim, block, floor, lease)
     lease = math.max(lease, lease_of(known))
     -- A full Redis refuses to count, unless something was written before.
     redis.call('PEXPIRE', rule.is_alone(known) and known.wants[1].key or rule.record_of(known), lease)
-    known.first, known.count = rule.draw(tickets, block, floor), rule.digits(block)
+    known.first, known.count = rule.draw(block, floor), rule.digits(block)
     for _, want in ipairs(known.wants) do
       if not rule.is_exclusive(want) then
         redis.call('ZADD', rule.line_of(want), known.first, rule.seat_of(known, want))
@@ -151,11 +151,11 @@ leave['break'] = function(claim, ticket, at_once)
   local kind, value = rule.taken_by(want.key)
   if kind == 'x' then
     known = rule.read_value(value, want)
-    known = known.several and rule.load(known) or known
+    known = known.several and rule.load(known, want) or known
   end
   if not known or not rule.has_ticket(known, ticket) then
     local seats = redis.call('ZREVRANGEBYSCORE', rule.line_of(want), rule.digits(ticket), '-inf', 'LIMIT', 0, 1)
-    known = seats[1] and rule.load(rule.read_seat(seats[1]))
+    known = seats[1] and rule.load(rule.read_seat(seats[1]), want)
   end
   if not known or not rule.has_ticket(known, ticket) then
     return 'gone unknown'
@@ -173,21 +173,15 @@ leave['break'] = function(claim, ticket, at_once)
   return 'gone broken'
 end
 
--- How many words belong to each way of leaving.
-local more = {done = 0, unknown = 1, linger = 1, seal = 2, unless_alone = 3, ['break'] = 2}
-local answers, at, used = {}, 2, 1
-while at <= #ARGV do
-  local how = ARGV[at]
-  local claim = {owner = ARGV[at + 1], client = ARGV[at + 2], home = ARGV[at + 3]}
-  at, used = rule.read_wants(claim, at + 4, used)
-  local one, two, three = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  at = at + more[how]
+local answers = {}
+for index, leaving in ipairs(leavings) do
+  local how, claim, one, two, three = unpack(leaving, 1, 5)
   -- One key of another kind must not stop the others: what is not there any more is left.
   local done, answer = pcall(leave[how], claim, one, two, three)
   if not done and rule.is_of_a_replica(answer) then
     return redis.error_reply('READONLY this server is a replica')
   end
-  answers[#answers + 1] = done and answer or 'failed ' .. rule.words_of(answer)
+  answers[index] = done and answer or 'failed ' .. rule.words_of(answer)
   pcall(rule.settle, {})
 end
 rule.say()

@@ -22,21 +22,29 @@ local function renew(claim, lease)
   return rule.standing(known)
 end
 
-for _, other in ipairs(others) do
-  local words, claim, lease = ARGV[other.at], {}, usual
-  if other.tag then
-    claim.owner, claim.client, claim.home = string.sub(words, 13, 44), usual_client, other.tag
-    claim.wants = {{key = KEYS[other.used + 1], tag = other.tag, weight = rule.ALL_WORD, capacity = rule.ALL_WORD}}
-  else
-    claim.owner, claim.client, claim.home, lease = string.match(words, '^(%x+) (%x+) (%w+) (%d+)$')
-    rule.read_wants(claim, other.at + 1, other.used)
-  end
-  -- One key of another kind must not stop the others: what is not there any more is lost.
-  local done, answer = pcall(renew, claim, tonumber(lease))
-  if not done and rule.is_of_a_replica(answer) then
-    return redis.error_reply('READONLY this server is a replica')
-  end
-  answers[other.number] = done and answer or 'failed ' .. rule.words_of(answer)
+-- One key of another kind must not stop the others: what is not there any more is lost.
+local is_replica = false
+local function answer(index, claim, span)
+  local done, standing = pcall(renew, claim, span)
+  is_replica = is_replica or not done and rule.is_of_a_replica(standing)
+  answers[index] = done and standing or 'failed ' .. rule.words_of(standing)
+end
+
+for _, index in ipairs(others) do
+  local begins = ARGV[index + 3]
+  local claim = {owner = string.sub(begins, 13, 44), client = string.sub(begins, 46, 61), home = string.sub(begins, 63, 65)}
+  claim.wants = {{key = KEYS[index], tag = claim.home, weight = rule.ALL_WORD, capacity = rule.ALL_WORD}}
+  answer(index, claim, lease)
+end
+local at, used = most + 4, most
+while at <= #ARGV do
+  local claim, span = {}, nil
+  claim.owner, claim.client, claim.home, span = string.match(ARGV[at], '^(%x+) (%x+) (%w+) (%d+)$')
+  at, used = read_wants(claim, at + 1, used)
+  answer(#answers + 1, claim, tonumber(span))
+end
+if is_replica then
+  return redis.error_reply('READONLY this server is a replica')
 end
 rule.say()
 return answers

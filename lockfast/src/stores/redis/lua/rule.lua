@@ -101,7 +101,7 @@ function rule.mark_anew(want)
       return 'stop'
     end
     -- One that waits for its turn on another name reads nothing yet.
-    local claim = rule.load(who)
+    local claim = rule.load(who, want)
     if claim and claim.held then
       longest = math.max(longest, redis.call('PTTL', rule.record_of(claim)))
     end
@@ -242,7 +242,7 @@ function rule.settle_line(want)
     if rule.removed > rule.MOST_REMOVED or (capacity == rule.ALL and kind and kind ~= 's') then
       return 'stop'
     end
-    local claim = rule.load(who)
+    local claim = rule.load(who, want)
     if not claim then
       rule.bury(line, seat, who, want.key)
       return 'gone'
@@ -285,7 +285,8 @@ function rule.settle(wants)
 end
 
 -- A fresh block of tickets: never at or below what a client has seen, and after a loss of data above the clock.
-function rule.draw(tickets, block, floor)
+function rule.draw(block, floor)
+  local tickets = 'lockfast:tickets'
   local last = redis.call('INCRBY', tickets, block)
   local first = last - block + 1
   if first <= floor or first <= 1000000 then

@@ -1,0 +1,44 @@
+-- release_alone: ends a claim that wanted one name alone, and hands on what it held.
+--
+-- KEYS: the name, its line. ARGV: what its value begins with; now.
+local key, line, begins, now = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+-- Who was asked for already, and whether somebody listens.
+local heard
+
+do
+  local call, sub = redis.call, string.sub
+  local value = redis.pcall('GET', key)
+  if type(value) == 'string' and sub(value, 1, 68) == begins then
+    local others = call('EXISTS', line, 'lockfast:watched')
+    if others == 0 then
+      call('DEL', key)
+      return 'gone left'
+    end
+    -- Somebody waits: if it wants this name alone, lives and listens, it is handed the key. As by the rule: ask who lives,
+    -- write, tell; and begin with what a full Redis allows.
+    local seat = others == 1 and call('ZRANGE', line, 0, 0)[1]
+    if seat and sub(seat, 54) == ' 1048576 1048576' then
+      local record = sub(line, 1, 15) .. 'claim:' .. sub(seat, 1, 32)
+      local waiting = call('GET', record)
+      if waiting and sub(waiting, 1, 68) == 'lockfast1 x ' .. sub(seat, 1, 53) .. ' - ' then
+        local client = sub(seat, 34, 49)
+        local channel = 'lockfast:push:' .. client
+        local ears = redis.pcall('PUBSUB', 'NUMSUB', channel)
+        if not ears.err and tonumber(ears[2]) > 0 then
+          call('ZREM', line, seat)
+          -- The record of who waits is what stands at the key when it holds, but for since when; and has its lease.
+          call('RENAME', record, key)
+          call('SETRANGE', key, 68, now)
+          redis.pcall('PUBLISH', channel, waiting)
+          return 'gone left'
+        end
+        heard = {[client] = ears.err ~= nil}
+      end
+    end
+  end
+end
+
+local leavings = {{'done', {
+  owner = string.sub(begins, 13, 44), client = string.sub(begins, 46, 61), home = string.sub(begins, 63, 65),
+  wants = {{key = key, tag = string.sub(begins, 63, 65), weight = '1048576', capacity = '1048576'}},
+}}}
