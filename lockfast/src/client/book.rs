@@ -49,6 +49,8 @@ pub(crate) struct Book {
     pub(crate) asking: usize,
     /// Somebody is on the way back into the line; they go one after the other.
     pub(crate) rejoin_in_flight: bool,
+    /// An answer that may have said who holds now was not heard: those who wait have to ask.
+    pub(crate) missed: bool,
     /// Releases that are with the store by their callers' own doing; what comes of them may be the keeper's to mend.
     pub(crate) releasing: usize,
     /// Until when the keeper means to sleep.
@@ -112,6 +114,7 @@ impl Book {
             report_at: Moment::NEVER,
             asking: 0,
             rejoin_in_flight: false,
+            missed: false,
             releasing: 0,
             wakes_at: Moment::NEVER,
             closed: None,

@@ -87,7 +87,7 @@ impl Client {
         let claim = self.claim_of(token);
         let leaving = [if token.unsure { Leaving::Unknown(claim) } else { Leaving::Done(claim) }];
         let doing = || self.doing("releasing", &token.demands);
-        match self.answer(self.store.release(&leaving), doing).await? {
+        match self.answer(self.release(&leaving), doing).await? {
             Standing::Gone(Why::Left) => {
                 self.telling.tally.given_back();
                 self.with_book(|book, now, out| book.report_soon(now, out));

@@ -212,7 +212,7 @@ impl Guard {
         loop {
             let sent = self.client.clock.now();
             let batch = std::slice::from_ref(departing.leaving.as_ref().expect("it was just put there"));
-            let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.store.release(batch)).await;
+            let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.release(batch)).await;
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
                 Some(Err(error)) => return Err(lost.unwrap_or(error)),

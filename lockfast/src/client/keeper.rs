@@ -156,7 +156,7 @@ fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture
         let client = Arc::clone(client);
         flights.push(Box::pin(async move {
             let batch: Vec<_> = departures.iter().map(|departure| departure.leaving.clone()).collect();
-            let answer = in_time(FLIGHT, client.store.release(&batch)).await;
+            let answer = in_time(FLIGHT, Box::pin(client.release(&batch))).await;
             Landing::Released { departures, sent, answer }
         }));
     }

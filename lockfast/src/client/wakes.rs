@@ -2,11 +2,46 @@
 
 use crate::claim::{ClaimHash, Ticket};
 use crate::clock::Moment;
-use crate::store::{Change, Leaving};
+use crate::error::Result;
+use crate::store::{Change, Leaving, Standing, Why};
 
+use super::Client;
 use super::book::{Book, Outbox};
 use super::slot::Phase;
 use super::slots::Key;
+
+impl Client {
+    /// Tells the store who leaves. Its answer may be a push at the same time: to whom of this client it has handed on.
+    pub(crate) async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
+        let mut unheard = Unheard { client: self, heard: false };
+        let mut standings = self.store.release(leaving).await?;
+        unheard.heard = true;
+        for standing in &mut standings {
+            if let Standing::Gone(Why::PassedOn(owner, ticket)) = *standing {
+                self.with_book(|book, now, out| book.push(&Change::Held(owner, ticket), now, out));
+                *standing = Standing::Gone(Why::Left);
+            }
+        }
+        Ok(standings)
+    }
+}
+
+/// An answer that may never come, and with it the news that somebody here holds now.
+struct Unheard<'a> {
+    client: &'a Client,
+    heard: bool,
+}
+
+impl Drop for Unheard<'_> {
+    fn drop(&mut self) {
+        if !self.heard {
+            self.client.with_book(|book, _, out| {
+                book.missed = true;
+                out.ring = true;
+            });
+        }
+    }
+}
 
 impl Book {
     pub(crate) fn push(&mut self, change: &Change, now: Moment, out: &mut Outbox) {

@@ -148,6 +148,7 @@ pub struct Client<'p> {
     place: &'p Place,
     store: Arc<dyn Store>,
     id: ClientId,
+    tell: mpsc::UnboundedSender<Change>,
     pushes: tokio::sync::Mutex<mpsc::UnboundedReceiver<Change>>,
     listener: AbortHandle,
 }
@@ -155,7 +156,8 @@ pub struct Client<'p> {
 impl<'p> Client<'p> {
     fn new(place: &'p Place, store: Arc<dyn Store>) -> Self {
         let id = ClientId(random());
-        let (sender, pushes) = mpsc::unbounded_channel();
+        let (tell, pushes) = mpsc::unbounded_channel();
+        let sender = tell.clone();
         // Listens all the time, like a client: some stores take one that does not listen for dead.
         let mut stream = store.watch(Scope::Client(id));
         let again = Arc::clone(&store);
@@ -171,7 +173,7 @@ impl<'p> Client<'p> {
                 }
             }
         });
-        Self { place, store, id, pushes: tokio::sync::Mutex::new(pushes), listener: listener.abort_handle() }
+        Self { place, store, id, tell, pushes: tokio::sync::Mutex::new(pushes), listener: listener.abort_handle() }
     }
 
     /// The bare store.
@@ -304,7 +306,14 @@ impl<'p> Client<'p> {
 
     /// Leaves in some way.
     pub async fn leave(&self, leaving: Leaving) -> Standing {
-        single(promised(self.store.release(&[leaving]).await))
+        match single(promised(self.store.release(&[leaving]).await)) {
+            // An answer may be a push at the same time.
+            Standing::Gone(Why::PassedOn(owner, ticket)) => {
+                drop(self.tell.send(Change::Held(owner, ticket)));
+                Standing::Gone(Why::Left)
+            }
+            standing => standing,
+        }
     }
 
     /// Leaves.

@@ -233,7 +233,7 @@ impl Locks {
     async fn end_claim(&self, name: &str, fence: u64, at_once: bool) -> Result<bool> {
         let name = self.client().name(name)?;
         let leaving = Leaving::Break { name, ticket: Ticket(fence), at_once };
-        let standings = self.client().store.release(&[leaving]).await?;
+        let standings = self.client().release(&[leaving]).await?;
         match standings.first() {
             Some(standing) => Ok(*standing == Standing::Gone(Why::Broken)),
             None => Err(Error::unavailable("breaking a lock", "the store gave no answer")),

@@ -143,6 +143,9 @@ pub enum Standing {
 pub enum Why {
     /// It left by itself.
     Left,
+    /// It left by itself, and this claim of the same client, which waited, holds now, with this ticket. The client is told here
+    /// and not by a push: a store may answer so to a [`Leaving::Done`], and to nothing else.
+    PassedOn(ClaimHash, Ticket),
     /// Its lease ran out.
     Expired,
     /// An operator broke it.

@@ -13,6 +13,7 @@ mod interleavings;
 mod leaving;
 mod loss;
 mod panics;
+mod passing;
 mod random;
 mod script;
 mod slow;

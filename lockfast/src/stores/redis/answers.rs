@@ -88,6 +88,25 @@ fn read_admission(answer: &Value, claim: &Claim) -> Option<Result<Admission>> {
     }
 }
 
+/// The same for claims that leave: the value of an exclusive holder is that of who holds instead.
+pub(super) fn departures(answer: &Value, count: usize) -> Result<Vec<Standing>> {
+    match text(answer) {
+        Some(value) if value.starts_with("lockfast1 ") => {
+            let (owner, ticket) = read_value(value).ok_or_else(|| odd(answer))?;
+            Ok(vec![Standing::Gone(Why::PassedOn(owner, ticket.first))])
+        }
+        _ => standings(answer, count),
+    }
+}
+
+/// Who it is that holds, by the value of an exclusive holder, and with which tickets.
+pub(super) fn read_value(value: &str) -> Option<(ClaimHash, Tickets)> {
+    let mut words = value.split(' ');
+    let owner = owner_of(words.nth(2)?)?;
+    let (first, count) = (words.nth(4)?, words.next()?);
+    Some((owner, Tickets::new(Ticket(first.parse().ok()?), count.parse().ok()?)))
+}
+
 /// One answer for each claim; on its own when there was just one to give.
 pub(super) fn standings(answer: &Value, count: usize) -> Result<Vec<Standing>> {
     if let (1, Some(standing)) = (count, text(answer).and_then(read_standing)) {
@@ -116,10 +135,7 @@ fn read_standing(line: &str) -> Option<Standing> {
     let mut next = || words.next();
     match kind {
         // The value of an exclusive holder, about whom there is nothing more to say.
-        "lockfast1" => {
-            let (first, count) = (words.nth(6)?, words.next()?);
-            Some(Standing::Held(Tickets::new(Ticket(first.parse().ok()?), count.parse().ok()?)))
-        }
+        "lockfast1" => Some(Standing::Held(read_value(line)?.1)),
         "held" => Some(Standing::Held(Tickets::new(Ticket(next()?.parse().ok()?), next()?.parse().ok()?))),
         "waiting" => {
             let ticket = Ticket(next()?.parse().ok()?);

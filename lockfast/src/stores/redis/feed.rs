@@ -20,7 +20,7 @@ use crate::store::{Change, Scope};
 
 use super::super::mailbox::{Reader, Subscribers};
 use super::Inside;
-use super::answers::owner_of;
+use super::answers::{owner_of, read_value};
 use super::asks::Ears;
 use super::keys::{LINES, PUSH, WATCHED};
 use super::lane::Lane;
@@ -117,10 +117,7 @@ fn change(line: &str) -> Option<Change> {
             Some(Change::Held(owner, Ticket(words.next()?.parse().ok()?)))
         }
         // What stands at the key of a claim that holds it alone, from now on.
-        "lockfast1" => {
-            let owner = owner_of(words.nth(1)?)?;
-            Some(Change::Held(owner, Ticket(words.nth(4)?.parse().ok()?)))
-        }
+        "lockfast1" => read_value(line).map(|(owner, tickets)| Change::Held(owner, tickets.first)),
         "gone" => Some(Change::Gone(owner_of(words.next()?)?)),
         _ => None,
     }

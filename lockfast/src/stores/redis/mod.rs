@@ -169,7 +169,7 @@ impl Store for Redis {
         let mut standings = Vec::with_capacity(leaving.len());
         for some in by_names(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
             let answer = lanes.call(|| "releasing".to_owned(), &asks::release(some, lanes.now())).await?;
-            standings.extend(answers::standings(&answer, some.len())?);
+            standings.extend(answers::departures(&answer, some.len())?);
         }
         Ok(standings)
     }

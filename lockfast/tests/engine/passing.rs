@@ -1,0 +1,108 @@
+//! A store that pushes nothing, and says in the answer to a release who holds now.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::stream::{self, BoxStream, StreamExt};
+use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Names, Page, Query, Report, Scope, Standing, Store, Why};
+use lockfast::{Claim, Guarantees, Guard, Locks, Memory, Result};
+use tokio::task::JoinHandle;
+
+#[derive(Debug, Default)]
+struct Answering {
+    store: Memory,
+    /// Releases are done, and their answers get lost.
+    loses_answers: AtomicBool,
+    lost_one: tokio::sync::Notify,
+}
+
+#[async_trait]
+impl Store for Answering {
+    fn guarantees(&self) -> Guarantees {
+        self.store.guarantees()
+    }
+
+    async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
+        self.store.acquire(claim, busy).await
+    }
+
+    async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
+        self.store.renew(leases).await
+    }
+
+    async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
+        let mut standings = self.store.release(leaving).await?;
+        if self.loses_answers.swap(false, Ordering::SeqCst) {
+            self.lost_one.notify_one();
+            pending::<()>().await;
+        }
+        for (standing, leaving) in standings.iter_mut().zip(leaving) {
+            let Leaving::Done(claim) = leaving else { continue };
+            let names = Names::One(claim.demands[0].name.clone());
+            let page = self.store.inspect(&Query { names, after: None, limit: 1 }).await?;
+            let holder = page.resources.first().and_then(|resource| resource.holders().next());
+            if let (Standing::Gone(Why::Left), Some(holder)) = (&standing, holder) {
+                *standing = Standing::Gone(Why::PassedOn(holder.owner, holder.tickets.first));
+            }
+        }
+        Ok(standings)
+    }
+
+    async fn inspect(&self, query: &Query) -> Result<Page> {
+        self.store.inspect(query).await
+    }
+
+    async fn record(&self, report: &Report) -> Result<()> {
+        self.store.record(report).await
+    }
+
+    fn watch(&self, _: Scope) -> BoxStream<'static, Change> {
+        stream::pending().boxed()
+    }
+}
+
+/// One that holds, and one behind it, who would ask by itself in ten seconds.
+async fn one_behind_another() -> (Arc<Answering>, Guard, JoinHandle<Result<Guard>>) {
+    let store = Arc::new(Answering::default());
+    let locks = Locks::builder().ttl(Duration::from_secs(30)).local_handover(false).build(store.clone()).unwrap();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    let mutex = locks.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    while locks.stats().waiting == 0 {
+        tokio::task::yield_now().await;
+    }
+    (store, guard, waiting)
+}
+
+async fn enters_soon(waiting: JoinHandle<Result<Guard>>) {
+    let entered = tokio::time::timeout(Duration::from_secs(5), waiting).await;
+    drop(entered.expect("it does not wait for its renewal").unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn the_answer_to_a_release_says_who_of_the_same_client_holds_now() {
+    let (_store, guard, waiting) = one_behind_another().await;
+    guard.release().await.unwrap();
+    enters_soon(waiting).await;
+}
+
+#[tokio::test]
+async fn a_guard_that_is_dropped_is_given_back_by_the_keeper_who_hears_it_too() {
+    let (_store, guard, waiting) = one_behind_another().await;
+    drop(guard);
+    enters_soon(waiting).await;
+}
+
+#[tokio::test]
+async fn who_waits_asks_when_an_answer_that_may_have_named_it_was_not_heard() {
+    let (store, guard, waiting) = one_behind_another().await;
+    store.loses_answers.store(true, Ordering::SeqCst);
+    tokio::select! {
+        released = guard.release() => panic!("its answer is lost: {released:?}"),
+        () = store.lost_one.notified() => {}
+    }
+    enters_soon(waiting).await;
+}
