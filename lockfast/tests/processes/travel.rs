@@ -63,8 +63,9 @@ fn a_secret_arrives() {
 
 #[test]
 fn answers_arrive_as_they_were() {
-    let whys = [Why::Left, Why::Expired, Why::Broken, Why::Sealed, Why::Unknown];
     let (owner, note) = (ClaimHash([9; 16]), claim().note.clone());
+    let passed_on = Why::PassedOn(owner, BLOCK.first);
+    let whys = [Why::Left, passed_on, Why::Expired, Why::Broken, Why::Sealed, Why::Unknown];
     let holder = Some(Holder { owner, fence: BLOCK.first, note: Arc::clone(&note) });
     arrives(whys.map(Admission::Gone).to_vec());
     arrives(whys.map(Standing::Gone).to_vec());

@@ -148,7 +148,7 @@ enums! {
     Standing: Held(tickets), Waiting { ticket, recheck_in }, Gone(why);
     StoreClock: SinceBoot, Wall;
     Survives: Nothing, Restart, MinorityLoss;
-    Why: Left, Expired, Broken, Sealed, Unknown;
+    Why: Left, PassedOn(owner, ticket), Expired, Broken, Sealed, Unknown;
 }
 
 impl Travels for Guarantees {

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, RedisResult, Value};
+use redis::{RedisResult, Value};
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -11,6 +10,7 @@ use crate::error::{Error, Result};
 use super::Redis;
 use super::failure::explain;
 use super::server::Server;
+use super::wire::Wire;
 
 /// Everything together takes no longer than this.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
@@ -76,18 +76,17 @@ impl Redis {
 }
 
 async fn look(server: &Server, prefix: &str) -> RedisResult<Checkup> {
-    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    let mut connection = server.client.get_multiplexed_async_connection_with_config(&config).await?;
-    let missing_rights = rights(&mut connection, prefix, server.replicas).await?;
-    let mut found = read(&redis::cmd("INFO").query_async::<String>(&mut connection).await?);
+    let mut wire = server.reach(Box::new(drop)).await?;
+    let missing_rights = rights(&mut wire, prefix, server.replicas).await?;
+    let mut found = read(&redis::cmd("INFO").query_async::<String>(&mut wire).await?);
     found.replicas_wanted = server.replicas;
     found.missing_rights = missing_rights;
-    measure(&mut connection, &mut found).await?;
+    measure(&mut wire, &mut found).await?;
     // Refused to whoever has no more rights than locks need.
     let mut setting = async |name: &str| {
         let mut asked = redis::cmd("CONFIG");
         asked.arg("GET").arg(name);
-        let pairs: Vec<(String, String)> = asked.query_async(&mut connection).await.unwrap_or_default();
+        let pairs: Vec<(String, String)> = asked.query_async(&mut wire).await.unwrap_or_default();
         pairs.into_iter().next().map(|(_, value)| value)
     };
     if found.append_only.is_some() {
@@ -100,14 +99,10 @@ async fn look(server: &Server, prefix: &str) -> RedisResult<Checkup> {
     Ok(found)
 }
 
-async fn rights(
-    connection: &mut MultiplexedConnection,
-    prefix: &str,
-    replicas: u32,
-) -> RedisResult<Option<Vec<String>>> {
+async fn rights(wire: &mut Wire, prefix: &str, replicas: u32) -> RedisResult<Option<Vec<String>>> {
     let mut asked = redis::cmd("EVAL");
     asked.arg(include_str!("lua/rights.lua")).arg(0).arg(format!("{prefix}lockfast-doctor")).arg(replicas);
-    match asked.query_async(connection).await {
+    match asked.query_async(wire).await {
         Ok(Value::Array(missing)) => {
             Ok(Some(missing.into_iter().filter_map(|one| redis::from_redis_value(one).ok()).collect()))
         }
@@ -117,12 +112,12 @@ async fn rights(
 }
 
 /// The quickest answer says most about the clock: the server read it half way there and back, give or take.
-async fn measure(connection: &mut MultiplexedConnection, found: &mut Checkup) -> RedisResult<()> {
+async fn measure(wire: &mut Wire, found: &mut Checkup) -> RedisResult<()> {
     let clock = Clock::boot();
     let mut trips = Vec::new();
     for _ in 0..ROUND_TRIPS {
         let (asked, here) = (clock.now(), clock.wall());
-        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(wire).await?;
         let trip = clock.now().since(asked);
         let here = here.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
         let there = Duration::from_secs(seconds) + Duration::from_micros(micros);

@@ -53,21 +53,33 @@ enum Hearing {
 impl Feed {
     /// Whether this client can be told of something; waits a moment for a subscription that is on its way.
     pub(super) async fn ears(&self, client: ClientId) -> Ears {
-        // A watch that ended hears nothing, however well it did before.
-        let still_there = |hearing: &watch::Receiver<Hearing>| hearing.has_changed().is_ok();
-        let Some(mut hearing) = self.ears_of(client).filter(still_there) else { return Ears::None };
-        if *hearing.borrow() == Hearing::NotYet {
-            let known = hearing.wait_for(|hearing| *hearing != Hearing::NotYet);
-            let _ = tokio::time::timeout(HEARS_WITHIN, known).await;
-        }
-        match *hearing.borrow() {
+        let hearing = match self.hearing(client) {
+            Hearing::NotYet => self.hearing_soon(client).await,
+            known => known,
+        };
+        match hearing {
             Hearing::Well => Ears::Open,
             _ => Ears::None,
         }
     }
 
-    fn ears_of(&self, client: ClientId) -> Option<watch::Receiver<Hearing>> {
-        self.ears.lock().unwrap_or_else(PoisonError::into_inner).get(&client).cloned()
+    async fn hearing_soon(&self, client: ClientId) -> Hearing {
+        let Some(mut hearing) = self.all_ears().get(&client).cloned() else { return Hearing::Not };
+        let known = hearing.wait_for(|hearing| *hearing != Hearing::NotYet);
+        let _ = tokio::time::timeout(HEARS_WITHIN, known).await;
+        self.hearing(client)
+    }
+
+    fn hearing(&self, client: ClientId) -> Hearing {
+        match self.all_ears().get(&client) {
+            // A watch that ended hears nothing, however well it did before.
+            Some(hearing) if hearing.has_changed().is_ok() => *hearing.borrow(),
+            _ => Hearing::Not,
+        }
+    }
+
+    fn all_ears(&self) -> MutexGuard<'_, HashMap<ClientId, watch::Receiver<Hearing>>> {
+        self.ears.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes one message in, on the thread that read it.
@@ -135,7 +147,7 @@ impl Watch {
         let closing = Arc::new(Notify::new());
         let (say, hearing) = watch::channel(Hearing::NotYet);
         if let Scope::Client(client) = scope {
-            let mut ears = inside.feed.ears.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ears = inside.feed.all_ears();
             ears.retain(|_, hearing| hearing.has_changed().is_ok());
             ears.insert(client, hearing);
         }
@@ -217,7 +229,7 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
     }
 }
 
-async fn subscribe(lane: Lane, scope: &Scope, channel: &str, say: &watch::Sender<Hearing>) -> Result<Lane> {
+async fn subscribe(lane: Arc<Lane>, scope: &Scope, channel: &str, say: &watch::Sender<Hearing>) -> Result<Arc<Lane>> {
     let _ = say.send(Hearing::NotYet);
     lane.subscribe(channel).await?;
     if matches!(scope, Scope::Lines(_))

@@ -1,24 +1,25 @@
-//! One connection: questions, and answers in time; channels that are listened to; and its end.
+//! One connection of a runtime: questions, and answers in time; channels that are listened to; and its end.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind, Value};
-use tokio::sync::Notify;
+use redis::{PushInfo, Value};
 
 use crate::clock::{Clock, Moment};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 use super::failure;
 use super::replicas::Replicas;
 use super::scripts::Call;
 use super::server::{Connected, Server};
+use super::wire::Wire;
 
 /// Redis answers in less than a millisecond. One that says nothing for this long will not, on this connection.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// How often that is looked at, in this time.
+const LOOKS: u32 = 4;
 /// Who gives up on an answer that took longer than this has reason to doubt the connection.
 const DOUBTFUL: Duration = Duration::from_millis(250);
 
@@ -26,115 +27,58 @@ const DOUBTFUL: Duration = Duration::from_millis(250);
 pub(super) type Hear = Arc<dyn Fn(PushInfo) + Send + Sync>;
 
 /// An open connection.
-#[derive(Clone)]
 pub(super) struct Lane {
-    connection: MultiplexedConnection,
+    wire: Wire,
     /// Which server it leads to: another each time one is started.
-    pub(super) run_id: Arc<str>,
+    pub(super) run_id: String,
     /// Whether replicas have what was written on it.
-    pub(super) replicas: Arc<Replicas>,
-    end: Arc<End>,
+    pub(super) replicas: Replicas,
     /// How many watches want each channel. Held while the server is told, so that it hears of the last in order.
-    channels: Arc<tokio::sync::Mutex<HashMap<String, usize>>>,
-    answering: Arc<Answering>,
+    channels: tokio::sync::Mutex<HashMap<String, usize>>,
     clock: Clock,
-}
-
-/// That a connection is of no use any more.
-#[derive(Default)]
-struct End {
-    reached: AtomicBool,
-    bell: Notify,
-}
-
-impl End {
-    fn reach(&self) {
-        self.reached.store(true, Ordering::Release);
-        self.bell.notify_waiters();
-    }
-
-    fn is_reached(&self) -> bool {
-        self.reached.load(Ordering::Acquire)
-    }
-
-    async fn wait(&self) {
-        let mut rung = std::pin::pin!(self.bell.notified());
-        // Order matters: the bell is listened to before the flag is looked at.
-        rung.as_mut().enable();
-        if !self.is_reached() {
-            rung.await;
-        }
-    }
-}
-
-/// Ends a connection when the runtime that drives it is shut down.
-struct WithRuntime(Arc<End>);
-
-impl Drop for WithRuntime {
-    fn drop(&mut self) {
-        self.0.reach();
-    }
 }
 
 impl Lane {
     /// A connection that this runtime drives, of which `hear` gets the pushes; and the server's time in milliseconds.
-    pub(super) async fn open(server: &Server, clock: &Clock, hear: &Hear) -> Result<(Self, u64)> {
-        let end = Arc::new(End::default());
-        let (hear, ends) = (Arc::clone(hear), Arc::clone(&end));
-        let hear_all = move |info: PushInfo| match info.kind {
-            PushKind::Disconnection => ends.reach(),
-            _ => hear(info),
-        };
-        let Connected { connection, run_id, millis } = server.connect(hear_all).await?;
-        let lane = Self {
-            connection,
-            run_id: run_id.into(),
-            replicas: Arc::default(),
-            end: Arc::clone(&end),
-            channels: Arc::default(),
-            answering: Arc::default(),
-            clock: clock.clone(),
-        };
-        let (with_runtime, watched) = (WithRuntime(end), lane.clone());
-        tokio::spawn(async move {
-            let _with_runtime = with_runtime;
-            watch_over(watched).await;
-        });
-        Ok((lane, millis))
+    pub(super) async fn open(server: &Server, clock: &Clock, hear: &Hear) -> Result<(Arc<Self>, u64)> {
+        let hear = Arc::clone(hear);
+        let Connected { wire, run_id, millis } = server.connect(Box::new(move |info| hear(info))).await?;
+        tokio::spawn(watch_over(wire.clone()));
+        let lane =
+            Self { wire, run_id, replicas: Replicas::default(), channels: Default::default(), clock: clock.clone() };
+        Ok((Arc::new(lane), millis))
     }
 
     /// Whether the connection is of no use any more.
     pub(super) fn is_ended(&self) -> bool {
-        self.end.is_reached()
+        self.wire.is_left()
     }
 
     /// Comes back when the connection is of no use any more.
     pub(super) async fn ended(&self) {
-        self.end.wait().await;
+        self.wire.left().await;
     }
 
-    /// Makes nobody use the connection any more.
+    /// Makes nobody use the connection any more. It is closed when all that was asked is answered.
     pub(super) fn leave(&self) {
-        self.end.reach();
+        self.wire.leave();
     }
 
     /// Runs a script once.
     pub(super) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
-        let mut connection = self.connection.clone();
-        self.answer(doing, call.run(&mut connection)).await
+        self.answer(doing, call.run(&self.wire)).await
     }
 
     /// A plain command.
     pub(super) async fn command(&self, doing: &str, command: &redis::Cmd) -> Result<Value> {
-        let mut connection = self.connection.clone();
-        self.answer(|| doing.to_owned(), command.query_async(&mut connection)).await
+        let asked = async { self.wire.ask(|bytes| command.write_packed_command(bytes)).await?.extract_error() };
+        self.answer(|| doing.to_owned(), asked).await
     }
 
     pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
-        let mut connection = self.connection.clone();
         let mut channels = self.channels.lock().await;
         if !channels.contains_key(channel) {
-            self.answer(|| "subscribing".to_owned(), connection.subscribe(channel)).await?;
+            self.command("subscribing", redis::cmd("SUBSCRIBE").arg(channel)).await?;
         }
         *channels.entry(channel.to_owned()).or_default() += 1;
         Ok(())
@@ -142,55 +86,41 @@ impl Lane {
 
     /// One watch less; the server is told when it was the last on this channel. Or the connection ends, which tells it too.
     pub(super) async fn unsubscribe(&self, channel: &str) {
-        let mut connection = self.connection.clone();
         let mut channels = self.channels.lock().await;
         if let Some(others @ 2..) = channels.get_mut(channel) {
             *others -= 1;
             return;
         }
         channels.remove(channel);
-        if !self.end.is_reached()
-            && self.answer(|| "unsubscribing".to_owned(), connection.unsubscribe(channel)).await.is_err()
-        {
+        if !self.is_ended() && self.command("unsubscribing", redis::cmd("UNSUBSCRIBE").arg(channel)).await.is_err() {
             self.leave();
         }
     }
 
-    /// What comes back, in time. Who says nothing, or nothing of use, has his connection ended: the next one may do better.
+    /// What comes back, in time: there is no timer for each question, since setting one costs as much as a tenth of it. Who
+    /// says nothing, or nothing of use, has his connection ended: the next one may do better.
     async fn answer<T>(
         &self,
         doing: impl Fn() -> String,
         asked: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T> {
-        let mut unanswered = Unanswered::new(self);
-        // No timer for each question: setting one costs as much as a tenth of the question.
-        let answer = tokio::select! {
-            biased;
-            answer = asked => Ok(answer),
-            () = self.answering.given_up.wait() => Err(()),
-        };
+        let mut unanswered = Unanswered { lane: self, since: self.clock.now(), answered: false };
+        let answer = asked.await;
         unanswered.answered = true;
-        match answer {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => {
-                if failure::is_of_the_connection(&error) {
-                    self.end.reach();
-                }
-                Err(failure::explain(&doing(), &error))
+        answer.map_err(|error| {
+            if failure::is_of_the_connection(&error) {
+                self.leave();
             }
-            Err(()) => Err(Error::unavailable(doing(), format!("no answer within {ANSWERS_WITHIN:?}"))),
-        }
+            failure::explain(&doing(), &error)
+        })
     }
 }
 
-/// Whether questions are answered, and since when they are not.
-#[derive(Default)]
-struct Answering {
-    open: AtomicU64,
-    /// When the first of those that are open was asked, or one was answered since, in nanoseconds.
-    progress: AtomicU64,
-    /// That no answer will come any more.
-    given_up: End,
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // Whoever watches over it has it too.
+        self.leave();
+    }
 }
 
 /// A question whose asker may lose patience.
@@ -200,48 +130,40 @@ struct Unanswered<'a> {
     answered: bool,
 }
 
-impl<'a> Unanswered<'a> {
-    fn new(lane: &'a Lane) -> Self {
-        let since = lane.clock.now();
-        if lane.answering.open.fetch_add(1, Ordering::AcqRel) == 0 {
-            lane.answering.progress.store(since.as_nanos(), Ordering::Release);
-        }
-        Self { lane, since, answered: false }
-    }
-}
-
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        let Lane { answering, clock, end, .. } = self.lane;
-        let now = clock.now();
-        answering.open.fetch_sub(1, Ordering::AcqRel);
-        if self.answered {
-            answering.progress.store(now.as_nanos(), Ordering::Release);
-        } else if now.since(self.since) >= DOUBTFUL {
-            end.reach();
+        if !self.answered && self.lane.clock.now().since(self.since) >= DOUBTFUL {
+            self.lane.leave();
         }
     }
 }
 
 /// Ends a connection whose questions are not answered any more. On one that has ended otherwise, those that are open may
 /// still be answered.
-async fn watch_over(lane: Lane) {
-    let Lane { answering, end, .. } = &lane;
-    let is_open = || answering.open.load(Ordering::Acquire) > 0;
-    while !end.is_reached() || is_open() {
-        let tick = tokio::time::sleep(ANSWERS_WITHIN / 4);
-        match end.is_reached() {
+async fn watch_over(wire: Wire) {
+    let (mut before, mut silent) = (0, 0);
+    while let Some((open, answered)) = wire.pulse() {
+        // Counted in looks, not by the clock: while nobody could look, nobody could read an answer either.
+        silent = match open {
+            0 => 0,
+            _ if answered == before => silent + 1,
+            _ => 1,
+        };
+        before = answered;
+        if silent > LOOKS {
+            wire.cut(
+                &io::Error::new(io::ErrorKind::ConnectionAborted, format!("no answer within {ANSWERS_WITHIN:?}"))
+                    .into(),
+            );
+            return;
+        }
+        let tick = tokio::time::sleep(ANSWERS_WITHIN / LOOKS);
+        match wire.is_left() {
             true => tick.await,
             false => tokio::select! {
-                () = end.wait() => {}
+                () = wire.left() => {}
                 () = tick => {}
             },
-        }
-        let progress = Moment::from_nanos(answering.progress.load(Ordering::Acquire));
-        if is_open() && lane.clock.now().since(progress) >= ANSWERS_WITHIN {
-            end.reach();
-            answering.given_up.reach();
-            return;
         }
     }
 }

@@ -49,7 +49,7 @@ struct Station {
 
 #[derive(Default)]
 struct State {
-    lane: Option<Lane>,
+    lane: Option<Arc<Lane>>,
     failures: u32,
     /// How often it failed altogether.
     attempts: u64,
@@ -76,7 +76,8 @@ impl Lanes {
 
     /// Runs a script once, on the connection of the runtime that asks.
     pub(super) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
-        self.call_on(&self.lane().await?, doing, call).await
+        let lane = self.lane().await?;
+        self.call_on(&lane, doing, call).await
     }
 
     /// The same on a certain connection.
@@ -90,14 +91,14 @@ impl Lanes {
     }
 
     /// The connection of this runtime, opened if need be: once for all who ask meanwhile.
-    pub(super) async fn lane(&self) -> Result<Lane> {
+    pub(super) async fn lane(&self) -> Result<Arc<Lane>> {
         let runtime = Handle::try_current().map_err(|_| {
             Error::unsupported("redis: needs a tokio runtime around its caller; lockfast::blocking brings one along")
         })?;
-        let station = self.station(runtime.id())?;
-        if let Some(lane) = station.open_lane() {
+        if let Some(lane) = self.open_lane(runtime.id()) {
             return Ok(lane);
         }
+        let station = self.station(runtime.id())?;
         let attempts = station.state().attempts;
         let _only_one = station.opening.lock().await;
         if let Some(lane) = station.open_lane() {
@@ -123,7 +124,7 @@ impl Lanes {
                     lane.leave();
                     return Err(CLOSED);
                 }
-                *station.state() = State { lane: Some(lane.clone()), ..State::default() };
+                *station.state() = State { lane: Some(Arc::clone(&lane)), ..State::default() };
                 stations.forget_ended(self.clock.now());
                 Ok(lane)
             }
@@ -139,6 +140,10 @@ impl Lanes {
                 Err(error)
             }
         }
+    }
+
+    fn open_lane(&self, runtime: Id) -> Option<Arc<Lane>> {
+        self.stations().of.get(&runtime)?.open_lane()
     }
 
     fn station(&self, runtime: Id) -> Result<Arc<Station>> {
@@ -178,8 +183,8 @@ impl Stations {
 }
 
 impl Station {
-    fn open_lane(&self) -> Option<Lane> {
-        self.state().lane.clone().filter(|lane| !lane.is_ended())
+    fn open_lane(&self) -> Option<Arc<Lane>> {
+        self.state().lane.as_ref().filter(|lane| !lane.is_ended()).cloned()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

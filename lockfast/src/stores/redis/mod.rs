@@ -6,6 +6,7 @@
 mod answers;
 mod asks;
 mod checkup;
+mod dial;
 mod failure;
 mod feed;
 mod fence;
@@ -14,8 +15,10 @@ mod lane;
 mod lanes;
 mod note;
 mod replicas;
+mod replies;
 mod scripts;
 mod server;
+mod wire;
 
 use std::fmt;
 use std::sync::Arc;

@@ -8,7 +8,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use tokio::sync::Mutex;
 
 use crate::error::{Error, Result};
@@ -16,6 +15,7 @@ use crate::error::{Error, Result};
 use super::failure::explain;
 use super::lane::Lane;
 use super::server::Server;
+use super::wire::Wire;
 
 /// Replicas that have not said in this time that they have it do not have it.
 const HAVE_IT_WITHIN: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(super) struct Replicas {
 }
 
 struct Gate {
-    connection: Option<MultiplexedConnection>,
+    wire: Option<Wire>,
     /// Up to whom the last answer speaks, and how many replicas it counted.
     answered: u64,
     count: Result<u32>,
@@ -38,7 +38,7 @@ struct Gate {
 
 impl Default for Gate {
     fn default() -> Self {
-        Self { connection: None, answered: 0, count: Ok(0) }
+        Self { wire: None, answered: 0, count: Ok(0) }
     }
 }
 
@@ -69,29 +69,29 @@ impl Replicas {
 impl Gate {
     async fn ask(&mut self, server: &Server, lane: &Lane) -> Result<u32> {
         // Taken out meanwhile: whoever is cancelled here leaves no connection with an answer under way.
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
+        let mut wire = match self.wire.take() {
+            Some(wire) => wire,
             None => next_to(lane, server).await?,
         };
         let mut both = redis::pipe();
         both.cmd("SET").arg(COPIED).arg("1").arg("PX").arg(60_000).ignore();
         both.cmd("WAIT").arg(server.replicas).arg(HAVE_IT_WITHIN.as_millis() as u64);
         let late = || Error::unavailable(DOING, "no answer in time");
-        let asked = both.query_async::<(u32,)>(&mut connection);
+        let asked = both.query_async::<(u32,)>(&mut wire);
         let answer = tokio::time::timeout(2 * HAVE_IT_WITHIN, asked).await.map_err(|_| late())?;
         let (count,) = answer.map_err(|error| explain(DOING, &error))?;
-        self.connection = Some(connection);
+        self.wire = Some(wire);
         Ok(count)
     }
 }
 
 /// Another connection to the same server. If the address leads to another one by now, its replicas say nothing about what was
 /// written to the first.
-async fn next_to(lane: &Lane, server: &Server) -> Result<MultiplexedConnection> {
-    let there = server.connect(|_| {}).await?;
-    if there.run_id != *lane.run_id {
+async fn next_to(lane: &Lane, server: &Server) -> Result<Wire> {
+    let there = server.connect(Box::new(drop)).await?;
+    if there.run_id != lane.run_id {
         lane.leave();
         return Err(Error::unavailable(DOING, "another server has taken over; connecting anew"));
     }
-    Ok(there.connection)
+    Ok(there.wire)
 }

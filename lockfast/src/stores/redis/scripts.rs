@@ -2,9 +2,10 @@
 
 use std::sync::LazyLock;
 
-use redis::aio::MultiplexedConnection;
-use redis::{Cmd, RedisError, RedisResult, RedisWrite, ServerErrorKind, Value};
+use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use sha1::{Digest, Sha1};
+
+use super::wire::Wire;
 
 /// A script, and what the server knows it by.
 pub(super) struct Script {
@@ -38,15 +39,18 @@ fn digest(body: &str) -> String {
 /// One call of a script, with its keys and arguments.
 pub(super) struct Call {
     script: &'static Script,
-    command: Cmd,
+    /// How many words follow those that name the script.
+    words: usize,
+    /// They are, as they go over the wire.
+    bytes: Vec<u8>,
 }
 
 impl Call {
     /// A call with so many keys, which come before the arguments.
     pub(super) fn of(script: &'static Script, keys: usize) -> Self {
-        let mut command = Cmd::with_capacity(16 + 8 * keys, 256 + 128 * keys);
-        command.arg("EVALSHA").arg(&*script.digest).arg(keys);
-        Self { script, command }
+        let mut call = Self { script, words: 0, bytes: Vec::with_capacity(384 + 128 * keys) };
+        call.number(keys as u64);
+        call
     }
 
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
@@ -54,37 +58,84 @@ impl Call {
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
-        self.command.write_arg(bytes);
+        self.words += 1;
+        word(&mut self.bytes, bytes);
         self
     }
 
     pub(super) fn number(&mut self, number: impl Into<u64>) -> &mut Self {
-        self.command.arg(number.into());
-        self
+        self.bytes(digits(number.into(), &mut [0; 20]))
     }
 
     /// Runs it. A script that the server does not know, because it began anew or somebody flushed it, was not run; so it is
     /// sent whole. Nothing else is ever repeated here.
-    pub(super) async fn run(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
-        match self.command.query_async(connection).await {
-            Err(error) if is_unknown_script(&error) => self.whole().query_async(connection).await,
+    pub(super) async fn run(&self, wire: &Wire) -> RedisResult<Value> {
+        match self.ask(wire, "EVALSHA", &self.script.digest).await {
+            Err(error) if is_unknown_script(&error) => self.ask(wire, "EVAL", self.script.body).await,
             answered => answered,
         }
     }
 
-    /// The same with the script itself.
-    fn whole(&self) -> Cmd {
-        let mut whole = redis::cmd("EVAL");
-        whole.arg(self.script.body);
-        for arg in self.command.args_iter().skip(2) {
-            if let redis::Arg::Simple(bytes) = arg {
-                whole.write_arg(bytes);
-            }
+    async fn ask(&self, wire: &Wire, command: &str, script: &str) -> RedisResult<Value> {
+        let asked = wire.ask(|bytes| {
+            count(bytes, b'*', 2 + self.words);
+            word(bytes, command.as_bytes());
+            word(bytes, script.as_bytes());
+            bytes.extend_from_slice(&self.bytes);
+        });
+        asked.await?.extract_error()
+    }
+}
+
+/// A word with its length, as the protocol wants it.
+fn word(bytes: &mut Vec<u8>, word: &[u8]) {
+    count(bytes, b'$', word.len());
+    bytes.extend_from_slice(word);
+    bytes.extend_from_slice(b"\r\n");
+}
+
+fn count(bytes: &mut Vec<u8>, mark: u8, count: usize) {
+    bytes.push(mark);
+    bytes.extend_from_slice(digits(count as u64, &mut [0; 20]));
+    bytes.extend_from_slice(b"\r\n");
+}
+
+/// As `{}` writes it, without the machinery: every word of every question has one of these.
+fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
+    let mut begin = room.len();
+    loop {
+        begin -= 1;
+        room[begin] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &room[begin..];
         }
-        whole
     }
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {
     error.kind() == redis::ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_people_write_them() {
+        for number in [0, 7, 10, 999, 1_000, u64::from(u32::MAX), u64::MAX] {
+            assert_eq!(digits(number, &mut [0; 20]), number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_call_is_what_the_server_reads_as_its_words() {
+        let mut call = Call::of(&SEED, 2);
+        call.text("a").bytes(b"").number(12u64);
+        let mut bytes = Vec::new();
+        count(&mut bytes, b'*', call.words);
+        bytes.extend(&call.bytes);
+        let words = ["2", "a", "", "12"].map(|word| Value::BulkString(word.into()));
+        assert_eq!(redis::parse_redis_value(&bytes).unwrap(), Value::Array(words.to_vec()));
+    }
 }

@@ -1,29 +1,28 @@
 //! Which server, and how a connection to it begins.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo, RedisError,
-    TlsCertificates, Value,
-};
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult, Value};
+use rustls::RootCertStore;
 
 use crate::error::{Error, Result};
 
+use super::dial::{authorities, dial};
 use super::failure::explain;
 use super::keys::{IDENTITY, TICKETS};
 use super::scripts::{self, Call};
+use super::wire::{Hear, Wire};
 
 /// A server that does not accept a connection in this time is not there.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(3);
-/// How many requests wait to be written. More of them only wait elsewhere.
-const REQUESTS_WAITING: usize = 1024;
 
 /// A server, from a URL: `redis://user:password@host:port/database?prefix=lock:&replicas=1`.
 pub(super) struct Server {
-    pub(super) client: Client,
+    address: ConnectionInfo,
+    /// Whose certificates to trust, if not those that this machine trusts.
+    authorities: Option<Arc<RootCertStore>>,
     /// For people; without user and password.
     label: String,
     /// How many replicas have to have a claim before it counts.
@@ -44,56 +43,44 @@ impl Server {
                 "the URL is not understood; write redis://user:password@host:port/database, or rediss:// for TLS",
             )
         };
-        let parsed = address.into_connection_info().map_err(unreadable)?;
-        let redis = parsed.redis_settings().clone().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
-        let tcp = TcpSettings::default().set_nodelay(true);
-        let label = format!("{}/{}", parsed.addr(), redis.db());
-        let parsed = parsed.set_redis_settings(redis).set_tcp_settings(tcp);
-        let client = match (parsed.addr(), settings.authority) {
-            (ConnectionAddr::TcpTls { .. }, authority) => {
+        let address = address.into_connection_info().map_err(unreadable)?;
+        match address.addr() {
+            ConnectionAddr::TcpTls { insecure: true, .. } => {
+                return Err(Error::invalid("#insecure is not done here; name the certificates to trust with ca=FILE"));
+            }
+            ConnectionAddr::TcpTls { .. } => {
                 // Somebody else may have chosen a provider for this process already; theirs does as well.
                 let _ = rustls::crypto::ring::default_provider().install_default();
-                match authority {
-                    Some(root) => {
-                        Client::build_with_tls(parsed, TlsCertificates { client_tls: None, root_cert: Some(root) })
-                    }
-                    None => Client::open(parsed),
-                }
             }
-            (_, Some(_)) => return Err(Error::invalid("ca= is for rediss://, which encrypts; redis:// does not")),
-            (_, None) => Client::open(parsed),
-        };
-        let client = client.map_err(|error| explain("reading the URL", &error))?;
-        Ok(Self { client, label, replicas: settings.replicas, prefix: settings.prefix })
+            _ if settings.authorities.is_some() => {
+                return Err(Error::invalid("ca= is for rediss://, which encrypts; redis:// does not"));
+            }
+            _ => {}
+        }
+        let label = format!("{}/{}", address.addr(), address.redis_settings().db());
+        let Settings { prefix, replicas, authorities } = settings;
+        Ok(Self { address, authorities: authorities.map(Arc::new), label, replicas, prefix })
     }
 
-    /// A new connection, of which `hear` gets the pushes.
-    ///
-    /// The name is looked up each time: after a failover it may mean another server. Tickets go on from the clock if so.
-    pub(super) async fn connect(&self, hear: impl Fn(PushInfo) + Send + Sync + 'static) -> Result<Connected> {
+    /// A new connection, whatever the server is like.
+    pub(super) async fn reach(&self, hear: Hear) -> RedisResult<Wire> {
+        dial(&self.address, self.authorities.as_ref(), hear).await
+    }
+
+    /// A new connection that locks can be asked for on, of which `hear` gets the pushes. Tickets go on from the clock if the
+    /// server is another one than before.
+    pub(super) async fn connect(&self, hear: Hear) -> Result<Connected> {
         let doing = format!("connecting to Redis at {}", self.label);
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECTS_WITHIN))
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(REQUESTS_WAITING)
-            .set_push_sender(move |info| {
-                hear(info);
-                Ok::<(), ()>(())
-            });
         let begin = async {
-            let mut connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-            let (server, replication): (String, String) = redis::pipe()
-                .cmd("INFO")
-                .arg("server")
-                .cmd("INFO")
-                .arg("replication")
-                .query_async(&mut connection)
-                .await?;
-            Ok((connection, server, replication))
+            let mut wire = self.reach(hear).await?;
+            let mut both = redis::pipe();
+            both.cmd("INFO").arg("server").cmd("INFO").arg("replication");
+            let (server, replication): (String, String) = both.query_async(&mut wire).await?;
+            Ok((wire, server, replication))
         };
         let late = || Error::unavailable(&doing, format!("no answer within {CONNECTS_WITHIN:?}"));
         let begun = tokio::time::timeout(CONNECTS_WITHIN, begin).await.map_err(|_| late())?;
-        let (mut connection, server, replication) = begun.map_err(|error| explain(&doing, &error))?;
+        let (wire, server, replication) = begun.map_err(|error: RedisError| explain(&doing, &error))?;
         if field(&replication, "role") == Some("slave") {
             return Err(Error::unavailable(&doing, "this server is a replica; locks are taken at its primary"));
         }
@@ -102,11 +89,11 @@ impl Server {
         let word = |info, name| field(info, name).unwrap_or("unknown");
         let run_id = word(&server, "run_id");
         seed.text(TICKETS).text(IDENTITY).text(&format!("{run_id} {}", word(&replication, "master_replid")));
-        let seeded = tokio::time::timeout(CONNECTS_WITHIN, seed.run(&mut connection)).await.map_err(|_| late())?;
+        let seeded = tokio::time::timeout(CONNECTS_WITHIN, seed.run(&wire)).await.map_err(|_| late())?;
         match seeded {
             Ok(Value::BulkString(millis)) => {
                 let millis = std::str::from_utf8(&millis).ok().and_then(|text| text.parse().ok());
-                Ok(Connected { connection, run_id: run_id.to_owned(), millis: millis.ok_or_else(late)? })
+                Ok(Connected { wire, run_id: run_id.to_owned(), millis: millis.ok_or_else(late)? })
             }
             Ok(other) => Err(super::answers::odd(&other)),
             Err(error) => Err(explain(&doing, &error)),
@@ -116,7 +103,7 @@ impl Server {
 
 /// A connection that has just begun.
 pub(super) struct Connected {
-    pub(super) connection: MultiplexedConnection,
+    pub(super) wire: Wire,
     /// Which server it leads to: another each time one is started.
     pub(super) run_id: String,
     /// The server's time in milliseconds.
@@ -138,7 +125,7 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 struct Settings {
     prefix: Option<String>,
     replicas: u32,
-    authority: Option<Vec<u8>>,
+    authorities: Option<RootCertStore>,
 }
 
 impl Settings {
@@ -159,7 +146,8 @@ impl Settings {
                         "ca={path}: there is no certificate in it; it has to be a PEM file"
                     )));
                 }
-                self.authority = Some(read);
+                let found = authorities(&read).map_err(|error| Error::invalid(format!("ca={path}: {error}")))?;
+                self.authorities = Some(found);
             }
             _ if pair.contains('@') => {
                 // What looks like a setting is the rest of a password.

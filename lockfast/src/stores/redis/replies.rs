@@ -1,0 +1,318 @@
+//! What a server sends, read as it comes: RESP3.
+//!
+//! A reply may come in any number of pieces. What was read of it is kept, so a long one is not read again with each of them.
+//! Nothing is believed in advance: no memory is set aside for more than has come.
+
+use redis::{ErrorKind, PushKind, RedisError, RedisResult, Value};
+
+/// How much is read at once, if there is so much; and how much room is kept when there is nothing to read.
+pub(super) const ROOM: usize = 16 * 1024;
+/// Nothing that we ask for is nested deeper, and no line is longer.
+const DEEPEST: usize = 100;
+const LONGEST_LINE: usize = 1024 * 1024;
+
+#[derive(Default)]
+pub(super) struct Replies {
+    bytes: Vec<u8>,
+    /// Up to where they were read.
+    read: usize,
+    /// What is not whole yet, each inside of the one before.
+    open: Vec<Part>,
+}
+
+/// Something of several values, of which some are still to come.
+struct Part {
+    mark: u8,
+    count: usize,
+    values: Vec<Value>,
+}
+
+/// What comes next.
+enum Next {
+    Whole(Value),
+    Begins(u8, usize),
+}
+
+impl Replies {
+    /// Where more bytes go. There is always room, so that reading none means the end.
+    pub(super) fn room(&mut self) -> &mut Vec<u8> {
+        if self.read == self.bytes.len() {
+            self.bytes.clear();
+            // After a long reply, its memory is given back.
+            self.bytes.shrink_to(2 * ROOM);
+            self.read = 0;
+        } else if self.read >= ROOM {
+            self.bytes.drain(..self.read);
+            self.read = 0;
+        }
+        if self.bytes.capacity() - self.bytes.len() < ROOM / 2 {
+            self.bytes.reserve(ROOM);
+        }
+        &mut self.bytes
+    }
+
+    /// The next reply, once it is all there. After an error, nothing that follows can be understood.
+    pub(super) fn next(&mut self) -> RedisResult<Option<Value>> {
+        loop {
+            let mut value = match self.read_one()? {
+                None => return Ok(None),
+                Some(Next::Whole(value)) => value,
+                Some(Next::Begins(mark, count)) => {
+                    if self.open.len() == DEEPEST {
+                        return Err(odd("nested too deep"));
+                    }
+                    let part = Part { mark, count, values: Vec::with_capacity(count.min(64)) };
+                    if count > 0 {
+                        self.open.push(part);
+                        continue;
+                    }
+                    match part.close()? {
+                        Some(value) => value,
+                        None => continue,
+                    }
+                }
+            };
+            loop {
+                let Some(part) = self.open.last_mut() else { return Ok(Some(value)) };
+                part.values.push(value);
+                if part.values.len() < part.count {
+                    break;
+                }
+                let closed = self.open.pop().map(Part::close).transpose()?.flatten();
+                match closed {
+                    Some(whole) => value = whole,
+                    None => break,
+                }
+            }
+        }
+    }
+
+    /// One value, or the beginning of several; nothing while it is not there.
+    fn read_one(&mut self) -> RedisResult<Option<Next>> {
+        let rest = &self.bytes[self.read..];
+        let Some((line, after)) = line(rest)? else { return Ok(None) };
+        let Some((&mark, text)) = line.split_first() else { return Err(odd("an empty line")) };
+        let mut took = after;
+        let next = match mark {
+            b'+' if text == b"OK" => Next::Whole(Value::Okay),
+            b'+' => Next::Whole(Value::SimpleString(String::from_utf8_lossy(text).into_owned())),
+            b':' => Next::Whole(Value::Int(number(text)?)),
+            b'_' => Next::Whole(Value::Nil),
+            b'-' => Next::Whole(refusal(text)?),
+            b',' | b'#' | b'(' => Next::Whole(redis::parse_redis_value(&rest[..after])?),
+            b'$' | b'*' if text == b"-1" => Next::Whole(Value::Nil),
+            b'$' | b'=' | b'!' => {
+                let ends = after.checked_add(length(text)?).ok_or_else(|| odd("a length"))?;
+                match rest.get(ends..).unwrap_or_default() {
+                    [b'\r', b'\n', ..] => took = ends + 2,
+                    [] | [b'\r'] => return Ok(None),
+                    _ => return Err(odd("a text that does not end where it should")),
+                }
+                Next::Whole(match mark {
+                    b'$' => Value::BulkString(rest[after..ends].to_vec()),
+                    b'!' => refusal(&rest[after..ends])?,
+                    _ => redis::parse_redis_value(&rest[..took])?,
+                })
+            }
+            b'*' | b'~' | b'>' => Next::Begins(mark, length(text)?),
+            b'%' | b'|' => Next::Begins(mark, length(text)?.checked_mul(2).ok_or_else(|| odd("a length"))?),
+            _ => return Err(odd("no kind of reply that is known")),
+        };
+        self.read += took;
+        Ok(Some(next))
+    }
+}
+
+impl Part {
+    /// The whole of it; nothing if it only says something about what follows.
+    fn close(self) -> RedisResult<Option<Value>> {
+        let mut values = self.values.into_iter();
+        Ok(match self.mark {
+            b'*' => Some(Value::Array(values.collect())),
+            b'~' => Some(Value::Set(values.collect())),
+            b'%' => {
+                let pairs = std::iter::from_fn(|| Some((values.next()?, values.next()?)));
+                Some(Value::Map(pairs.collect()))
+            }
+            b'>' => {
+                let kind = match values.next() {
+                    Some(Value::BulkString(kind)) => String::from_utf8_lossy(&kind).into_owned(),
+                    Some(Value::SimpleString(kind)) => kind,
+                    _ => return Err(odd("a push of no kind")),
+                };
+                Some(Value::Push { kind: push_kind(kind), data: values.collect() })
+            }
+            _ => None,
+        })
+    }
+}
+
+/// Those that we can be sent, or are to pass over.
+fn push_kind(kind: String) -> PushKind {
+    match &*kind {
+        "message" => PushKind::Message,
+        "subscribe" => PushKind::Subscribe,
+        "unsubscribe" => PushKind::Unsubscribe,
+        _ => PushKind::Other(kind),
+    }
+}
+
+/// The first line without its end, and where the next begins.
+fn line(bytes: &[u8]) -> RedisResult<Option<(&[u8], usize)>> {
+    match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(end) if end > 0 && bytes[end - 1] == b'\r' => Ok(Some((&bytes[..end - 1], end + 1))),
+        Some(_) => Err(odd("a line that does not end as it should")),
+        None if bytes.len() > LONGEST_LINE => Err(odd("a line without an end")),
+        None => Ok(None),
+    }
+}
+
+/// An error reply. The sender's words, whatever bytes it chose for them, on one line.
+fn refusal(text: &[u8]) -> RedisResult<Value> {
+    let text = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
+    redis::parse_redis_value(format!("-{text}\r\n").as_bytes())
+}
+
+fn number(digits: &[u8]) -> RedisResult<i64> {
+    let text = std::str::from_utf8(digits).ok();
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| odd("a number"))
+}
+
+/// Nothing that we ask for is longer than this type can say.
+fn length(digits: &[u8]) -> RedisResult<usize> {
+    let length = u32::try_from(number(digits)?).ok();
+    length.and_then(|length| length.try_into().ok()).ok_or_else(|| odd("a length"))
+}
+
+/// The server, or whoever answers in its place, does not speak as it should.
+pub(super) fn odd(what: &'static str) -> RedisError {
+    (ErrorKind::Parse, "what came is no answer of Redis", what.to_owned()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn read_all(replies: &mut Replies) -> Vec<Value> {
+        std::iter::from_fn(|| replies.next().unwrap()).collect()
+    }
+
+    /// One of each kind, with what it means; some of them in each other.
+    fn samples() -> Vec<(&'static str, Value)> {
+        let (list, push) = (
+            |values: &[Value]| Value::Array(values.to_vec()),
+            |kind, data: &[Value]| Value::Push { kind, data: data.to_vec() },
+        );
+        let parsed = |text: &str| redis::parse_redis_value(text.as_bytes()).unwrap();
+        let as_it_is =
+            ["-ERR no\r\n", ",1.5\r\n", ",inf\r\n", "(12345678901234567890\r\n", "=8\r\ntxt:a\r\nb\r\n", "#t\r\n"];
+        let mut samples: Vec<_> = as_it_is.into_iter().map(|text| (text, parsed(text))).collect();
+        samples.extend([
+            ("+OK\r\n", Value::Okay),
+            ("+QUEUED\r\n", Value::SimpleString("QUEUED".to_owned())),
+            (":-7\r\n", Value::Int(-7)),
+            ("$0\r\n\r\n", bulk("")),
+            ("$6\r\na\r\nb\r\n\r\n", bulk("a\r\nb\r\n")),
+            ("$-1\r\n", Value::Nil),
+            ("*-1\r\n", Value::Nil),
+            ("_\r\n", Value::Nil),
+            ("*0\r\n", list(&[])),
+            ("!9\r\nOOM\r\nfull\r\n", parsed("-OOM  full\r\n")),
+            (
+                "*3\r\n:1\r\n*2\r\n$1\r\na\r\n*0\r\n_\r\n",
+                list(&[Value::Int(1), list(&[bulk("a"), list(&[])]), Value::Nil]),
+            ),
+            (
+                "%1\r\n+a\r\n~1\r\n#f\r\n",
+                Value::Map(vec![(Value::SimpleString("a".to_owned()), Value::Set(vec![Value::Boolean(false)]))]),
+            ),
+            (">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n", push(PushKind::Message, &[bulk("c"), bulk("hi")])),
+            (">1\r\n+pong\r\n", push(PushKind::Other("pong".to_owned()), &[])),
+            ("*1\r\n|1\r\n+ttl\r\n:3\r\n:5\r\n", list(&[Value::Int(5)])),
+            ("|0\r\n:6\r\n", Value::Int(6)),
+            ("*1\r\n-ERR inside\r\n", list(&[parsed("-ERR inside\r\n")])),
+        ]);
+        samples
+    }
+
+    #[test]
+    fn every_kind_of_reply_is_read_wherever_it_is_cut() {
+        let samples = samples();
+        let bytes: Vec<u8> = samples.iter().flat_map(|(text, _)| text.bytes()).collect();
+        let expected: Vec<_> = samples.into_iter().map(|(_, value)| value).collect();
+        for cut in 0..=bytes.len() {
+            let mut replies = Replies::default();
+            replies.room().extend_from_slice(&bytes[..cut]);
+            let mut seen = read_all(&mut replies);
+            replies.room().extend_from_slice(&bytes[cut..]);
+            seen.extend(read_all(&mut replies));
+            assert_eq!(seen, expected, "cut at {cut}");
+        }
+        let mut replies = Replies::default();
+        let byte_by_byte = bytes.iter().flat_map(|byte| {
+            replies.room().push(*byte);
+            read_all(&mut replies)
+        });
+        assert_eq!(byte_by_byte.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_long_reply_is_read_once_and_its_memory_is_given_back() {
+        let (count, text) = (200_000, "x".repeat(40));
+        let mut bytes = format!("*{count}\r\n");
+        (0..count).for_each(|_| bytes.push_str(&format!("$40\r\n{text}\r\n")));
+        let mut replies = Replies::default();
+        let mut whole = None;
+        // Read again from its beginning with each piece, this would take hours.
+        for piece in bytes.as_bytes().chunks(100) {
+            replies.room().extend_from_slice(piece);
+            whole = replies.next().unwrap().or(whole);
+        }
+        let Some(Value::Array(values)) = whole else { panic!("it is a list") };
+        assert!(values.len() == count && values.iter().all(|value| *value == bulk(&text)));
+        let long = format!("${}\r\n{}\r\n", 1 << 22, "y".repeat(1 << 22));
+        replies.room().extend_from_slice(long.as_bytes());
+        assert!(matches!(replies.next(), Ok(Some(Value::BulkString(text))) if text.len() == 1 << 22));
+        assert!(replies.room().capacity() <= 4 * ROOM);
+    }
+
+    #[test]
+    fn what_is_no_reply_is_an_error_of_the_connection() {
+        let deep = "*1\r\n".repeat(200);
+        let endless = format!("+{}", "x".repeat(LONGEST_LINE + 1));
+        let texts = [
+            "HTTP/1.1 400 Bad Request\r\n",
+            "\r\n",
+            "\n",
+            "+OK\n",
+            ":\r\n",
+            ":1x\r\n",
+            ":99999999999999999999\r\n",
+            "$-2\r\n",
+            "$x\r\n",
+            "$1\r\nab\r\n",
+            "$2\r\nab\n\n",
+            "*-2\r\n",
+            "%-1\r\n",
+            "%9223372036854775807\r\n",
+            "$9223372036854775807\r\nx*",
+            ">0\r\n",
+            ">1\r\n:1\r\n",
+            "#x\r\n",
+            ",x\r\n",
+            "=1\r\na\r\n",
+            "$?\r\n",
+            &deep,
+            &endless,
+        ];
+        for text in texts {
+            let mut replies = Replies::default();
+            replies.room().extend_from_slice(text.as_bytes());
+            assert!(replies.next().is_err_and(|error| error.is_unrecoverable_error()), "{text:.50}");
+        }
+    }
+}

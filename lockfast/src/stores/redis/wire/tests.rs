@@ -1,0 +1,205 @@
+//! The connection on a real server, and on one that says what the test wants.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use redis::ErrorKind;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::*;
+
+async fn wire_to(port: u16, hear: impl Fn(PushInfo) + Send + 'static) -> Wire {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let mut hello = redis::cmd("HELLO");
+    hello.arg(3);
+    Wire::open(Box::new(stream), &[hello], Box::new(hear)).await.unwrap()
+}
+
+fn ask(wire: &Wire, words: &[&str]) -> Answer {
+    let mut command = Cmd::new();
+    command.arg(words);
+    wire.ask(|bytes| command.write_packed_command(bytes))
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("it comes about in seconds")
+}
+
+async fn echo(wire: &Wire, text: &str) {
+    let said = soon(ask(wire, &["ECHO", text])).await.unwrap();
+    assert_eq!(said, Value::BulkString(text.into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_each_get_their_own_answer() {
+    let server = servers::Redis::start();
+    let wire = wire_to(server.port(), drop).await;
+    let tasks: Vec<_> = (0..300)
+        .map(|task| {
+            let wire = wire.clone();
+            tokio::spawn(async move {
+                for round in 0..20 {
+                    // Some of them longer than is read or written at once.
+                    let text = format!("{task} {round} {}", "x".repeat(if task % 50 == 0 { 100_000 } else { round }));
+                    echo(&wire, &text).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        soon(task).await.unwrap();
+    }
+    assert_eq!(wire.pulse(), Some((0, 300 * 20 + 1)));
+}
+
+#[tokio::test]
+async fn a_question_that_nobody_waits_for_any_more_keeps_its_place() {
+    let server = servers::Redis::start();
+    let wire = wire_to(server.port(), drop).await;
+    drop(ask(&wire, &["ECHO", "never sent when it was dropped"]));
+    let mut waits = Box::pin(ask(&wire, &["BLPOP", "list", "0.3"]));
+    assert!(futures::poll!(&mut waits).is_pending());
+    let after = ask(&wire, &["ECHO", "after"]);
+    drop(waits);
+    assert_eq!(soon(after).await.unwrap(), Value::BulkString("after".into()));
+    echo(&wire, "and so on").await;
+}
+
+#[tokio::test]
+async fn all_that_is_open_fails_when_the_server_dies_and_so_does_what_is_asked_later() {
+    let mut server = servers::Redis::start();
+    let wire = wire_to(server.port(), drop).await;
+    let asked: Vec<_> = (0..10).map(|_| ask(&wire, &["BLPOP", "list", "0"])).collect();
+    assert!(!wire.is_left());
+    server.kill();
+    for answer in asked {
+        assert!(soon(answer).await.unwrap_err().is_unrecoverable_error());
+    }
+    soon(wire.left()).await;
+    assert!(wire.is_left() && wire.pulse().is_none());
+    assert!(soon(ask(&wire, &["PING"])).await.unwrap_err().is_unrecoverable_error());
+}
+
+#[tokio::test]
+async fn subscriptions_allowed_or_not_are_answered_in_their_place_and_pushes_are_not_answers() {
+    let server = servers::Redis::start();
+    let admin = wire_to(server.port(), drop).await;
+    let rules = ["ACL", "SETUSER", "default", "resetchannels", "&allowed"];
+    assert_eq!(soon(ask(&admin, &rules)).await.unwrap(), Value::Okay);
+    let (say, heard) = mpsc::channel();
+    let wire = wire_to(server.port(), move |info| say.send(info).unwrap()).await;
+    let asked = [
+        ask(&wire, &["ECHO", "1"]),
+        ask(&wire, &["SUBSCRIBE", "allowed"]),
+        ask(&wire, &["PUBLISH", "allowed", "hello"]),
+        ask(&wire, &["SUBSCRIBE", "forbidden"]),
+        ask(&wire, &["ECHO", "2"]),
+        ask(&wire, &["UNSUBSCRIBE", "allowed"]),
+        ask(&wire, &["UNSUBSCRIBE", "never subscribed"]),
+        ask(&wire, &["ECHO", "3"]),
+    ];
+    let said = soon(futures::future::join_all(asked)).await;
+    let said: Vec<_> = said.into_iter().map(|said| said.and_then(Value::extract_error)).collect();
+    for (place, text) in [(0, "1"), (4, "2"), (7, "3")] {
+        assert_eq!(said[place], Ok(Value::BulkString(text.into())));
+    }
+    assert!(matches!(said[1], Ok(Value::Push { kind: PushKind::Subscribe, .. })), "{said:?}");
+    assert_eq!(said[2], Ok(Value::Int(1)));
+    assert!(said[3].as_ref().is_err_and(|error| error.code() == Some("NOPERM")), "{said:?}");
+    assert!(said[5..7].iter().all(|said| matches!(said, Ok(Value::Push { kind: PushKind::Unsubscribe, .. }))));
+    let words = ["allowed", "hello"].map(|word| Value::BulkString(word.into()));
+    assert_eq!(heard.try_recv().unwrap(), PushInfo { kind: PushKind::Message, data: words.to_vec() });
+    assert!(heard.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_pipeline_is_answered_as_one() {
+    let server = servers::Redis::start();
+    let mut wire = wire_to(server.port(), drop).await;
+    let mut both = redis::pipe();
+    both.cmd("SET").arg("a").arg(1).ignore().cmd("INCR").arg("a");
+    assert_eq!(both.query_async::<(i64,)>(&mut wire).await, Ok((2,)));
+    let in_one: (i64,) = redis::pipe().atomic().cmd("INCR").arg("a").query_async(&mut wire).await.unwrap();
+    assert_eq!(in_one, (3,));
+    assert_eq!(redis::cmd("GET").arg("a").query_async::<String>(&mut wire).await.unwrap(), "3");
+}
+
+/// A wire, and the end of it that a server would have.
+async fn pair() -> (Wire, TcpStream) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let wire = Wire::open(Box::new(stream), &[], Box::new(drop)).await.unwrap();
+    (wire, listener.accept().await.unwrap().0)
+}
+
+/// Comes back when the other side has closed the connection.
+async fn is_closed(mut there: TcpStream) {
+    let mut rest = Vec::new();
+    // Closed with bytes unread is reset, which is closed as well.
+    let _ = soon(there.read_to_end(&mut rest)).await;
+}
+
+#[tokio::test]
+async fn who_speaks_another_language_ends_the_connection_and_answers_before_that_count() {
+    for nonsense in ["HTTP/1.1 400 Bad Request\r\n\r\n", "$1\r\nxyz\r\n"] {
+        let (wire, mut there) = pair().await;
+        let (first, second) = (ask(&wire, &["PING"]), ask(&wire, &["PING"]));
+        there.write_all(format!("+PONG\r\n{nonsense}").as_bytes()).await.unwrap();
+        assert_eq!(soon(first).await.unwrap(), Value::SimpleString("PONG".to_owned()));
+        assert_eq!(soon(second).await.unwrap_err().kind(), ErrorKind::Parse);
+        is_closed(there).await;
+    }
+    let (wire, mut there) = pair().await;
+    there.write_all(b"+nobody asked\r\n").await.unwrap();
+    soon(wire.left()).await;
+    is_closed(there).await;
+}
+
+#[tokio::test]
+async fn who_leaves_gets_what_is_open_and_then_it_is_closed() {
+    let (wire, mut there) = pair().await;
+    let open = ask(&wire, &["PING"]);
+    wire.leave();
+    assert!(wire.is_left() && wire.pulse() == Some((1, 0)));
+    there.write_all(b"+PONG\r\n").await.unwrap();
+    assert!(soon(open).await.is_ok());
+    is_closed(there).await;
+    let (idle, there) = pair().await;
+    idle.leave();
+    is_closed(there).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_has_is_closed_also_with_questions_open_and_a_full_pipe() {
+    let (wire, there) = pair().await;
+    let other = wire.clone();
+    let open = ask(&wire, &["PING"]);
+    // More than fits on the way to somebody who does not read.
+    let stuck = ask(&wire, &["ECHO", &"x".repeat(50_000_000)]);
+    tokio::task::yield_now().await;
+    drop(wire);
+    assert!(!other.is_left());
+    drop(other);
+    assert!(soon(open).await.is_err() && soon(stuck).await.is_err());
+    is_closed(there).await;
+}
+
+#[tokio::test]
+async fn a_cut_fails_all_with_its_reason() {
+    let (wire, there) = pair().await;
+    let open = ask(&wire, &["PING"]);
+    wire.cut(&io::Error::new(io::ErrorKind::ConnectionAborted, "too late").into());
+    assert_eq!(soon(open).await.unwrap_err().to_string(), "too late");
+    assert_eq!(soon(ask(&wire, &["PING"])).await.unwrap_err().to_string(), "too late");
+    is_closed(there).await;
+}
+
+#[test]
+fn what_is_open_fails_when_the_runtime_that_drives_it_is_gone() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (wire, _there) = runtime.block_on(pair());
+    let open = ask(&wire, &["PING"]);
+    drop(runtime);
+    assert!(futures::executor::block_on(open).is_err() && wire.is_left());
+}
