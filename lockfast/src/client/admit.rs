@@ -5,14 +5,13 @@
 //! whatever had become of it by then.
 
 use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::claim::Ticket;
+use crate::claim::{Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::event::Happening;
@@ -52,7 +51,7 @@ pub(crate) enum Step {
     Wait,
     Enter { hold: Key, fence: Ticket, request: Arc<Request> },
     Sealed(Bytes),
-    Fail(Error),
+    Fail(Box<Error>),
 }
 
 /// A party on its way in. Dropped, it withdraws.
@@ -118,13 +117,13 @@ impl<'a> Place<'a> {
 
     /// Until the slot has changed; `false` when patience ended first.
     async fn changed(&self, patience: Moment) -> bool {
-        let mut alarm = pin!(Alarm::new(self.client, patience));
+        let mut alarm = Alarm::new(self.client, patience);
         poll_fn(|cx| {
             let waits = self.client.with_book(|book, _, _| {
                 let Some(slot) = book.slots.get_mut(self.key) else { return false };
                 let waits = matches!(slot.phase, Phase::Behind | Phase::Waiting { .. } | Phase::Outside { .. });
                 if waits {
-                    let old = slot.waker.replace(cx.waker().clone());
+                    let old = slot.wait().waker.replace(cx.waker().clone());
                     book.trash.0.extend(old);
                 }
                 waits
@@ -132,7 +131,7 @@ impl<'a> Place<'a> {
             if !waits {
                 return Poll::Ready(true);
             }
-            alarm.as_mut().poll_until(cx).map(|()| false)
+            alarm.poll_until(cx).map(|()| false)
         })
         .await
     }
@@ -151,9 +150,10 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
                 let answer = place.ask(&asked, Busy::Wait, patience).await;
                 place.answered(&asked, answer)
             }
-            Step::Fail(error) => return Err(error),
+            Step::Fail(error) => return Err(*error),
             _ if place.changed(patience).await => client.with_book(|book, now, out| book.step(place.key, now, out)),
-            _ => return gave_up(place).await,
+            // In a box, so that it takes no room in the futures of all who wait.
+            _ => return Box::pin(gave_up(place)).await,
         };
     }
 }
@@ -168,7 +168,7 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>, patienc
         };
         let asked = match step {
             Step::Ask(asked) => asked,
-            Step::Fail(error) => return Err(error),
+            Step::Fail(error) => return Err(*error),
             _ => return Err(place.kept_changing()),
         };
         match place.ask(&asked, Busy::Refuse, patience).await {
@@ -197,7 +197,7 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
             Phase::Waiting { ticket, .. } => ticket,
             _ => Ticket(u64::MAX),
         };
-        let trouble = slot.last_error.clone().filter(|_| slot.failures > 0);
+        let trouble = slot.last_error().filter(|_| slot.failures > 0).cloned().map(Box::new);
         Some((slot.request.demands.clone(), ticket, trouble, slot.attempts.max(1), now.since(slot.since)))
     });
     let Some((demands, ticket, mut trouble, attempts, waited)) = was else { return Err(Error::Closed(SHUT_DOWN)) };
@@ -228,7 +228,7 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
     let step = client.with_book(|book, now, out| book.step(place.key, now, out));
     match place.into_guard(step) {
         Ok(entered) => Ok(entered),
-        Err((_, Step::Fail(error))) => Err(error),
+        Err((_, Step::Fail(error))) => Err(*error),
         Err((mut place, _)) => {
             place.withdraws = false;
             client.with_book(|book, now, out| {
@@ -250,7 +250,7 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
 impl Book {
     /// What the future of a party does next.
     pub(crate) fn step(&mut self, key: Key, now: Moment, out: &mut Outbox) -> Step {
-        let Some(slot) = self.slots.get_mut(key) else { return Step::Fail(Error::Closed(SHUT_DOWN)) };
+        let Some(slot) = self.slots.get_mut(key) else { return Step::Fail(Box::new(Error::Closed(SHUT_DOWN))) };
         match &slot.phase {
             Phase::Lead => self.ask(key, now, out),
             Phase::GivenBack => {
@@ -260,8 +260,8 @@ impl Book {
                     _ => Step::Wait,
                 }
             }
-            Phase::Granted { tickets, settled, .. } => {
-                let (tickets, settled) = (*tickets, *settled);
+            Phase::Granted { first, count, settled, .. } => {
+                let (tickets, settled) = (Tickets::new(*first, *count), *settled);
                 let left = slot.lease_until.since(now);
                 if left.is_zero() {
                     // Too late to be trusted; the store may still count us in, so it is told.
@@ -269,7 +269,7 @@ impl Book {
                     self.forget_claim(key);
                     self.depart(leaving, now, out);
                     self.ask(key, now, out)
-                } else if left < slot.request.ttl / 2 && !settled {
+                } else if left < slot.request.ttl() / 2 && !settled {
                     slot.phase = Phase::Waiting { ticket: tickets.first, settling: true };
                     self.slots.schedule_now(key);
                     out.ring = true;
@@ -293,8 +293,8 @@ impl Book {
                 held.since = slot.since;
                 self.enter_hold(hold, ticket, now, out)
             }
-            Phase::Sealed(value) => Step::Sealed(value.clone()),
-            Phase::Failed(error) => Step::Fail(Error::clone(error)),
+            Phase::Sealed(value) => Step::Sealed(Bytes::clone(value)),
+            Phase::Failed(error) => Step::Fail(error.clone()),
             _ => Step::Wait,
         }
     }
@@ -313,7 +313,7 @@ impl Book {
             }
             Err(error) => {
                 self.fail(key, error.clone(), now, out);
-                Step::Fail(error)
+                Step::Fail(Box::new(error))
             }
         }
     }
@@ -325,9 +325,7 @@ impl Book {
         slot.phase = Phase::Held;
         slot.since = now;
         slot.fence = fence;
-        slot.cap = slot.request.hold_at_most.map_or(Moment::NEVER, |most| now + most);
-        slot.asked = None;
-        self.trash.0.extend(slot.waker.take());
+        self.trash.0.extend(slot.waited());
         if std::mem::take(&mut slot.counted) {
             self.telling.tally.stopped_waiting();
         }

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use crate::clock::Moment;
@@ -22,20 +22,19 @@ impl<'a> Alarm<'a> {
         Self { client, until, set: None }
     }
 
-    pub(crate) fn poll_until(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        if this.until == Moment::NEVER {
+    pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.until == Moment::NEVER {
             return Poll::Pending;
         }
-        this.client.with_book(|book, now, out| {
+        self.client.with_book(|book, now, out| {
             // Without a keeper nobody would ever be woken.
-            if now >= this.until || book.unattended {
+            if now >= self.until || book.unattended {
                 return Poll::Ready(());
             }
-            let serial = *this.set.get_or_insert_with(|| book.serial());
-            let old = book.alarms.insert((this.until, serial), cx.waker().clone());
+            let serial = *self.set.get_or_insert_with(|| book.serial());
+            let old = book.alarms.insert((self.until, serial), cx.waker().clone());
             book.trash.0.extend(old);
-            out.ring |= this.until < book.wakes_at;
+            out.ring |= self.until < book.wakes_at;
             Poll::Pending
         })
     }
@@ -54,18 +53,29 @@ impl Drop for Alarm<'_> {
 
 impl Client {
     /// What `work` came to, or `None` if it had not by `limit`.
-    pub(crate) async fn within<T>(&self, limit: Moment, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = pin!(work);
-        let mut alarm = pin!(Alarm::new(self, limit));
-        poll_fn(|cx| match work.as_mut().poll(cx) {
-            Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending => alarm.as_mut().poll_until(cx).map(|()| None),
-        })
-        .await
+    pub(crate) fn within<W>(&self, limit: Moment, work: W) -> Within<'_, W> {
+        Within { work, alarm: Alarm::new(self, limit) }
     }
 
     pub(crate) async fn sleep_until(&self, moment: Moment) {
-        let mut alarm = pin!(Alarm::new(self, moment));
-        poll_fn(|cx| alarm.as_mut().poll_until(cx)).await;
+        let mut alarm = Alarm::new(self, moment);
+        poll_fn(|cx| alarm.poll_until(cx)).await;
+    }
+}
+
+/// Work that is waited for until its alarm. Part of every future that waits for a store, so it has to be small.
+pub(crate) struct Within<'a, W> {
+    work: W,
+    alarm: Alarm<'a>,
+}
+
+impl<W: Future + Unpin> Future for Within<'_, W> {
+    type Output = Option<W::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match Pin::new(&mut self.work).poll(cx) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending => self.alarm.poll_until(cx).map(|()| None),
+        }
     }
 }

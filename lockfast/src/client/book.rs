@@ -151,7 +151,7 @@ impl Book {
             id,
             client: self.client,
             demands: slot.request.demands.clone(),
-            ttl: slot.request.ttl,
+            ttl: slot.request.ttl(),
             block,
             floor: self.floor,
             detached: slot.request.detached,
@@ -160,7 +160,7 @@ impl Book {
         self.by_hash.insert(claim.id.hash(), key);
         slot.claim = Some(Arc::clone(&claim));
         slot.lease_until = Moment::START;
-        slot.early = Ticket(0);
+        slot.forget_early();
         slot.unsure = false;
         slot.doubted = false;
         Ok(claim)
@@ -215,7 +215,7 @@ impl Book {
         self.forget_claim(key);
         let mut slot = self.slots.remove(key)?;
         slot.claim = claim;
-        self.trash.0.extend(slot.waker.take());
+        self.trash.0.extend(slot.take_waker());
         self.trash.1.extend(slot.watchers.take().map(|watchers| *watchers));
         if slot.counted {
             self.telling.tally.stopped_waiting();

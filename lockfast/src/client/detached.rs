@@ -108,7 +108,7 @@ impl Client {
     /// The first of a store's answers, if it comes in time.
     async fn answer(
         &self,
-        call: impl Future<Output = Result<Vec<Standing>>>,
+        call: impl Future<Output = Result<Vec<Standing>>> + Unpin,
         doing: impl Fn() -> String,
     ) -> Result<Standing> {
         let limit = self.clock.now() + UNAVAILABLE_AFTER;

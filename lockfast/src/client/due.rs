@@ -109,7 +109,7 @@ impl Book {
                 self.asking += 1;
             }
             Phase::Granted { at, .. } => {
-                let until = at + grace(slot.request.ttl);
+                let until = at + grace(slot.request.ttl());
                 if now < until {
                     self.slots.schedule(key, until);
                     return;
@@ -211,8 +211,8 @@ impl Book {
 
     fn give_up(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         let Some(slot) = self.slots.get_mut(key) else { return };
-        let last = slot.last_error.take().map(|error| *error);
-        let error = last.unwrap_or_else(|| Error::unavailable("asking for a lock", "no answer in time"));
+        let error =
+            slot.last_error().cloned().unwrap_or_else(|| Error::unavailable("asking for a lock", "no answer in time"));
         if let Some(claim) = slot.claim.clone() {
             self.depart(Leaving::Unknown(claim), now, out);
         }
@@ -225,10 +225,9 @@ mod tests {
     use super::*;
     use crate::claim::{ClientId, Demand};
     use crate::clock::Clock;
-    use crate::event::TraceId;
     use crate::name::Name;
 
-    use crate::client::{Request, Telling, Validity};
+    use crate::client::{Request, Span, Telling, Validity};
 
     /// Two parties that fell out of the line of one name; the first has used up its questions.
     fn fallen_out(now: Moment) -> Book {
@@ -236,12 +235,12 @@ mod tests {
         for ticket in [7, 8] {
             let request = Request {
                 demands: Demand::exclusive(Name::new("a").unwrap()).into(),
-                ttl: Duration::from_secs(30),
+                ttl: Span::of(Duration::from_secs(30)),
                 renew_every: None,
                 hold_at_least: None,
                 hold_at_most: None,
                 note: Arc::default(),
-                trace: TraceId(1),
+                trace: [1; 16],
                 validity: Validity::new(),
                 hands_over: false,
                 detached: false,

@@ -17,7 +17,7 @@ use super::book::{Book, Outbox, UNAVAILABLE_AFTER};
 use super::due::Renewal;
 use super::lease::{self, Validity};
 use super::lost::Lost;
-use super::slot::Request;
+use super::slot::{Request, Slot};
 use super::slots::Key;
 
 /// A lock that is held: exclusive, shared, some permits, or several at once. It is renewed until it is given back.
@@ -199,31 +199,37 @@ impl Guard {
     ) -> Result<()> {
         self.is_done = true;
         self.client.check_usable()?;
-        let (lost, first) = self.client.with_book(|book, now, out| {
-            // Order matters: judged at the same moment as what the store is told. A deadline between the two would have it
-            // told to forget, and the caller that it was remembered.
-            let lost = self.validity().is_over(now).then(|| self.lost_error());
-            let first = first(book, self.hold, now, out);
-            book.releasing += usize::from(first.is_some());
-            (lost, first)
-        });
-        let Some((leaving, keeps)) = first else { return lost.map_or(Ok(()), Err) };
-        let mut departing = Departing { guard: &self, leaving: Some(leaving), keeps };
+        // In a block of its own, so that what leads to a departure takes no room while the store is asked.
+        let mut departing = {
+            let (lost, first) = self.client.with_book(|book, now, out| {
+                // Order matters: judged at the same moment as what the store is told. A deadline between the two would have it
+                // told to forget, and the caller that it was remembered.
+                let lost = self.validity().is_over(now).then(|| self.validity().why());
+                let first = first(book, self.hold, now, out);
+                book.releasing += usize::from(first.is_some());
+                (lost, first)
+            });
+            match first {
+                Some((leaving, keeps)) => Departing { guard: &self, leaving: Some(leaving), keeps, lost },
+                None => return lost.map_or(Ok(()), |why| Err(self.lost_because(why))),
+            }
+        };
         loop {
             let sent = self.client.clock.now();
             let batch = std::slice::from_ref(departing.leaving.as_ref().expect("it was just put there"));
             let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.release(batch)).await;
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
-                Some(Err(error)) => return Err(lost.unwrap_or(error)),
+                Some(Err(error)) => return Err(departing.lost_error().unwrap_or(error)),
                 None => {
                     let doing = self.client.doing("releasing", &self.request.demands);
-                    return Err(lost.unwrap_or_else(|| Error::unavailable(doing, "no answer in time")));
+                    let too_late = || Error::unavailable(doing, "no answer in time");
+                    return Err(departing.lost_error().unwrap_or_else(too_late));
                 }
             };
             let left = departing.leaving.take().expect("only the lines below take it");
-            let verdict = match (&lost, &standing) {
-                (Some(error), _) => Err(error.clone()),
+            let verdict = match (departing.lost_error(), &standing) {
+                (Some(error), _) => Err(error),
                 (None, Some(Standing::Gone(Why::Left) | Standing::Held(_)) | None) => Ok(()),
                 (None, Some(Standing::Gone(Why::Broken))) => Err(self.lost_because(LostWhy::Broken)),
                 (None, Some(Standing::Gone(Why::Expired))) => Err(self.lost_because(LostWhy::Expired)),
@@ -250,7 +256,7 @@ impl Guard {
     }
 
     fn cap(&self) -> Moment {
-        self.client.with_book(|book, _, _| book.slots.get(self.hold).map_or(Moment::START, |slot| slot.cap))
+        self.client.with_book(|book, _, _| book.slots.get(self.hold).map_or(Moment::START, Slot::cap))
     }
 
     fn claim(&self) -> Option<Arc<Claim>> {
@@ -289,6 +295,14 @@ struct Departing<'a> {
     guard: &'a Guard,
     leaving: Option<Leaving>,
     keeps: bool,
+    /// What its caller is told, whatever the store says.
+    lost: Option<LostWhy>,
+}
+
+impl Departing<'_> {
+    fn lost_error(&self) -> Option<Error> {
+        self.lost.map(|why| self.guard.lost_because(why))
+    }
 }
 
 impl Drop for Departing<'_> {

@@ -58,7 +58,8 @@ impl Book {
                 slot.leased(sent, claim.ttl);
                 if inline {
                     // Picked up by the very poll that got the answer; how long the answer took, waiting does not mend.
-                    slot.phase = Phase::Granted { tickets, settled: true, at: now };
+                    let Tickets { first, count } = tickets;
+                    slot.phase = Phase::Granted { first, count, settled: true, at: now };
                 } else {
                     self.grant(key, tickets, false, now, out);
                 }
@@ -66,7 +67,7 @@ impl Book {
             Ok(Admission::Queued { ticket, recheck_in, .. }) => {
                 slot.leased(sent, claim.ttl);
                 slot.phase = Phase::Waiting { ticket, settling: false };
-                let handed_already = slot.early == ticket;
+                let handed_already = slot.early() == ticket;
                 self.count_waiting(key, now, out);
                 if handed_already {
                     self.hand(key, ticket, now, out);
@@ -74,7 +75,7 @@ impl Book {
                     self.schedule_waiting(key, now + recheck_in, out);
                 }
             }
-            Ok(Admission::Sealed(value)) => self.end_with(key, Phase::Sealed(value), now, out),
+            Ok(Admission::Sealed(value)) => self.end_with(key, Phase::Sealed(Box::new(value)), now, out),
             // This id is out, so it must not be used again: "gone" is said once and stays said.
             Ok(Admission::Gone(_) | Admission::Refused(_)) => {
                 self.forget_claim(key);
@@ -83,7 +84,7 @@ impl Book {
             Err(error) if error.is_retryable() => {
                 slot.unsure = true;
                 slot.failures += 1;
-                slot.last_error = Some(Box::new(error));
+                slot.wait().last_error = Some(Box::new(error));
                 let give_up_at = match slot.phase {
                     Phase::Outside { give_up_at } => give_up_at,
                     _ => sent + UNAVAILABLE_AFTER,
@@ -130,7 +131,7 @@ impl Book {
         }
         let block = slot.claim.as_ref().map_or(1, |claim| claim.block);
         // Valid from when its last acquire or renewal was sent. With little of that left, the keeper renews first.
-        if slot.lease_until.since(now) < slot.request.ttl / 2 && !settling {
+        if slot.lease_until.since(now) < slot.request.ttl() / 2 && !settling {
             slot.phase = Phase::Waiting { ticket, settling: true };
             self.slots.schedule_now(key);
             out.ring = true;
@@ -143,9 +144,10 @@ impl Book {
     pub(crate) fn grant(&mut self, key: Key, tickets: Tickets, settled: bool, now: Moment, out: &mut Outbox) {
         self.saw(tickets.last());
         let Some(slot) = self.slots.get_mut(key) else { return };
-        slot.phase = Phase::Granted { tickets, settled, at: now };
-        out.wakers.extend(slot.waker.take());
-        let grace = grace(slot.request.ttl);
+        let Tickets { first, count } = tickets;
+        slot.phase = Phase::Granted { first, count, settled, at: now };
+        out.wakers.extend(slot.take_waker());
+        let grace = grace(slot.request.ttl());
         self.slots.schedule(key, now + grace);
         self.note_next(out);
     }
@@ -155,7 +157,7 @@ impl Book {
         self.slots.unschedule(key);
         if let Some(slot) = self.slots.get_mut(key) {
             slot.phase = phase;
-            out.wakers.extend(slot.waker.take());
+            out.wakers.extend(slot.take_waker());
             self.hand_lead_on(key, now, out);
         }
     }

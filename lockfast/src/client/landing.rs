@@ -115,8 +115,8 @@ impl Book {
                 self.lose(key, why, now, out);
             }
             (Phase::Granted { .. }, Standing::Held(_) | Standing::Waiting { .. }) => slot.leased(sent, ttl),
-            (Phase::Granted { tickets, .. }, Standing::Gone(_)) => {
-                let was = tickets.first;
+            (Phase::Granted { first, .. }, Standing::Gone(_)) => {
+                let was = *first;
                 self.rejoin(key, was, now, out);
             }
             (Phase::Waiting { settling, .. }, Standing::Held(tickets)) => {
@@ -149,8 +149,8 @@ impl Book {
         slot.failures += 1;
         // A lease that nobody renews was only asked about; the question stands.
         slot.doubted |= !slot.wants_renewal();
-        slot.last_error = Some(Box::new(error.clone()));
-        let again_at = now + backoff(slot.failures).min(slot.request.ttl / 10);
+        slot.wait().last_error = Some(Box::new(error.clone()));
+        let again_at = now + backoff(slot.failures).min(slot.request.ttl() / 10);
         match slot.phase {
             Phase::Held | Phase::Between => {
                 let (deadline, _) = slot.deadline();

@@ -49,8 +49,8 @@ use book::{Book, Outbox};
 pub(crate) use keeper::is_keepers_thread;
 pub(crate) use lease::Validity;
 pub(crate) use options::{LONGEST_HOLD, Options, Renewal};
-pub(crate) use slot::Request;
 use slot::{Callback, Phase};
+pub(crate) use slot::{Request, Span};
 pub(crate) use telling::Telling;
 
 pub(crate) use crate::event::TraceId;
@@ -67,7 +67,7 @@ pub(crate) struct Client {
     pub(crate) id: ClientId,
     pub(crate) guarantees: Guarantees,
     pub(crate) prefix: String,
-    pub(crate) defaults: Options,
+    pub(crate) defaults: Arc<Options>,
     pub(crate) note: Arc<Note>,
     pub(crate) telling: Arc<Telling>,
     book: Mutex<Book>,
@@ -111,7 +111,7 @@ impl Client {
             clock,
             id,
             prefix,
-            defaults,
+            defaults: Arc::new(defaults),
             note: Arc::new(note),
             telling,
             bell: Notify::new(),
@@ -268,7 +268,7 @@ impl Book {
                 // A release on its way ends by itself; what asks, waits or is behind hears of it at its next poll.
                 Some(Phase::Leaving) | None => {}
                 Some(_) => {
-                    let waker = self.slots.get_mut(key).and_then(|slot| slot.waker.take());
+                    let waker = self.slots.get_mut(key).and_then(|slot| slot.take_waker());
                     self.withdraw(key, now, out);
                     out.wakers.extend(waker);
                 }
@@ -298,7 +298,7 @@ mod tests {
             clock,
             id,
             prefix: String::new(),
-            defaults: Options::default(),
+            defaults: Arc::default(),
             note: Arc::default(),
             telling,
             bell: Notify::new(),
@@ -310,12 +310,12 @@ mod tests {
     fn request(client: &Client) -> Arc<Request> {
         Arc::new(Request {
             demands: Demand::exclusive(client.name("a").unwrap()).into(),
-            ttl: Duration::from_secs(30),
+            ttl: Span::of(Duration::from_secs(30)),
             renew_every: None,
             hold_at_least: None,
             hold_at_most: None,
             note: Arc::default(),
-            trace: TraceId(1),
+            trace: [1; 16],
             validity: Validity::new(),
             hands_over: false,
             detached: false,

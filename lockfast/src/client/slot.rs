@@ -2,16 +2,17 @@
 //! neighbours move it along.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::claim::{Claim, Demand, Demands, Note, Ticket, Tickets};
+use crate::claim::{Claim, Demand, Demands, Note, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
-use crate::event::TraceId;
 use crate::store::Leaving;
 
 use super::lease::{self, Validity};
@@ -22,12 +23,13 @@ use super::turn::TurnId;
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) demands: Demands,
-    pub(crate) ttl: Duration,
-    pub(crate) renew_every: Option<Duration>,
-    pub(crate) hold_at_least: Option<Duration>,
-    pub(crate) hold_at_most: Option<Duration>,
+    pub(crate) ttl: Span,
+    pub(crate) renew_every: Option<Span>,
+    pub(crate) hold_at_least: Option<Span>,
+    pub(crate) hold_at_most: Option<Span>,
     pub(crate) note: Arc<Note>,
-    pub(crate) trace: TraceId,
+    /// The bytes of its trace's number, which by itself would make room around it.
+    pub(crate) trace: [u8; 16],
     /// Until when its guard may go on; over before there is one.
     pub(crate) validity: Validity,
     /// Whether tasks of this process that ask the same may pass the lock to each other.
@@ -37,23 +39,50 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Those who may pass the lock to each other have the same key.
-    pub(crate) fn turn_key(&self) -> TurnKey {
-        let nanos = |span: Duration| span.as_nanos() as u64;
-        TurnKey {
-            demand: self.demands[0].clone(),
-            ttl: nanos(self.ttl),
-            renew_every: self.renew_every.map_or(0, nanos),
-        }
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl.into()
     }
 }
 
-/// Tasks of one process that want the same thing in the same way.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct TurnKey {
-    demand: Demand,
-    ttl: u64,
-    renew_every: u64,
+/// A duration that a client accepts, in half the room: each lock that is held has some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Span(NonZeroU64);
+
+impl Span {
+    pub(crate) fn of(span: Duration) -> Self {
+        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        Self(NonZeroU64::new(nanos).unwrap_or(NonZeroU64::MIN))
+    }
+}
+
+impl From<Span> for Duration {
+    fn from(span: Span) -> Self {
+        Self::from_nanos(span.0.get())
+    }
+}
+
+/// Tasks of one process that want the same thing in the same way, and so may pass it to each other, have the same key.
+#[derive(Clone, Debug)]
+pub(crate) struct TurnKey(pub(crate) Arc<Request>);
+
+impl TurnKey {
+    fn wants(&self) -> (&Demand, Span, Option<Span>) {
+        (&self.0.demands[0], self.0.ttl, self.0.renew_every)
+    }
+}
+
+impl PartialEq for TurnKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.wants() == other.wants()
+    }
+}
+
+impl Eq for TurnKey {}
+
+impl Hash for TurnKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.wants().hash(state);
+    }
 }
 
 #[derive(Debug)]
@@ -68,8 +97,8 @@ pub(crate) enum Phase {
     Outside { give_up_at: Moment },
     /// In line. `settling`: it was handed the lock with little time left, and the keeper renews before it may enter.
     Waiting { ticket: Ticket, settling: bool },
-    /// Handed the lock; its future has not been polled since `at`.
-    Granted { tickets: Tickets, settled: bool, at: Moment },
+    /// Handed the lock, with `count` tickets from `first` on; its future has not been polled since `at`.
+    Granted { first: Ticket, count: u32, settled: bool, at: Moment },
     /// Was handed the lock, did not pick it up, and has given it back; begins anew when polled.
     GivenBack,
     /// Handed the hold of another task of this process.
@@ -81,7 +110,7 @@ pub(crate) enum Phase {
     /// Its release is with the store.
     Leaving,
     /// The resource is sealed, with this value.
-    Sealed(Bytes),
+    Sealed(Box<Bytes>),
     /// It will never hold.
     Failed(Box<Error>),
 }
@@ -106,18 +135,12 @@ pub(crate) struct Slot {
     pub(crate) lease_until: Moment,
     /// When to renew it.
     pub(crate) renew_at: Moment,
-    /// Where `hold_at_most` ends.
-    pub(crate) cap: Moment,
     /// When it was asked for; then, when it was acquired.
     pub(crate) since: Moment,
     pub(crate) fence: Ticket,
-    /// The future that waits.
-    pub(crate) waker: Option<Waker>,
     pub(crate) watchers: Option<Box<Watchers>>,
-    /// When this waiter asked lately.
-    pub(crate) asked: Option<Box<Asked>>,
-    /// A push that came before the answer to the acquire it belongs to; no ticket is zero.
-    pub(crate) early: Ticket,
+    /// Most locks are got at once, and then held for long; they do without this.
+    wait: Option<Box<Wait>>,
     /// An acquire of this claim got no answer, and may still run, however late: its id has to be kept out when it leaves.
     pub(crate) unsure: bool,
     /// A renewal or a rejoin is with the store.
@@ -126,7 +149,6 @@ pub(crate) struct Slot {
     pub(crate) doubted: bool,
     pub(crate) failures: u32,
     pub(crate) attempts: u32,
-    pub(crate) last_error: Option<Box<Error>>,
     /// Its loss has been told.
     pub(crate) lost: bool,
     /// Counted among those who wait.
@@ -145,24 +167,47 @@ impl Slot {
             claim: None,
             lease_until: Moment::START,
             renew_at: Moment::NEVER,
-            cap: Moment::NEVER,
             since: now,
             fence: Ticket(0),
-            waker: None,
             watchers: None,
-            asked: None,
-            early: Ticket(0),
+            wait: None,
             unsure: false,
             in_flight: false,
             doubted: false,
             failures: 0,
             attempts: 0,
-            last_error: None,
             lost: false,
             counted: false,
             listed: false,
             spoke: None,
         }
+    }
+
+    pub(crate) fn take_waker(&mut self) -> Option<Waker> {
+        self.wait.as_mut()?.waker.take()
+    }
+
+    pub(crate) fn wait(&mut self) -> &mut Wait {
+        self.wait.get_or_insert_default()
+    }
+
+    pub(crate) fn early(&self) -> Ticket {
+        self.wait.as_ref().map_or(Ticket(0), |wait| wait.early)
+    }
+
+    pub(crate) fn forget_early(&mut self) {
+        if let Some(wait) = &mut self.wait {
+            wait.early = Ticket(0);
+        }
+    }
+
+    pub(crate) fn last_error(&self) -> Option<&Error> {
+        self.wait.as_ref()?.last_error.as_deref()
+    }
+
+    /// It has got in. What is left of its waiting is dropped by the caller, away from the book.
+    pub(crate) fn waited(&mut self) -> Option<Waker> {
+        self.wait.take()?.waker
     }
 
     /// The store has acknowledged a lease that was asked for at `sent`. A late answer to an early question changes nothing.
@@ -181,7 +226,8 @@ impl Slot {
 
     /// How a hold that is not passed on leaves: it stays for the rest of `hold_at_least`, unless it was lost.
     pub(crate) fn last_word(&self, claim: Arc<Claim>, now: Moment) -> Leaving {
-        let rest = self.request.hold_at_least.and_then(|least| least.checked_sub(now.since(self.since)));
+        let least = self.request.hold_at_least.map(Duration::from);
+        let rest = least.and_then(|least| least.checked_sub(now.since(self.since)));
         match rest.filter(|rest| !rest.is_zero() && !self.is_over(now)) {
             Some(rest) => Leaving::Linger(claim, rest),
             None => self.leaving(claim),
@@ -190,7 +236,16 @@ impl Slot {
 
     /// Until when its holder may go on, and what ends it then.
     pub(crate) fn deadline(&self) -> (Moment, LostWhy) {
-        if self.cap < self.lease_until { (self.cap, LostWhy::HeldAtMost) } else { (self.lease_until, LostWhy::Expired) }
+        let cap = self.cap();
+        if cap < self.lease_until { (cap, LostWhy::HeldAtMost) } else { (self.lease_until, LostWhy::Expired) }
+    }
+
+    /// Where `hold_at_most` ends. It is the holder's own: what is on its way to the next one has none.
+    pub(crate) fn cap(&self) -> Moment {
+        match (&self.phase, self.request.hold_at_most) {
+            (Phase::Held, Some(most)) => self.since + most.into(),
+            _ => Moment::NEVER,
+        }
     }
 
     pub(crate) fn is_over(&self, now: Moment) -> bool {
@@ -199,20 +254,32 @@ impl Slot {
 
     /// How often its lease is renewed, if it is.
     pub(crate) fn period(&self) -> Duration {
-        self.request.renew_every.unwrap_or(self.request.ttl / 3)
+        self.request.renew_every.map_or(self.request.ttl() / 3, Duration::from)
     }
 
     /// Whether its lease is worth renewing: wanted, and not known to reach beyond the cap already.
     pub(crate) fn wants_renewal(&self) -> bool {
         match self.phase {
-            Phase::Held => self.request.renew_every.is_some() && self.lease_until < self.cap,
+            Phase::Held => self.request.renew_every.is_some() && self.lease_until < self.cap(),
             _ => true,
         }
     }
 }
 
+/// What only those need who do not get in at once.
+#[derive(Debug, Default)]
+pub(crate) struct Wait {
+    /// The future that waits.
+    pub(crate) waker: Option<Waker>,
+    /// When this waiter asked lately.
+    asked: Asked,
+    /// A push that came before the answer to the acquire it belongs to; no ticket is zero.
+    pub(crate) early: Ticket,
+    pub(crate) last_error: Option<Box<Error>>,
+}
+
 /// The last times a waiter asked: at most five in any second, whatever goes wrong.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Asked {
     times: [Moment; Self::MOST],
     next: usize,
@@ -224,15 +291,14 @@ impl Asked {
 
     /// From when on it may ask again.
     pub(crate) fn allowed_from(slot: &Slot) -> Moment {
-        match &slot.asked {
-            Some(asked) if asked.times[asked.next] != Moment::START => asked.times[asked.next] + Self::IN,
-            _ => Moment::START,
+        match slot.wait.as_ref().map(|wait| wait.asked.times[wait.asked.next]) {
+            Some(Moment::START) | None => Moment::START,
+            Some(asked) => asked + Self::IN,
         }
     }
 
     pub(crate) fn note(slot: &mut Slot, now: Moment) {
-        let fresh = || Box::new(Self { times: [Moment::START; Self::MOST], next: 0 });
-        let asked = slot.asked.get_or_insert_with(fresh);
+        let asked = &mut slot.wait().asked;
         asked.times[asked.next] = now;
         asked.next = (asked.next + 1) % Self::MOST;
     }

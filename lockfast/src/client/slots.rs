@@ -27,7 +27,10 @@ pub(crate) struct Spoke {
 
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
-    cells: Vec<Cell>,
+    /// In pages, since a vector of them all would be copied, with everybody waiting, each time it grows.
+    pages: Vec<Box<[Cell; PAGE]>>,
+    /// How many cells have ever been used.
+    used: u32,
     free: Vec<u32>,
     wheel: BTreeMap<NonZeroU64, Vec<Key>>,
     len: usize,
@@ -36,8 +39,10 @@ pub(crate) struct Slots {
 #[derive(Debug, Default)]
 struct Cell {
     generation: u32,
-    slot: Option<Box<Slot>>,
+    slot: Option<Slot>,
 }
+
+const PAGE: usize = 64;
 
 /// The grain of deadlines: about a millisecond, rounded up, so that nothing is looked at before its time.
 const FINE: u64 = 1 << 20;
@@ -46,32 +51,39 @@ impl Slots {
     pub(crate) fn insert(&mut self, slot: Slot) -> Key {
         self.len += 1;
         let index = self.free.pop().unwrap_or_else(|| {
-            self.cells.push(Cell::default());
-            u32::try_from(self.cells.len() - 1).expect("four billion parties do not fit into memory")
+            if self.used as usize == self.pages.len() * PAGE {
+                self.pages.push(Box::new(std::array::from_fn(|_| Cell::default())));
+            }
+            self.used = self.used.checked_add(1).expect("four billion parties do not fit into memory");
+            self.used - 1
         });
-        let cell = &mut self.cells[index as usize];
-        cell.slot = Some(Box::new(slot));
+        let cell = self.cell_mut(index);
+        cell.slot = Some(slot);
         Key { index, generation: cell.generation }
     }
 
+    fn cell_mut(&mut self, index: u32) -> &mut Cell {
+        &mut self.pages[index as usize / PAGE][index as usize % PAGE]
+    }
+
     pub(crate) fn get(&self, key: Key) -> Option<&Slot> {
-        let cell = &self.cells[key.index as usize];
-        cell.slot.as_deref().filter(|_| cell.generation == key.generation)
+        let cell = &self.pages[key.index as usize / PAGE][key.index as usize % PAGE];
+        cell.slot.as_ref().filter(|_| cell.generation == key.generation)
     }
 
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Slot> {
-        let cell = &mut self.cells[key.index as usize];
-        cell.slot.as_deref_mut().filter(|_| cell.generation == key.generation)
+        let cell = self.cell_mut(key.index);
+        cell.slot.as_mut().filter(|_| cell.generation == key.generation)
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Slot> {
         self.unschedule(key);
         self.get(key)?;
-        let cell = &mut self.cells[key.index as usize];
-        cell.generation = cell.generation.wrapping_add(1);
         self.free.push(key.index);
         self.len -= 1;
-        cell.slot.take().map(|slot| *slot)
+        let cell = self.cell_mut(key.index);
+        cell.generation = cell.generation.wrapping_add(1);
+        cell.slot.take()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -79,9 +91,9 @@ impl Slots {
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = (Key, &Slot)> {
-        self.cells.iter().enumerate().filter_map(|(index, cell)| {
+        self.pages.iter().flat_map(|page| &**page).enumerate().filter_map(|(index, cell)| {
             let key = Key { index: index as u32, generation: cell.generation };
-            cell.slot.as_deref().map(|slot| (key, slot))
+            cell.slot.as_ref().map(|slot| (key, slot))
         })
     }
 
@@ -104,15 +116,17 @@ impl Slots {
 
     fn schedule_at(&mut self, key: Key, at: u64) {
         let at = NonZeroU64::new(at).unwrap_or(NonZeroU64::MIN);
-        if self.get(key).and_then(|slot| slot.spoke).is_some_and(|spoke| spoke.at == at) {
+        let Some(slot) = self.get(key) else { return };
+        if slot.spoke.is_some_and(|spoke| spoke.at == at) {
             return;
         }
         self.unschedule(key);
-        let cell = &mut self.cells[key.index as usize];
-        let Some(slot) = cell.slot.as_deref_mut().filter(|_| cell.generation == key.generation) else { return };
         let parties = self.wheel.entry(at).or_default();
-        slot.spoke = Some(Spoke { at, index: parties.len() as u32 });
+        let spoke = Spoke { at, index: parties.len() as u32 };
         parties.push(key);
+        if let Some(slot) = self.get_mut(key) {
+            slot.spoke = Some(spoke);
+        }
     }
 
     pub(crate) fn unschedule(&mut self, key: Key) {
@@ -140,7 +154,7 @@ impl Slots {
         while let Some(first) = self.wheel.first_entry().filter(|first| first.key().get() <= now.as_nanos()) {
             let parties = first.remove();
             for key in &parties {
-                if let Some(slot) = self.cells[key.index as usize].slot.as_deref_mut() {
+                if let Some(slot) = self.get_mut(*key) {
                     slot.spoke = None;
                 }
             }

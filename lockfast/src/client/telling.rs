@@ -11,7 +11,7 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 use crate::clock::Clock;
-use crate::event::{Event, Happening};
+use crate::event::{Event, Happening, TraceId};
 
 use super::slot::Slot;
 use super::stats::Tally;
@@ -98,7 +98,7 @@ impl Telling {
             demands: slot.request.demands.clone(),
             owner: slot.claim.as_ref().map(|claim| claim.id.hash()),
             fence: has_held.then_some(slot.fence),
-            trace: slot.request.trace,
+            trace: TraceId(u128::from_ne_bytes(slot.request.trace)),
             what,
         }
     }

@@ -140,7 +140,7 @@ impl Book {
 
     fn line_up(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         let Some(slot) = self.slots.get_mut(key).filter(|slot| slot.request.hands_over) else { return };
-        let turn_key = slot.request.turn_key();
+        let turn_key = TurnKey(Arc::clone(&slot.request));
         match self.turns.by_key.get(&turn_key).copied() {
             Some(id) => {
                 slot.phase = Phase::Behind;
@@ -203,7 +203,7 @@ impl Book {
             };
             if slot.since + UNAVAILABLE_AFTER <= now {
                 slot.phase = Phase::Failed(Box::new(error.clone()));
-                out.wakers.extend(slot.waker.take());
+                out.wakers.extend(slot.take_waker());
             } else {
                 stay.push_back(party);
             }
@@ -220,7 +220,7 @@ impl Book {
         let slot = self.slots.get_mut(key).expect("it leads a turn");
         // It may stay in the book for a long time, and the turn's number may be somebody else's by then.
         slot.turn = None;
-        let turn_key = slot.request.turn_key();
+        let turn_key = TurnKey(Arc::clone(&slot.request));
         let Some(next) = self.next_behind(id) else {
             self.turns.end(&turn_key);
             return;
@@ -228,8 +228,8 @@ impl Book {
         self.turns.get(id).lead = next;
         let slot = self.slots.get_mut(next).expect("`next_behind` looked");
         slot.phase = Phase::Lead;
-        out.wakers.extend(slot.waker.take());
-        let grace = grace(slot.request.ttl);
+        out.wakers.extend(slot.take_waker());
+        let grace = grace(slot.request.ttl());
         self.slots.schedule(next, now + grace);
         self.note_next(out);
     }
@@ -266,7 +266,7 @@ impl Book {
         let claim = Arc::clone(slot.claim.as_ref().expect("who holds has a claim"));
         let last_word = slot.last_word(Arc::clone(&claim), now);
         let over = slot.is_over(now);
-        let enough = slot.lease_until.since(now) >= slot.request.ttl / 2;
+        let enough = slot.lease_until.since(now) >= slot.request.ttl() / 2;
         self.ended(hold, over, now, out);
         if !over && let Some((id, Turn { queue: Some(queue), .. })) = self.led_turn(hold) {
             let (may_pass, block) = (queue.may_pass(now) && enough, queue.live.min(PASSES));
@@ -329,15 +329,15 @@ impl Book {
         self.saw(ticket);
         let held = self.slots.get_mut(hold).expect("what is passed exists");
         held.phase = Phase::Between;
-        if std::mem::replace(&mut held.cap, Moment::NEVER) != Moment::NEVER {
+        if held.request.hold_at_most.is_some() {
             // The cap was the last holder's own.
             let (until, why) = held.deadline();
             held.request.validity.extend(until, why, now);
         }
         let slot = self.slots.get_mut(next).expect("`next_behind` looked");
         slot.phase = Phase::Passed { hold, ticket };
-        out.wakers.extend(slot.waker.take());
-        let grace = grace(slot.request.ttl);
+        out.wakers.extend(slot.take_waker());
+        let grace = grace(slot.request.ttl());
         self.slots.schedule_roughly(next, now + grace, grace);
         self.note_next(out);
     }

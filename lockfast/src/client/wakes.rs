@@ -69,7 +69,7 @@ impl Book {
         match slot.phase {
             Phase::Waiting { .. } => self.hand(key, ticket, now, out),
             // The push has overtaken the answer to the acquire; that one decides which ticket is ours.
-            Phase::Asking | Phase::Outside { .. } => slot.early = ticket,
+            Phase::Asking | Phase::Outside { .. } => slot.wait().early = ticket,
             _ => {}
         }
     }

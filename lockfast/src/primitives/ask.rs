@@ -7,9 +7,7 @@ use std::time::Duration;
 use futures::future::{Either, select};
 
 use crate::claim::{Demands, Note};
-use crate::client::{
-    Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, TraceId, Validity, admit, attempt,
-};
+use crate::client::{Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, Span, Validity, admit, attempt};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::store::{Names, Query, Resource};
@@ -17,43 +15,57 @@ use crate::store::{Names, Query, Resource};
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) handle: Arc<Handle>,
-    pub(crate) options: Options,
+    /// The client's own until one is changed: most who ask want nothing special.
+    options: Arc<Options>,
 }
 
 impl Ask {
+    pub(crate) fn new(handle: &Arc<Handle>) -> Self {
+        Self { handle: Arc::clone(handle), options: Arc::clone(&handle.0.defaults) }
+    }
+
     pub(crate) fn client(&self) -> &Arc<Client> {
         &self.handle.0
     }
 
+    pub(crate) fn options_mut(&mut self) -> &mut Options {
+        Arc::make_mut(&mut self.options)
+    }
+
     /// Waits in line, or by attempts if the options say so, for as long as `patience` lasts.
-    pub(crate) async fn wait(&self, demands: Result<Demands>, patience: Option<Duration>) -> Result<Guard> {
-        self.unsealed(self.enter(demands, patience, true).await?)
+    pub(crate) async fn wait(&self, demands: Demands, patience: Option<Duration>) -> Result<Guard> {
+        let entered = self.enter(demands, patience, true).await?;
+        self.unsealed(entered)
     }
 
     /// The same, for those who know what to do with a seal.
     pub(crate) async fn enter(
         &self,
-        demands: Result<Demands>,
+        demands: Demands,
         patience: Option<Duration>,
         may_hand_over: bool,
     ) -> Result<Entered> {
         let until = patience.map_or(Moment::NEVER, |patience| self.client().clock.now() + patience);
-        match &self.options.retry {
-            Some(retry) => self.by_attempts(self.request(demands?, false)?, retry, until).await,
-            None => admit(self.client(), self.request(demands?, may_hand_over)?, until).await,
+        let retry = self.options.retry.as_ref();
+        let request = self.request(demands, may_hand_over && retry.is_none())?;
+        match retry {
+            // In a box, so that it takes no room in the futures of the many who do without.
+            Some(retry) => Box::pin(self.by_attempts(request, retry, until)).await,
+            None => admit(self.client(), request, until).await,
         }
     }
 
     /// Asks once.
-    pub(crate) async fn try_now(&self, demands: Result<Demands>) -> Result<Option<Guard>> {
+    pub(crate) async fn try_now(&self, demands: Demands) -> Result<Option<Guard>> {
         match self.attempt(demands).await? {
             Attempt::Entered(entered) => self.unsealed(entered).map(Some),
             Attempt::Refused(_) => Ok(None),
         }
     }
 
-    pub(crate) async fn attempt(&self, demands: Result<Demands>) -> Result<Attempt> {
-        attempt(self.client(), self.request(demands?, false)?, Moment::NEVER).await
+    pub(crate) async fn attempt(&self, demands: Demands) -> Result<Attempt> {
+        let request = self.request(demands, false)?;
+        attempt(self.client(), request, Moment::NEVER).await
     }
 
     async fn by_attempts(&self, request: Arc<Request>, retry: &Retry, until: Moment) -> Result<Entered> {
@@ -100,12 +112,12 @@ impl Ask {
         let hands_over = may_hand_over && options.local_handover && cannot_share && plain && !options.detached;
         Ok(Arc::new(Request {
             demands,
-            ttl: options.ttl,
-            renew_every: options.renew_every(),
-            hold_at_least: options.hold_at_least,
-            hold_at_most: options.hold_at_most,
+            ttl: Span::of(options.ttl),
+            renew_every: options.renew_every().map(Span::of),
+            hold_at_least: options.hold_at_least.map(Span::of),
+            hold_at_most: options.hold_at_most.map(Span::of),
             note,
-            trace: options.trace.unwrap_or_else(|| TraceId(fastrand::u128(1..))),
+            trace: options.trace.map_or_else(|| fastrand::u128(1..), |trace| trace.0).to_ne_bytes(),
             validity: Validity::new(),
             hands_over,
             detached: options.detached,
@@ -166,64 +178,64 @@ macro_rules! options {
             /// How long the lease lives without being renewed: the longest that others wait after this process has died.
             /// Three to five times what the work takes; 30 s if not said.
             pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
-                self.ask.options.ttl = ttl;
+                self.ask.options_mut().ttl = ttl;
                 self
             }
 
             /// How often the lease is renewed; a third of it if not said.
             pub fn renew_every(mut self, span: std::time::Duration) -> Self {
-                self.ask.options.renewal = crate::client::Renewal::Every(span);
+                self.ask.options_mut().renewal = crate::client::Renewal::Every(span);
                 self
             }
 
             /// The lease is not renewed: the lock is lost when it ends, unless
             /// [extended](crate::Guard::extend).
             pub fn no_renewal(mut self) -> Self {
-                self.ask.options.renewal = crate::client::Renewal::Off;
+                self.ask.options_mut().renewal = crate::client::Renewal::Off;
                 self
             }
 
             /// Asks again and again instead of waiting in line.
             pub fn retry(mut self, retry: crate::Retry) -> Self {
-                self.ask.options.retry = Some(retry);
+                self.ask.options_mut().retry = Some(retry);
                 self
             }
 
             /// Stays locked at least this long, counted from when it was acquired, even if it is released sooner: for jobs
             /// that are quicker than the clocks of the servers are apart.
             pub fn hold_at_least(mut self, span: std::time::Duration) -> Self {
-                self.ask.options.hold_at_least = Some(span);
+                self.ask.options_mut().hold_at_least = Some(span);
                 self
             }
 
             /// Is lost after this long, renewed or not: for work that must not go on for ever.
             pub fn hold_at_most(mut self, span: std::time::Duration) -> Self {
-                self.ask.options.hold_at_most = Some(span);
+                self.ask.options_mut().hold_at_most = Some(span);
                 self
             }
 
             /// Shown to whoever asks who holds it, before the host's name.
             pub fn note(mut self, text: impl Into<String>) -> Self {
-                self.ask.options.text = Some(text.into());
+                self.ask.options_mut().text = Some(text.into());
                 self
             }
 
             /// Shown to whoever looks at who holds it. Never put a secret into it.
             pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-                self.ask.options.labels.push((key.into(), value.into()));
+                self.ask.options_mut().labels.push((key.into(), value.into()));
                 self
             }
 
             /// The trace that the events of this acquisition belong to; a random one if not said.
             pub fn trace_id(mut self, trace: crate::client::TraceId) -> Self {
-                self.ask.options.trace = Some(trace);
+                self.ask.options_mut().trace = Some(trace);
                 self
             }
 
             /// Whether tasks of this process may pass the lock to each other before others get it, for at most one
             /// short turn; they may if not said. Without it, the order of arrival is strict.
             pub fn local_handover(mut self, wanted: bool) -> Self {
-                self.ask.options.local_handover = wanted;
+                self.ask.options_mut().local_handover = wanted;
                 self
             }
         }
@@ -248,7 +260,7 @@ macro_rules! detachable {
             /// # Ok(()) }
             /// ```
             pub fn detached(mut self) -> Self {
-                self.ask.options.detached = true;
+                self.ask.options_mut().detached = true;
                 self
             }
         }

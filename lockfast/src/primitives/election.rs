@@ -131,7 +131,8 @@ impl Election {
     /// Dropping this future leaves the line; had it just been elected, the next one is.
     pub async fn campaign(&self) -> Result<Leadership> {
         // Without local hand-over: a leader's note is the leader's own.
-        match self.ask.enter(self.demands(), None, false).await? {
+        let demands = self.demands()?;
+        match self.ask.enter(demands, None, false).await? {
             Entered::Held(guard) => {
                 if let (Some(callback), Ok(fence)) = (&self.on_elected, guard.fence()) {
                     callback(fence);

@@ -263,6 +263,6 @@ impl Locks {
     }
 
     pub(super) fn ask(&self) -> Ask {
-        Ask { handle: Arc::clone(&self.handle), options: self.client().defaults.clone() }
+        Ask::new(&self.handle)
     }
 }

@@ -44,7 +44,8 @@ impl Multi {
     /// # Ok(()) }
     /// ```
     pub async fn lock(&self) -> Result<Guard> {
-        self.ask.wait(self.demands.clone(), None).await
+        let demands = self.demands.clone()?;
+        self.ask.wait(demands, None).await
     }
 
     /// As [`lock`](Self::lock), for at most `patience`.
@@ -53,7 +54,8 @@ impl Multi {
     ///
     /// As for [`lock`](Self::lock).
     pub async fn lock_within(&self, patience: Duration) -> Result<Guard> {
-        self.ask.wait(self.demands.clone(), Some(patience)).await
+        let demands = self.demands.clone()?;
+        self.ask.wait(demands, Some(patience)).await
     }
 
     /// Asks once: `None` when one of them is taken, or somebody is in line for it.
@@ -62,7 +64,8 @@ impl Multi {
     ///
     /// As for [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        self.ask.try_now(self.demands.clone()).await
+        let demands = self.demands.clone()?;
+        self.ask.try_now(demands).await
     }
 
     /// Does `work` while holding them all, and stops it when they are lost.

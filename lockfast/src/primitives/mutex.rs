@@ -46,7 +46,8 @@ impl Mutex {
     /// # Ok(()) }
     /// ```
     pub async fn lock(&self) -> Result<Guard> {
-        self.ask.wait(self.demands.clone(), None).await
+        let demands = self.demands.clone()?;
+        self.ask.wait(demands, None).await
     }
 
     /// Waits in line for at most `patience`, then fails as [`Busy`](crate::Error::Busy), which says who holds it.
@@ -66,7 +67,8 @@ impl Mutex {
     /// # Ok(()) }
     /// ```
     pub async fn lock_within(&self, patience: Duration) -> Result<Guard> {
-        self.ask.wait(self.demands.clone(), Some(patience)).await
+        let demands = self.demands.clone()?;
+        self.ask.wait(demands, Some(patience)).await
     }
 
     /// Asks once: `None` when somebody else has it, or is in line for it.
@@ -85,7 +87,8 @@ impl Mutex {
     /// # Ok(()) }
     /// ```
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        self.ask.try_now(self.demands.clone()).await
+        let demands = self.demands.clone()?;
+        self.ask.try_now(demands).await
     }
 
     /// Does `work` while holding the lock, and stops it (drops its future) when the lock is lost.

@@ -171,7 +171,9 @@ impl Once {
         E: From<Error>,
     {
         self.check()?;
-        self.finish(self.ask.enter(self.demands(), None, false).await?, work).await
+        let demands = self.demands()?;
+        let entered = self.ask.enter(demands, None, false).await?;
+        self.finish(entered, work).await
     }
 
     /// As [`run`](Self::run), but waits for at most `patience` for somebody else to finish.
@@ -189,7 +191,8 @@ impl Once {
         E: From<Error>,
     {
         self.check()?;
-        match self.ask.enter(self.demands(), Some(patience), false).await {
+        let demands = self.demands()?;
+        match self.ask.enter(demands, Some(patience), false).await {
             Ok(entered) => self.finish(entered, work).await,
             Err(Error::Busy { .. }) => Ok(Outcome::InProgress),
             Err(error) => Err(error.into()),
@@ -221,7 +224,8 @@ impl Once {
         E: From<Error>,
     {
         self.check()?;
-        match self.ask.attempt(self.demands()).await? {
+        let demands = self.demands()?;
+        match self.ask.attempt(demands).await? {
             Attempt::Entered(entered) => self.finish(entered, work).await,
             Attempt::Refused(_) => Ok(Outcome::InProgress),
         }
@@ -260,7 +264,8 @@ impl Once {
 
     async fn begin_before(&self, patience: Option<Duration>) -> Result<Begun> {
         self.check()?;
-        Ok(match self.ask.enter(self.demands(), patience, false).await? {
+        let demands = self.demands()?;
+        Ok(match self.ask.enter(demands, patience, false).await? {
             Entered::Held(guard) => Begun::Ours(Doing { guard, keep: self.keep }),
             Entered::Sealed(value) => Begun::AlreadyDone(value),
         })
@@ -284,7 +289,8 @@ impl Once {
             Some(resource) if resource.sealed_for.is_some() => {}
             _ => return Ok(None),
         }
-        match self.ask.attempt(self.demands()).await? {
+        let demands = self.demands()?;
+        match self.ask.attempt(demands).await? {
             Attempt::Entered(Entered::Sealed(value)) => Ok(Some(value)),
             Attempt::Entered(Entered::Held(guard)) => guard.release().await.map(|()| None),
             Attempt::Refused(_) => Ok(None),

@@ -46,7 +46,8 @@ impl RwLock {
     /// # Ok(()) }
     /// ```
     pub async fn read(&self) -> Result<Guard> {
-        self.ask.wait(self.shared(), None).await
+        let demands = self.shared()?;
+        self.ask.wait(demands, None).await
     }
 
     /// As [`read`](Self::read), for at most `patience`.
@@ -55,7 +56,8 @@ impl RwLock {
     ///
     /// As for [`read`](Self::read).
     pub async fn read_within(&self, patience: Duration) -> Result<Guard> {
-        self.ask.wait(self.shared(), Some(patience)).await
+        let demands = self.shared()?;
+        self.ask.wait(demands, Some(patience)).await
     }
 
     /// Asks once: `None` when a writer has it, or is in line for it.
@@ -64,7 +66,8 @@ impl RwLock {
     ///
     /// As for [`read`](Self::read).
     pub async fn try_read(&self) -> Result<Option<Guard>> {
-        self.ask.try_now(self.shared()).await
+        let demands = self.shared()?;
+        self.ask.try_now(demands).await
     }
 
     /// Waits in line until it holds alone. The same as [`Mutex::lock`](crate::Mutex::lock) on that name.
@@ -83,7 +86,8 @@ impl RwLock {
     /// # Ok(()) }
     /// ```
     pub async fn write(&self) -> Result<Guard> {
-        self.ask.wait(self.exclusive(), None).await
+        let demands = self.exclusive()?;
+        self.ask.wait(demands, None).await
     }
 
     /// As [`write`](Self::write), for at most `patience`.
@@ -92,7 +96,8 @@ impl RwLock {
     ///
     /// As for [`read`](Self::read).
     pub async fn write_within(&self, patience: Duration) -> Result<Guard> {
-        self.ask.wait(self.exclusive(), Some(patience)).await
+        let demands = self.exclusive()?;
+        self.ask.wait(demands, Some(patience)).await
     }
 
     /// Asks once: `None` when anybody has it, or is in line for it.
@@ -101,7 +106,8 @@ impl RwLock {
     ///
     /// As for [`read`](Self::read).
     pub async fn try_write(&self) -> Result<Option<Guard>> {
-        self.ask.try_now(self.exclusive()).await
+        let demands = self.exclusive()?;
+        self.ask.try_now(demands).await
     }
 
     /// Who reads or writes, and who waits; `None` when nobody does.

@@ -84,7 +84,8 @@ impl Semaphore {
     /// # Ok(()) }
     /// ```
     pub async fn acquire_many(&self, permits: u32) -> Result<Guard> {
-        self.ask.wait(self.demands(permits), None).await
+        let demands = self.demands(permits)?;
+        self.ask.wait(demands, None).await
     }
 
     /// As [`acquire_many`](Self::acquire_many), for at most `patience`.
@@ -93,7 +94,8 @@ impl Semaphore {
     ///
     /// As for [`acquire`](Self::acquire).
     pub async fn acquire_many_within(&self, permits: u32, patience: Duration) -> Result<Guard> {
-        self.ask.wait(self.demands(permits), Some(patience)).await
+        let demands = self.demands(permits)?;
+        self.ask.wait(demands, Some(patience)).await
     }
 
     /// Asks once for several permits.
@@ -102,7 +104,8 @@ impl Semaphore {
     ///
     /// As for [`acquire`](Self::acquire).
     pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Guard>> {
-        self.ask.try_now(self.demands(permits)).await
+        let demands = self.demands(permits)?;
+        self.ask.try_now(demands).await
     }
 
     /// Who has permits, and who waits for them; `None` when nobody does.
