@@ -1,5 +1,10 @@
 //! What pushes mean. A push that a claim holds is believed when claim and ticket match; everything else is a hint to ask.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures::future::BoxFuture;
+
 use crate::claim::{ClaimHash, Ticket};
 use crate::clock::Moment;
 use crate::error::Result;
@@ -12,27 +17,35 @@ use super::slots::Key;
 
 impl Client {
     /// Tells the store who leaves. Its answer may be a push at the same time: to whom of this client it has handed on.
-    pub(crate) async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        let mut unheard = Unheard { client: self, heard: false };
-        let mut standings = self.store.release(leaving).await?;
-        unheard.heard = true;
-        for standing in &mut standings {
-            if let Standing::Gone(Why::PassedOn(owner, ticket)) = *standing {
-                self.with_book(|book, now, out| book.push(&Change::Held(owner, ticket), now, out));
-                *standing = Standing::Gone(Why::Left);
-            }
-        }
-        Ok(standings)
+    pub(crate) fn release<'a>(&'a self, leaving: &'a [Leaving]) -> Releasing<'a> {
+        Releasing { call: self.store.release(leaving), client: self, heard: false }
     }
 }
 
-/// An answer that may never come, and with it the news that somebody here holds now.
-struct Unheard<'a> {
+/// What the store says to those who leave. Should its answer never come, those who wait have to ask: it may have named one.
+pub(crate) struct Releasing<'a> {
+    call: BoxFuture<'a, Result<Vec<Standing>>>,
     client: &'a Client,
     heard: bool,
 }
 
-impl Drop for Unheard<'_> {
+impl Future for Releasing<'_> {
+    type Output = Result<Vec<Standing>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut standings = ready!(self.call.as_mut().poll(cx))?;
+        self.heard = true;
+        for standing in &mut standings {
+            if let Standing::Gone(Why::PassedOn(owner, ticket)) = *standing {
+                self.client.with_book(|book, now, out| book.push(&Change::Held(owner, ticket), now, out));
+                *standing = Standing::Gone(Why::Left);
+            }
+        }
+        Poll::Ready(Ok(standings))
+    }
+}
+
+impl Drop for Releasing<'_> {
     fn drop(&mut self) {
         if !self.heard {
             self.client.with_book(|book, _, out| {

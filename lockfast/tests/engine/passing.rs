@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
-use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Names, Page, Query, Report, Scope, Standing, Store, Why};
+use lockfast::store::{
+    Admission, Busy, Change, Lease, Leaving, Names, Page, Query, Report, Scope, Standing, Store, Why,
+};
 use lockfast::{Claim, Guarantees, Guard, Locks, Memory, Result};
 use tokio::task::JoinHandle;
 
