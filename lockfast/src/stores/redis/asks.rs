@@ -8,7 +8,7 @@ use crate::store::{Busy, Counters, Lease, Leaving, Report};
 
 use super::keys;
 use super::note;
-use super::scripts::{self, Call};
+use super::scripts::{self, Call, digits};
 
 /// As long as Redis is asked to keep anything, in milliseconds: a thousand years. It counts no further than some more of them.
 const FOR_EVER: u64 = 1_000 * 365 * 24 * 3600 * 1_000;
@@ -25,24 +25,29 @@ pub(super) fn acquire(claim: &Claim, busy: Busy, ears: Ears, now: u64) -> Call {
     kind.extend((busy == Busy::Refuse).then_some('r'));
     kind.extend(claim.detached.then_some('d'));
     kind.extend((ears == Ears::None).then_some('q'));
-    let (ttl, block, note) = (millis(claim.ttl), claim.block.max(1), note::write(&claim.note));
-    if !is_alone(&claim.demands) {
-        let mut call = Call::of(&scripts::ACQUIRE, claim.demands.len());
-        names(&mut call, &claim.demands);
-        call.text(&kind).number(ttl).number(block).number(claim.floor.0).text(&since(now));
-        client(owner(&mut call, claim.id.hash()), claim.client).text(keys::tag(&claim.demands[0].name)).text(&note);
-        wants(&mut call, &claim.demands);
-        return call;
-    }
-    let mut call = Call::of(&scripts::ACQUIRE_ALONE, 3);
-    let (name, begins) = (&claim.demands[0].name, Begins::of(claim));
-    call.text(name.as_str()).text(&begins.line(name)).text(&begins.record());
-    call.text(&format!("{}{} ", begins.as_str(), since(now))).text(&format!(" {block} {ttl} {note}"));
-    call.number(ttl).number(claim.floor.0);
-    if block > 1 || !kind.is_empty() {
-        call.text(&kind).number(block);
-    }
-    call
+    let (ttl, block) = (millis(claim.ttl), u64::from(claim.block.max(1)));
+    note::with_text(&claim.note, |note| {
+        if !is_alone(&claim.demands) {
+            let mut call = Call::of(&scripts::ACQUIRE, claim.demands.len());
+            names(&mut call, &claim.demands);
+            call.text(&kind).number(ttl).number(block).number(claim.floor.0).bytes(&since(now));
+            client(owner(&mut call, claim.id.hash()), claim.client).text(keys::tag(&claim.demands[0].name)).text(note);
+            wants(&mut call, &claim.demands);
+            return call;
+        }
+        let mut call = Call::of(&scripts::ACQUIRE_ALONE, 3);
+        let (name, begins) = (&claim.demands[0].name, Begins::of(claim));
+        begins.line(call.text(name.as_str()), name);
+        call.parts(&[b"lockfast:{", begins.home(), b"}:claim:", begins.owner()]);
+        call.parts(&[&begins.0, &since(now), b" "]);
+        let (mut count, mut span) = ([0; 20], [0; 20]);
+        call.parts(&[b" ", digits(block, &mut count), b" ", digits(ttl, &mut span), b" ", note.as_bytes()]);
+        call.number(ttl).number(claim.floor.0);
+        if block > 1 || !kind.is_empty() {
+            call.text(&kind).number(block);
+        }
+        call
+    })
 }
 
 /// Most renewals have the same span and are of claims that want one name alone. They come first; said is also in which order
@@ -56,11 +61,11 @@ pub(super) fn renew(leases: &[Lease], now: u64) -> (Call, Vec<usize>) {
     for index in &order {
         names(&mut call, &leases[*index].claim.demands);
     }
-    call.text(&since(now)).number(millis(usual)).number(most as u64);
+    call.bytes(&since(now)).number(millis(usual)).number(most as u64);
     for (place, index) in order.iter().enumerate() {
         let Lease { claim, ttl } = &leases[*index];
         if place < most {
-            call.text(Begins::of(claim).as_str());
+            call.bytes(&Begins::of(claim).0);
         } else {
             let home = keys::tag(&claim.demands[0].name);
             call.text(&format!("{} {} {home} {}", claim.id.hash(), claim.client, millis(*ttl)));
@@ -80,7 +85,7 @@ pub(super) fn release(leaving: &[Leaving], now: u64) -> Call {
     {
         let mut call = Call::of(&scripts::RELEASE_ALONE, 2);
         let (name, begins) = (&claim.demands[0].name, Begins::of(claim));
-        call.text(name.as_str()).text(&begins.line(name)).text(begins.as_str()).text(&since(now));
+        begins.line(call.text(name.as_str()), name).bytes(&begins.0).bytes(&since(now));
         return call;
     }
     let names_of = |one: &Leaving| one.claim().map_or(1, |claim| claim.demands.len());
@@ -94,7 +99,7 @@ pub(super) fn release(leaving: &[Leaving], now: u64) -> Call {
             (None, _) => {}
         }
     }
-    call.text(&since(now));
+    call.bytes(&since(now));
     for one in leaving {
         leave(&mut call, one);
     }
@@ -185,24 +190,27 @@ impl Begins {
         Self(text)
     }
 
-    fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("it is made of letters and digits")
+    fn owner(&self) -> &[u8] {
+        &self.0[12..44]
+    }
+
+    fn home(&self) -> &[u8] {
+        &self.0[62..65]
     }
 
     /// The key of the line of its name.
-    fn line(&self, name: &Name) -> String {
-        ["lockfast:{", &self.as_str()[62..65], "}:line:", name.as_str()].concat()
-    }
-
-    /// The key of its record.
-    fn record(&self) -> String {
-        ["lockfast:{", &self.as_str()[62..65], "}:claim:", &self.as_str()[12..44]].concat()
+    fn line<'c>(&self, call: &'c mut Call, name: &Name) -> &'c mut Call {
+        call.parts(&[b"lockfast:{", self.home(), b"}:line:", name.as_str().as_bytes()])
     }
 }
 
 /// A time in milliseconds, always as long: scripts write it over another.
-fn since(now: u64) -> String {
-    format!("{now:013}")
+fn since(now: u64) -> [u8; 13] {
+    let mut since = [b'0'; 13];
+    let mut room = [0; 20];
+    let digits = digits(now % 10_000_000_000_000, &mut room);
+    since[13 - digits.len()..].copy_from_slice(digits);
+    since
 }
 
 /// As `{:02x}` writes them, in a fraction of the time: this is done for every lock at every renewal.

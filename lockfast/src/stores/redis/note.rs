@@ -1,8 +1,24 @@
 //! A claim's note as one line of text, so that `GET` on a lock is readable: host, pid, program, then `=text` and `key=value`.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use crate::claim::Note;
 
-pub(super) fn write(note: &Note) -> String {
+thread_local! {
+    /// The last that was written: most locks of a process have the same.
+    static LAST: RefCell<Option<(Arc<Note>, String)>> = const { RefCell::new(None) };
+}
+
+/// Does something with the line.
+pub(super) fn with_text<T>(note: &Arc<Note>, work: impl FnOnce(&str) -> T) -> T {
+    LAST.with_borrow_mut(|last| match last {
+        Some((known, line)) if Arc::ptr_eq(known, note) => work(line),
+        _ => work(&last.insert((Arc::clone(note), write(note))).1),
+    })
+}
+
+fn write(note: &Note) -> String {
     let mut line = format!("{} {} {}", word(&note.host), note.pid, word(&note.program));
     if let Some(text) = &note.text {
         line += &format!(" ={}", word(text));

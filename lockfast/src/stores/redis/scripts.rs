@@ -63,6 +63,15 @@ impl Call {
         self
     }
 
+    /// One word, of several parts.
+    pub(super) fn parts(&mut self, parts: &[&[u8]]) -> &mut Self {
+        self.words += 1;
+        count(&mut self.bytes, b'$', parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        self.bytes.extend_from_slice(b"\r\n");
+        self
+    }
+
     pub(super) fn number(&mut self, number: impl Into<u64>) -> &mut Self {
         self.bytes(digits(number.into(), &mut [0; 20]))
     }
@@ -101,7 +110,7 @@ fn count(bytes: &mut Vec<u8>, mark: u8, count: usize) {
 }
 
 /// As `{}` writes it, without the machinery: every word of every question has one of these.
-fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
+pub(super) fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
     let mut begin = room.len();
     loop {
         begin -= 1;
