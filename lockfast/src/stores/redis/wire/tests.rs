@@ -3,8 +3,8 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use redis::ErrorKind;
-use tokio::io::AsyncWriteExt;
+use redis::{ErrorKind, PushKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;

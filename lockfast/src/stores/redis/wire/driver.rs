@@ -1,0 +1,162 @@
+//! The task at a connection's end: reads answers and pushes, writes what was asked.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use redis::{PushInfo, PushKind, RedisResult, Value};
+use tokio::io::{AsyncReadExt, AsyncWrite};
+
+use super::super::dial::Stream;
+use super::super::replies::{ROOM, Replies, odd};
+use super::{Hear, Shared, Slot, gone};
+
+/// The task that reads and writes.
+pub(super) struct Driver {
+    stream: Stream,
+    shared: Arc<Shared>,
+    hear: Hear,
+    replies: Replies,
+    /// Answers that came and were not given yet, and whom they are given to.
+    answers: Vec<Value>,
+    askers: Vec<Slot>,
+    /// What is being written, and how much of it was.
+    outgoing: Vec<u8>,
+    written: usize,
+    /// Whether several got their answers just now: they may ask again in a moment.
+    is_crowded: bool,
+    gave_way: bool,
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let why = ready!(self.drive(cx)).err().unwrap_or_else(gone);
+        self.shared.end(&why);
+        Poll::Ready(())
+    }
+}
+
+impl Drop for Driver {
+    /// The runtime may be shut down at any time.
+    fn drop(&mut self) {
+        self.shared.end(&gone());
+    }
+}
+
+impl Driver {
+    pub(super) fn new(stream: Stream, shared: Arc<Shared>, hear: Hear) -> Self {
+        Self {
+            stream,
+            shared,
+            hear,
+            replies: Replies::default(),
+            answers: Vec::new(),
+            askers: Vec::new(),
+            outgoing: Vec::new(),
+            written: 0,
+            is_crowded: false,
+            gave_way: false,
+        }
+    }
+
+    /// Goes on as long as there is something to do; comes to an end with the connection.
+    fn drive(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
+        if self.shared.left.load(Ordering::Acquire) && self.shared.desk().over.is_some() {
+            return Poll::Ready(Ok(()));
+        }
+        self.read(cx)?;
+        loop {
+            while self.written < self.outgoing.len() {
+                match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.outgoing[self.written..]))? {
+                    0 => return Poll::Ready(Err(gone())),
+                    count => self.written += count,
+                }
+            }
+            // What is kept back by encryption goes out before more is written; a plain stream keeps nothing.
+            if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_flush(cx) {
+                return Poll::Ready(Err(error.into()));
+            }
+            self.outgoing.clear();
+            self.outgoing.shrink_to(ROOM);
+            self.written = 0;
+            if !ready!(self.take_questions(cx)) {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    /// Reads what is there, and gives it to whom it is for.
+    fn read(&mut self, cx: &mut Context<'_>) -> RedisResult<()> {
+        loop {
+            match pin!(self.stream.read_buf(self.replies.room())).poll(cx)? {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Poll::Ready(_) => {}
+            }
+            loop {
+                match self.replies.next() {
+                    // In answer to a question, if it is not refused.
+                    Ok(Some(done @ Value::Push { kind: PushKind::Subscribe | PushKind::Unsubscribe, .. })) => {
+                        self.answers.push(done);
+                    }
+                    Ok(Some(Value::Push { kind, data })) => {
+                        self.give()?;
+                        (self.hear)(PushInfo { kind, data });
+                    }
+                    Ok(Some(answer)) => self.answers.push(answer),
+                    Ok(None) => break self.give()?,
+                    Err(error) => return self.give().and(Err(error)),
+                }
+            }
+        }
+    }
+
+    fn give(&mut self) -> RedisResult<()> {
+        if self.answers.is_empty() {
+            return Ok(());
+        }
+        let mut desk = self.shared.desk();
+        let count = self.answers.len().min(desk.open.len());
+        self.askers.extend(desk.open.drain(..count));
+        desk.answered += count as u64;
+        // They need not wake us to ask again: we look before we sleep.
+        desk.is_awake = true;
+        drop(desk);
+        self.is_crowded |= count > 1;
+        let is_unasked = count < self.answers.len();
+        for (asker, answer) in self.askers.drain(..).zip(self.answers.drain(..)) {
+            // Who is gone does not need it.
+            let _ = asker.send(Ok(answer));
+        }
+        if is_unasked { Err(odd("an answer to nothing that was asked")) } else { Ok(()) }
+    }
+
+    /// What is to be written next; `false` when nothing will be any more.
+    fn take_questions(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut desk = self.shared.desk();
+        let is_done = self.shared.left.load(Ordering::Acquire) && desk.open.is_empty();
+        if is_done || desk.over.is_some() {
+            return Poll::Ready(false);
+        }
+        if !desk.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
+            desk.driver = Some(cx.waker().clone());
+        }
+        desk.is_awake = !desk.outgoing.is_empty();
+        if !desk.is_awake {
+            return Poll::Pending;
+        }
+        // Where many ask, those who were just woken come first, once: what they ask goes out in the same write.
+        if !self.gave_way && (self.is_crowded || desk.open.len() > 1) {
+            self.gave_way = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        (self.gave_way, self.is_crowded) = (false, false);
+        std::mem::swap(&mut self.outgoing, &mut desk.outgoing);
+        Poll::Ready(true)
+    }
+}
