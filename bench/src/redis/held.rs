@@ -64,8 +64,9 @@ pub(crate) fn child(port: u16, count: u32, seconds: u32) {
         tokio::time::sleep(Duration::from_secs(seconds.into())).await;
         let (span, cpu) = (clock.now().since(start).as_secs_f64(), cpu_time() - cpu);
         let (commands, server) = meter.read(SCRIPTS);
-        let slow = meter.slow_calls();
+        // Order matters: what the server has to say of slow calls is long, and not the locks'.
         let grown = resident().saturating_sub(before);
+        let slow = meter.slow_calls();
         let lost = guards.iter().filter(|guard| guard.check().is_err()).count() as f64;
         let gone = f64::from(count) - meter.existing((0..count).map(key));
         let renewals = f64::from(count) * span / (TTL.as_secs_f64() / 3.0);
