@@ -98,3 +98,31 @@ async fn names_with_any_bytes_are_listed_each_once_and_in_order() {
     let mut admin = Admin::of(&server.url());
     assert_eq!(admin.number("EXISTS lockfast:listing:0000000000000007"), 0, "what was listed is taken out again");
 }
+
+#[tokio::test]
+async fn a_long_report_is_made_in_pieces_and_counted_once() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    let mut claims = Vec::new();
+    for number in 0..1_000 {
+        let claim = claim(&format!("lock:{number:04}"), secs(20));
+        hold(&store, &claim).await;
+        claims.push(claim);
+    }
+    let counters = Counters { acquired: 1_000, ..Counters::default() };
+    let entered = claims.iter().map(|claim| (claim.id.hash(), claim.demands.clone())).collect();
+    let report = Report { client: ClientId(1), counters, entered, left: Vec::new(), keep: secs(20) };
+    let calls = admin.calls("evalsha");
+    store.record(&report).await.unwrap();
+    assert!(admin.calls("evalsha") - calls > 10, "no script deals with all of them");
+    let listed = listed(&store, "lock:", 300).await;
+    assert_eq!(listed, claims.iter().map(|claim| claim.demands[0].name.as_str()).collect::<Vec<_>>());
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 1 };
+    assert_eq!(store.inspect(&query).await.unwrap().fleet.acquired, 1_000);
+    let left = claims.iter().map(|claim| claim.id.hash()).collect();
+    let report = Report { client: ClientId(1), counters, entered: Vec::new(), left, keep: secs(20) };
+    store.record(&report).await.unwrap();
+    assert_eq!(admin.number("EXISTS lockfast:listing:0000000000000001"), 0, "all have left");
+    assert_eq!(store.inspect(&query).await.unwrap().fleet.acquired, 2_000);
+}

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::claim::{Claim, ClaimHash, ClientId, Demand, Mode};
+use crate::claim::{Claim, ClaimHash, ClientId, Demand, Demands, Mode};
 use crate::name::Name;
 use crate::store::{Busy, Counters, Lease, Leaving, Report};
 
 use super::keys;
-use super::note;
 use super::scripts::{self, Call, digits};
+use super::{NAMES_A_SCRIPT, by_names, note};
 
 /// As long as Redis is asked to keep anything, in milliseconds: a thousand years. It counts no further than some more of them.
 const FOR_EVER: u64 = 1_000 * 365 * 24 * 3600 * 1_000;
@@ -146,16 +146,31 @@ pub(super) fn look(names: &[Name], now: u64) -> Call {
     call
 }
 
-pub(super) fn record(report: &Report) -> Call {
+/// In one call, or if there are many claims, some at a time. What is counted comes last: a report that failed is made again,
+/// and claims can be listed twice.
+pub(super) fn record(report: &Report) -> Vec<Call> {
+    let Report { counters, left, entered, .. } = report;
+    let names_of = |(_, demands): &(ClaimHash, Demands)| demands.len();
+    if left.len() + entered.iter().map(names_of).sum::<usize>() <= NAMES_A_SCRIPT {
+        return vec![record_some(report, *counters, left, entered)];
+    }
+    let nothing = Counters::default();
+    let mut calls: Vec<_> = left.chunks(NAMES_A_SCRIPT).map(|some| record_some(report, nothing, some, &[])).collect();
+    calls.extend(by_names(entered, names_of).into_iter().map(|some| record_some(report, nothing, &[], some)));
+    calls.push(record_some(report, *counters, &[], &[]));
+    calls
+}
+
+fn record_some(report: &Report, counters: Counters, left: &[ClaimHash], entered: &[(ClaimHash, Demands)]) -> Call {
     let mut call = Call::of(&scripts::RECORD, 0);
-    let Counters { acquired, released, contended, lost } = report.counters;
+    let Counters { acquired, released, contended, lost } = counters;
     client(&mut call, report.client).number(millis(report.keep).max(1));
     call.number(acquired).number(released).number(contended).number(lost);
-    call.number(report.left.len() as u64);
-    for left in &report.left {
+    call.number(left.len() as u64);
+    for left in left {
         owner(&mut call, *left);
     }
-    for (entered, demands) in &report.entered {
+    for (entered, demands) in entered {
         owner(&mut call, *entered).number(demands.len() as u64);
         for demand in demands.iter() {
             call.text(demand.name.as_str());

@@ -54,7 +54,7 @@ impl Feed {
     /// Whether this client can be told of something; waits a moment for a subscription that is on its way.
     pub(super) async fn ears(&self, client: ClientId) -> Ears {
         let hearing = match self.hearing(client) {
-            Hearing::NotYet => self.hearing_soon(client).await,
+            Hearing::NotYet => Box::pin(self.hearing_soon(client)).await,
             known => known,
         };
         match hearing {

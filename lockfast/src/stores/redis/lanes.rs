@@ -95,10 +95,15 @@ impl Lanes {
         let runtime = Handle::try_current().map_err(|_| {
             Error::unsupported("redis: needs a tokio runtime around its caller; lockfast::blocking brings one along")
         })?;
-        if let Some(lane) = self.open_lane(runtime.id()) {
-            return Ok(lane);
+        match self.open_lane(runtime.id()) {
+            Some(lane) => Ok(lane),
+            // Apart, since it is rare, and large: otherwise everybody who asks would carry it along.
+            None => Box::pin(self.open(runtime.id())).await,
         }
-        let station = self.station(runtime.id())?;
+    }
+
+    async fn open(&self, runtime: Id) -> Result<Arc<Lane>> {
+        let station = self.station(runtime)?;
         let attempts = station.state().attempts;
         let _only_one = station.opening.lock().await;
         if let Some(lane) = station.open_lane() {

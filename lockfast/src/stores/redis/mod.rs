@@ -143,9 +143,9 @@ impl Store for Redis {
         let lane = lanes.lane().await?;
         let answer = lanes.call_on(&lane, doing, &asks::acquire(claim, busy, ears, lanes.now())).await?;
         let admission = answers::admission(&answer, claim)?;
-        if matches!(admission, Admission::Held(_) | Admission::Queued { .. })
-            && let Err(error) = lane.replicas.have_it(lanes.server(), &lane).await
-        {
+        let counts = lanes.server().replicas > 0 && matches!(admission, Admission::Held(_) | Admission::Queued { .. });
+        // Apart: those who do not wait for replicas need not carry it along.
+        if counts && let Err(error) = Box::pin(lane.replicas.have_it(lanes.server(), &lane)).await {
             // It was not asked for. What of it remains, if this does not arrive either, ends with its lease.
             let _ = self.release(&[Leaving::Done(Arc::clone(claim))]).await;
             return Err(error);
@@ -212,8 +212,10 @@ impl Store for Redis {
 
     async fn record(&self, report: &Report) -> Result<()> {
         let lanes = &self.inside.lanes;
-        let answer = lanes.call(|| "reporting".to_owned(), &asks::record(report)).await?;
-        lanes.tell_time(answers::time(&answer)?);
+        for call in asks::record(report) {
+            let answer = lanes.call(|| "reporting".to_owned(), &call).await?;
+            lanes.tell_time(answers::time(&answer)?);
+        }
         Ok(())
     }
 

@@ -46,9 +46,6 @@ impl Replicas {
     /// Comes back when `server.replicas` have all that was written before on this connection. Fails when they do not in time.
     pub(super) async fn have_it(&self, server: &Server, lane: &Lane) -> Result<()> {
         let wanted = server.replicas;
-        if wanted == 0 {
-            return Ok(());
-        }
         let place = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
         let mut gate = self.gate.lock().await;
         if gate.answered < place {
