@@ -13,6 +13,10 @@ use super::super::dial::Stream;
 use super::super::replies::{ROOM, Replies, odd};
 use super::{Hear, Shared, Slot, gone};
 
+/// How many get their answers before what they ask next is written. More go out in one write, fewer let client and server work
+/// at the same time.
+const AT_ONCE: usize = 16;
+
 /// The task that reads and writes.
 pub(super) struct Driver {
     stream: Stream,
@@ -25,6 +29,8 @@ pub(super) struct Driver {
     /// What is being written, and how much of it was.
     outgoing: Vec<u8>,
     written: usize,
+    /// Whether answers are left that came and were not read.
+    has_more: bool,
     /// Whether several got their answers just now: they may ask again in a moment.
     is_crowded: bool,
     gave_way: bool,
@@ -58,6 +64,7 @@ impl Driver {
             askers: Vec::new(),
             outgoing: Vec::new(),
             written: 0,
+            has_more: false,
             is_crowded: false,
             gave_way: false,
         }
@@ -68,7 +75,18 @@ impl Driver {
         if self.shared.left.load(Ordering::Acquire) && self.shared.desk().over.is_some() {
             return Poll::Ready(Ok(()));
         }
+        // What those who were let through have asked goes out before others get their answers.
+        if self.gave_way
+            && let Poll::Ready(ended) = self.write(cx)
+        {
+            return Poll::Ready(ended);
+        }
         self.read(cx)?;
+        self.write(cx)
+    }
+
+    /// Writes what was asked. Comes to an end when nothing will be asked any more.
+    fn write(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
         loop {
             while self.written < self.outgoing.len() {
                 match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.outgoing[self.written..]))? {
@@ -89,15 +107,11 @@ impl Driver {
         }
     }
 
-    /// Reads what is there, and gives it to whom it is for.
+    /// Reads what is there, and gives it to whom it is for: some at a time, so that the server is at work on what those ask
+    /// next while the others get theirs.
     fn read(&mut self, cx: &mut Context<'_>) -> RedisResult<()> {
         loop {
-            match pin!(self.stream.read_buf(self.replies.room())).poll(cx)? {
-                Poll::Pending => return Ok(()),
-                Poll::Ready(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Poll::Ready(_) => {}
-            }
-            loop {
+            while self.answers.len() < AT_ONCE {
                 match self.replies.next() {
                     // In answer to a question, if it is not refused.
                     Ok(Some(done @ Value::Push { kind: PushKind::Subscribe | PushKind::Unsubscribe, .. })) => {
@@ -108,9 +122,19 @@ impl Driver {
                         (self.hear)(PushInfo { kind, data });
                     }
                     Ok(Some(answer)) => self.answers.push(answer),
-                    Ok(None) => break self.give()?,
+                    Ok(None) => break,
                     Err(error) => return self.give().and(Err(error)),
                 }
+            }
+            self.has_more = self.answers.len() == AT_ONCE;
+            self.give()?;
+            if self.has_more {
+                return Ok(());
+            }
+            match pin!(self.stream.read_buf(self.replies.room())).poll(cx)? {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Poll::Ready(_) => {}
             }
         }
     }
@@ -145,8 +169,12 @@ impl Driver {
         if !desk.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
             desk.driver = Some(cx.waker().clone());
         }
-        desk.is_awake = !desk.outgoing.is_empty();
-        if !desk.is_awake {
+        desk.is_awake = self.has_more || !desk.outgoing.is_empty();
+        if desk.outgoing.is_empty() {
+            self.gave_way = false;
+            if self.has_more {
+                cx.waker().wake_by_ref();
+            }
             return Poll::Pending;
         }
         // Where many ask, those who were just woken come first, once: what they ask goes out in the same write.
