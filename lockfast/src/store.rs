@@ -15,7 +15,8 @@
 //! - can be sent every verb twice, and late. A repeated acquire renews. **No verb shortens a lease** but a release and a
 //!   linger. [`Leaving::Unknown`] keeps the claim's id out for one ttl, so that an acquire which runs after it (as happens
 //!   when a socket closed with the request in a buffer) leaves no ghost that nobody renews;
-//! - never tells of a grant that it may withdraw: it decides, writes, then tells;
+//! - never tells of a grant that it may withdraw: it decides, writes, then tells. Whoever gives back may be told in the
+//!   answer, instead of by a push, which claim of its own client holds now ([`Why::PassedOn`]);
 //! - empties the line of what it seals: each waiter is told that it is gone, and asking anew is answered
 //!   [`Admission::Sealed`];
 //! - draws tickets from **one counter**, which starts at the store's clock in microseconds, is raised to that clock whenever
