@@ -101,10 +101,20 @@ pub(super) fn departures(answer: &Value, count: usize) -> Result<Vec<Standing>> 
 
 /// Who it is that holds, by the value of an exclusive holder, and with which tickets.
 pub(super) fn read_value(value: &str) -> Option<(ClaimHash, Tickets)> {
-    let mut words = value.split(' ');
-    let owner = owner_of(words.nth(2)?)?;
-    let (first, count) = (words.nth(4)?, words.next()?);
-    Some((owner, Tickets::new(Ticket(first.parse().ok()?), count.parse().ok()?)))
+    Some((owner_of(value.get(12..44)?)?, tickets_in(value.as_bytes())?))
+}
+
+/// The tickets in such a value, which are after the second word that follows the tag. Read for every lock at every renewal.
+fn tickets_in(value: &[u8]) -> Option<Tickets> {
+    let mut words = value.get(66..)?.splitn(5, |byte| *byte == b' ').skip(2);
+    let mut next = || {
+        let digits = words.next().filter(|digits| !digits.is_empty())?;
+        digits.iter().try_fold(0u64, |number, digit| {
+            let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+            number.checked_mul(10)?.checked_add(u64::from(digit))
+        })
+    };
+    Some(Tickets::new(Ticket(next()?), u32::try_from(next()?).ok()?))
 }
 
 /// One answer for each claim; on its own when there was just one to give.
@@ -120,6 +130,12 @@ pub(super) fn standings(answer: &Value, count: usize) -> Result<Vec<Standing>> {
 }
 
 fn standing(answer: &Value) -> Result<Option<Standing>> {
+    // The value of an exclusive holder, about whom there is nothing more to say.
+    if let Value::BulkString(value) = answer
+        && value.starts_with(b"lockfast1 ")
+    {
+        return Ok(tickets_in(value).map(Standing::Held));
+    }
     let Some(line) = text(answer) else { return Ok(None) };
     let Some(failure) = line.strip_prefix("failed ") else { return Ok(read_standing(line)) };
     match failure.contains("WRONGTYPE") || failure.contains("LOCKFAST-NEWER") {
@@ -134,8 +150,6 @@ fn read_standing(line: &str) -> Option<Standing> {
     let kind = words.next()?;
     let mut next = || words.next();
     match kind {
-        // The value of an exclusive holder, about whom there is nothing more to say.
-        "lockfast1" => Some(Standing::Held(read_value(line)?.1)),
         "held" => Some(Standing::Held(Tickets::new(Ticket(next()?.parse().ok()?), next()?.parse().ok()?))),
         "waiting" => {
             let ticket = Ticket(next()?.parse().ok()?);
@@ -259,4 +273,28 @@ fn read_listing(answer: &Value) -> Option<(Counters, Vec<Name>)> {
 /// The server's time in milliseconds.
 pub(super) fn time(answer: &Value) -> Result<u64> {
     number(answer).ok_or_else(|| odd(answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_is_read_from_what_stands_at_the_key() {
+        let (owner, client) = ("0f".repeat(16), "00ab".repeat(4));
+        let value = |rest: &str| format!("lockfast1 x {owner} {client} 06S {rest}");
+        let whole = value("- 1790000000000 1790000000000043 3 30000 web-1 812 billing =a%20b");
+        let tickets = Tickets::new(Ticket(1_790_000_000_000_043), 3);
+        assert_eq!(read_value(&whole), Some((ClaimHash([0x0f; 16]), tickets)));
+        assert_eq!(
+            tickets_in(value("lb 1790000000000 7 1 30000 web-1 812 x").as_bytes()),
+            Some(Tickets::new(Ticket(7), 1))
+        );
+        for damaged in
+            ["", "-", "- 179", "- 1790000000000  1 3", "- 1790000000000 -7 1 3", "- 1 99999999999999999999 1 3"]
+        {
+            assert_eq!(read_value(&value(damaged)), None, "{damaged:?}");
+        }
+        assert_eq!(read_value("lockfast1 s"), None);
+    }
 }

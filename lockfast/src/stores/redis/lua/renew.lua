@@ -4,26 +4,27 @@
 -- ARGV: now; how much longer for most; how many those are, who want one name alone, and come first. For each of them what its
 -- value begins with while it holds. For each other 'OWNER CLIENT HOME LEASE', and what it wants of its names. Few words, since
 -- each costs as much as a look.
-local now, lease, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local now, span, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local lease = tonumber(span)
 local answers, others = {}, {}
 
 -- What most renewals are, before the rule is even read: one name, held alone by who asks. No line is looked at, since nothing
 -- can be granted. The answer is what stands at the key.
-do
-  local call, sub = redis.call, string.sub
+if most > 0 then
+  local call, find = redis.call, string.find
   local knows_gt = (redis.REDIS_VERSION_NUM or 0) >= 0x00070000
   -- What is of another kind reads as nothing here.
-  local values = most > 0 and call('MGET', unpack(KEYS, 1, most))
+  answers = call('MGET', unpack(KEYS, 1, most))
   for index = 1, most do
-    local value = values[index]
-    if value and sub(value, 1, 68) == ARGV[index + 3] then
+    local value = answers[index]
+    if value and find(value, ARGV[index + 3], 1, true) == 1 then
       local key = KEYS[index]
-      if not (knows_gt and call('PEXPIRE', key, lease, 'GT') == 1) and call('PTTL', key) < lease then
-        call('PEXPIRE', key, lease)
+      -- The span as text: a number would be written out for each.
+      if not (knows_gt and call('PEXPIRE', key, span, 'GT') == 1) and call('PTTL', key) < lease then
+        call('PEXPIRE', key, span)
       end
-      answers[index] = value
     else
-      answers[index], others[#others + 1] = '', index
+      others[#others + 1] = index
     end
   end
   if #others == 0 and #ARGV == most + 3 then
