@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::{Claim, Demands, Ticket};
+use crate::claim::{Demands, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
-use crate::store::{Leaving, Report};
+use crate::store::{Lease, Leaving, Report};
 
 use super::book::{Book, Departure, Outbox, grace};
 use super::joining::Asking;
@@ -19,7 +19,9 @@ const ALL_FELL: Duration = Duration::from_millis(250);
 /// What is due.
 #[derive(Default)]
 pub(super) struct Work {
+    /// Whose leases are renewed, and these, in the same order.
     pub(super) renewals: Vec<Renewal>,
+    pub(super) leases: Vec<Lease>,
     /// Whose turn it is to join, with what, and whether others wait for that to be over.
     pub(super) joins: Vec<(Asking, bool)>,
     pub(super) departures: Vec<Departure>,
@@ -29,23 +31,23 @@ pub(super) struct Work {
     pub(super) is_over: bool,
 }
 
-/// One renewal on its way.
+/// Whose lease is renewed.
+#[derive(Clone, Copy)]
 pub(super) struct Renewal {
     pub(super) key: Key,
-    pub(super) claim: Arc<Claim>,
-    /// Zero is a question: since no verb shortens a lease, it only brings the answer.
-    pub(super) ttl: Duration,
     /// By a party that waits.
     pub(super) waits: bool,
 }
 
-impl Renewal {
-    fn of(key: Key, slot: &mut Slot) -> Self {
+impl Work {
+    fn renew(&mut self, key: Key, slot: &mut Slot) {
         slot.in_flight = true;
         slot.doubted = false;
         let claim = Arc::clone(slot.claim.as_ref().expect("who holds or waits has a claim"));
+        // Zero is a question: since no verb shortens a lease, it only brings the answer.
         let ttl = if slot.wants_renewal() { claim.ttl } else { Duration::ZERO };
-        Self { key, claim, ttl, waits: matches!(slot.phase, Phase::Waiting { .. }) }
+        self.renewals.push(Renewal { key, waits: matches!(slot.phase, Phase::Waiting { .. }) });
+        self.leases.push(Lease { claim, ttl });
     }
 }
 
@@ -92,7 +94,7 @@ impl Book {
                     return;
                 }
                 if !slot.in_flight && (slot.wants_renewal() || slot.doubted) {
-                    work.renewals.push(Renewal::of(key, slot));
+                    work.renew(key, slot);
                 }
                 // By 2: whatever becomes of the flight, the deadline is kept.
                 let (deadline, _) = slot.deadline();
@@ -105,7 +107,7 @@ impl Book {
                     return;
                 }
                 Asked::note(slot, now);
-                work.renewals.push(Renewal::of(key, slot));
+                work.renew(key, slot);
                 self.asking += 1;
             }
             Phase::Granted { at, .. } => {

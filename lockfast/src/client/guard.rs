@@ -166,14 +166,14 @@ impl Guard {
         if self.request.hold_at_most.is_some() && self.cap() < sent + span {
             return Err(Error::invalid(format!("cannot extend by {span:?} beyond what hold_at_most allows")));
         }
-        let renewal = Renewal { key: self.hold, claim: Arc::clone(&claim), ttl, waits: false };
+        let renewal = Renewal { key: self.hold, waits: false };
         let leases = [Lease { claim: Arc::clone(&claim), ttl }];
         let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.store.renew(&leases)).await;
         let standings = answer.unwrap_or_else(|| {
             Err(Error::unavailable(self.client.doing("extending", &claim.demands), "no answer in time"))
         })?;
         for standing in standings {
-            self.client.with_book(|book, now, out| book.renewed(&renewal, sent, &standing, now, out));
+            self.client.with_book(|book, now, out| book.renewed(renewal, &leases[0], sent, &standing, now, out));
         }
         self.check()
     }

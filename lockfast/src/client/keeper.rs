@@ -27,14 +27,14 @@ use super::joining::Asking;
 use super::slot::Callback;
 
 /// How many renewals or releases go into one call.
-pub(crate) const BATCH: usize = 270;
+pub(crate) const BATCH: usize = 282;
 /// How long one call may take before the keeper stops waiting for it. The store has limits of its own; this is for those
 /// that do not keep them.
 const FLIGHT: Duration = Duration::from_secs(10);
 
 /// What came back from the store.
 pub(super) enum Landing {
-    Renewed { renewals: Vec<Renewal>, sent: Moment, answer: Result<Vec<Standing>> },
+    Renewed { renewals: Vec<Renewal>, leases: Vec<Lease>, sent: Moment, answer: Result<Vec<Standing>> },
     Joined { asked: Asking, in_order: bool, answer: Result<Admission> },
     Released { departures: Vec<Departure>, sent: Moment, answer: Result<Vec<Standing>> },
     Reported { report: Report, answer: Result<()> },
@@ -133,15 +133,13 @@ fn call_back(callbacks: Vec<(Callback, LostWhy)>) {
 
 fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture<'static, Landing>>) {
     let sent = client.clock.now();
-    for renewals in chunks(work.renewals) {
+    for (renewals, leases) in chunks(work.renewals).zip(chunks(work.leases)) {
         let client = Arc::clone(client);
         flights.push(Box::pin(async move {
-            let lease = |it: &Renewal| Lease { claim: Arc::clone(&it.claim), ttl: it.ttl };
-            let leases: Vec<_> = renewals.iter().map(lease).collect();
             // Dropping a call that takes too long leaves time to try again before the lease ends.
-            let shortest = renewals.iter().map(|it| it.claim.ttl).min().unwrap_or(FLIGHT);
+            let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(FLIGHT);
             let answer = in_time(shortest / 4, client.store.renew(&leases)).await;
-            Landing::Renewed { renewals, sent, answer }
+            Landing::Renewed { renewals, leases, sent, answer }
         }));
     }
     for (asked, in_order) in work.joins {

@@ -6,7 +6,7 @@ use crate::claim::Claim;
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
 use crate::event::Happening;
-use crate::store::{Standing, Why};
+use crate::store::{Lease, Standing, Why};
 
 use super::book::{Book, Departure, Outbox, backoff};
 use super::due::Renewal;
@@ -17,19 +17,19 @@ use super::slots::Key;
 impl Book {
     pub(super) fn landed(&mut self, landing: Landing, now: Moment, out: &mut Outbox) {
         match landing {
-            Landing::Renewed { renewals, sent, answer } => {
-                for (index, renewal) in renewals.iter().enumerate() {
-                    let Renewal { key, claim, waits, .. } = renewal;
-                    self.asking -= usize::from(*waits);
-                    let slot = self.slots.get_mut(*key).filter(|slot| is_claim_of(slot.claim.as_ref(), claim));
+            Landing::Renewed { renewals, leases, sent, answer } => {
+                for (index, (renewal, lease)) in renewals.into_iter().zip(&leases).enumerate() {
+                    let (Renewal { key, waits }, Lease { claim, .. }) = (renewal, lease);
+                    self.asking -= usize::from(waits);
+                    let slot = self.slots.get_mut(key).filter(|slot| is_claim_of(slot.claim.as_ref(), claim));
                     let Some(slot) = slot else { continue };
                     slot.in_flight = false;
                     match &answer {
                         Ok(standings) => {
                             let standing = standings.get(index).unwrap_or(&Standing::Gone(Why::Unknown));
-                            self.renewed(renewal, sent, standing, now, out);
+                            self.renewed(renewal, lease, sent, standing, now, out);
                         }
-                        Err(error) => self.not_renewed(*key, claim, error, now, out),
+                        Err(error) => self.not_renewed(key, claim, error, now, out),
                     }
                 }
             }
@@ -73,13 +73,15 @@ impl Book {
     /// What the store says of a claim that was renewed.
     pub(super) fn renewed(
         &mut self,
-        renewal: &Renewal,
+        renewal: Renewal,
+        lease: &Lease,
         sent: Moment,
         standing: &Standing,
         now: Moment,
         out: &mut Outbox,
     ) {
-        let Renewal { key, ref claim, ttl, waits } = *renewal;
+        let (Renewal { key, waits }, Lease { claim, ttl }) = (renewal, lease);
+        let ttl = *ttl;
         if let Standing::Held(tickets) = standing {
             self.saw(tickets.last());
         }

@@ -22,7 +22,7 @@ async fn a_hundred_thousand_held_locks_are_renewed_in_a_few_hundred_calls_and_no
         hand.advance(secs(10));
         let calls = soon(renewals.wait_for(|calls| calls.iter().sum::<usize>() >= COUNT)).await.unwrap();
         assert_eq!(calls.iter().sum::<usize>(), COUNT, "each is renewed once");
-        assert!(calls.iter().all(|leases| *leases <= 270), "{calls:?}");
+        assert!(calls.iter().all(|leases| *leases <= 282), "{calls:?}");
         assert!(calls.len() <= 450, "{} calls", calls.len());
     }
     assert!(guards.iter().all(|guard| guard.check().is_ok()));
@@ -30,7 +30,7 @@ async fn a_hundred_thousand_held_locks_are_renewed_in_a_few_hundred_calls_and_no
     drop(guards);
     soon(locks.shutdown(secs(10))).await.unwrap();
     let releases = store.releases.lock().unwrap();
-    assert!(releases.iter().all(|leaving| *leaving <= 270));
+    assert!(releases.iter().all(|leaving| *leaving <= 282));
     assert_eq!(releases.iter().sum::<usize>(), COUNT);
 }
 

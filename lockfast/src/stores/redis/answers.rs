@@ -117,8 +117,15 @@ fn tickets_in(value: &[u8]) -> Option<Tickets> {
     Some(Tickets::new(Ticket(next()?), u32::try_from(next()?).ok()?))
 }
 
-/// One answer for each claim; on its own when there was just one to give.
+/// One answer for each claim; on its own when there was just one to give. Or, when all of them hold a name alone, a line for each.
 pub(super) fn standings(answer: &Value, count: usize) -> Result<Vec<Standing>> {
+    if let Value::BulkString(lines) = answer
+        && lines.starts_with(b"lockfast1 ")
+    {
+        let held = lines.split(|byte| *byte == b'\n').map(|value| tickets_in(value).map(Standing::Held));
+        let held = held.collect::<Option<Vec<_>>>().filter(|held| held.len() == count);
+        return held.ok_or_else(|| odd(answer));
+    }
     if let (1, Some(standing)) = (count, text(answer).and_then(read_standing)) {
         return Ok(vec![standing]);
     }

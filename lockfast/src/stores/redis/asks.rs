@@ -201,7 +201,7 @@ impl Begins {
         let mut text = *b"lockfast1 x OWNER........................... CLIENT.......... TAG - ";
         text[12..44].copy_from_slice(&hex::<16, 32>(claim.id.hash().0));
         text[45..61].copy_from_slice(&hex::<8, 16>(claim.client.0.to_be_bytes()));
-        text[62..65].copy_from_slice(keys::tag(&claim.demands[0].name).as_bytes());
+        text[62..65].copy_from_slice(keys::tag_letters(&claim.demands[0].name));
         Self(text)
     }
 

@@ -37,9 +37,13 @@ pub(super) fn check(name: &Name) -> Result<()> {
 
 /// The tag of the slot that `name` lies in.
 pub(super) fn tag(name: &Name) -> &'static str {
+    std::str::from_utf8(tag_letters(name)).expect("tags are made of letters and digits")
+}
+
+/// Its letters, without a look at each of them.
+pub(super) fn tag_letters(name: &Name) -> &'static [u8; 3] {
     static TAGS: OnceLock<Vec<[u8; 3]>> = OnceLock::new();
-    let tag = &TAGS.get_or_init(tags)[slot(name.as_str().as_bytes())];
-    std::str::from_utf8(tag).expect("tags are made of letters and digits")
+    &TAGS.get_or_init(tags)[slot(name.as_str().as_bytes())]
 }
 
 /// The slot of a key: that of what stands in its first braces, if anything does.

@@ -174,6 +174,12 @@ fn refusal(text: &[u8]) -> RedisResult<Value> {
 }
 
 fn number(digits: &[u8]) -> RedisResult<i64> {
+    // Most are lengths of a few digits.
+    if let 1..=9 = digits.len()
+        && digits.iter().all(u8::is_ascii_digit)
+    {
+        return Ok(digits.iter().fold(0, |number, digit| 10 * number + i64::from(digit - b'0')));
+    }
     let text = std::str::from_utf8(digits).ok();
     text.and_then(|text| text.parse().ok()).ok_or_else(|| odd("a number"))
 }

@@ -9,14 +9,14 @@ local begins, ends, ttl, floor, kind, block = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- What most locks need, before the rule is even read: functions that nobody calls cost time too, and so does each word.
 if not kind then
   local call, sub = redis.call, string.sub
-  -- The line is looked at together with the key: a name without a holder is not free when somebody stands in its line. What
-  -- the rule has to decide counts three times.
-  local watched = 'lockfast:watched'
-  local there = call('EXISTS', key, line, record, record, record, watched, watched, watched)
-  -- When another claim holds it alone, nothing can be handed on, and whoever comes stands last.
-  local value = there > 0 and there < 3 and redis.pcall('GET', key)
-  local waits = value and type(value) == 'string' and sub(value, 1, 12) == 'lockfast1 x ' and sub(value, 13, 44) ~= sub(begins, 13, 44)
-  if waits or there == 0 then
+  -- The line is looked at together with the key: a name without a holder is not free when somebody stands in its line.
+  local is_free, waits = call('EXISTS', key, line, record, 'lockfast:watched') == 0, false
+  if not is_free and call('EXISTS', record, 'lockfast:watched') == 0 then
+    -- When another claim holds it alone, nothing can be handed on, and whoever comes stands last.
+    local value = redis.pcall('GET', key)
+    waits = type(value) == 'string' and sub(value, 1, 12) == 'lockfast1 x ' and sub(value, 13, 44) ~= sub(begins, 13, 44)
+  end
+  if is_free or waits then
     call('INCRBY', 'lockfast:tickets', 1)
     -- Redis writes large numbers faster than Lua, and exactly.
     local first = call('GET', 'lockfast:tickets')
