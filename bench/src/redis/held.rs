@@ -18,6 +18,13 @@ const TAKERS: u32 = 64;
 /// A call of the server that takes longer holds up everybody else's.
 const SLOW_MICROSECONDS: &str = "500";
 
+/// The least that a renewal can be: reads each key and extends its lease, and looks at nothing.
+const BARE_RENEWAL: &str = "local values = redis.call('MGET', unpack(KEYS)) \
+    for index = 1, #KEYS do redis.call('PEXPIRE', KEYS[index], ARGV[1], 'GT') end return #values";
+/// About as many keys as lockfast renews in one call, and as often.
+const BARE_KEYS: u32 = 94;
+const BARE_PAUSE: Duration = Duration::from_millis(3);
+
 pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     let (count, seconds) = (plan.count(FULL), if plan.quick { 12 } else { 24 });
     let section = if plan.quick { SECTION_IN_A_HURRY } else { SECTION };
@@ -35,6 +42,7 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
         figure("lost", "lost", Unit::Count).with(Bar::at_most(0.0)),
         figure("held", "held", Unit::Count),
         figure("slowest call", "slowest", Unit::Microseconds),
+        figure("the barest script for as many keys: calls in the SLOWLOG at 500 us", "bare", Unit::Percent),
         figure("taking them, 64 tasks", "taking", Unit::PerSecond),
         figure("client CPU a renewal", "each", Unit::Microseconds),
         figure("Redis, of one core", "server", Unit::Percent),
@@ -66,7 +74,8 @@ pub(crate) fn child(port: u16, count: u32, seconds: u32) {
         let (commands, server) = meter.read(SCRIPTS);
         // Order matters: what the server has to say of slow calls is long, and not the locks'.
         let grown = resident().saturating_sub(before);
-        let slow = meter.slow_calls();
+        let slow = meter.slow_calls("EVALSHA");
+        let bare = bare_renewals(&mut meter, count).await;
         let lost = guards.iter().filter(|guard| guard.check().is_err()).count() as f64;
         let gone = f64::from(count) - meter.existing((0..count).map(key));
         let renewals = f64::from(count) * span / (TTL.as_secs_f64() / 3.0);
@@ -75,6 +84,7 @@ pub(crate) fn child(port: u16, count: u32, seconds: u32) {
             ("commands", commands / span),
             ("slow", 100.0 * slow.len() as f64 / commands),
             ("slowest", slow.into_iter().fold(0.0, f64::max)),
+            ("bare", 100.0 * bare),
             ("memory", grown as f64 / 1e6),
             ("lost", lost.max(gone)),
             ("held", guards.len() as f64),
@@ -95,6 +105,21 @@ fn name(number: u32) -> String {
 /// Where lockfast keeps it.
 fn key(number: u32) -> String {
     format!("lock:{}", name(number))
+}
+
+/// Which part of them is slow.
+async fn bare_renewals(meter: &mut Meter, count: u32) -> f64 {
+    meter.console.call(&["SLOWLOG", "RESET"]);
+    let (calls, ttl) = (count / BARE_KEYS, TTL.as_millis().to_string());
+    for call in 0..calls {
+        // Apart from each other, as the keys of one renewal are.
+        let keys: Vec<_> = (0..BARE_KEYS).map(|number| key(number * calls + call)).collect();
+        let number = BARE_KEYS.to_string();
+        let words = ["EVAL", BARE_RENEWAL, &number].into_iter().chain(keys.iter().map(String::as_str)).chain([&*ttl]);
+        meter.console.call(&words.collect::<Vec<_>>());
+        tokio::time::sleep(BARE_PAUSE).await;
+    }
+    meter.slow_calls("EVAL").len() as f64 / f64::from(calls)
 }
 
 async fn take(locks: &Locks, count: u32) -> Vec<Guard> {

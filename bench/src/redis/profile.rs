@@ -1,4 +1,4 @@
-//! One contender alone, again and again, for a profiler: `bench redis-profile pair|many|rush [WHO]`.
+//! One contender alone, again and again, for a profiler: `bench redis-profile pair|many|rush [WHO [TASKS]]`.
 
 use super::clients::{Client, Kind};
 use super::contest::{Manner, contest};
@@ -16,6 +16,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
     let kinds = [Kind::ByHand, Kind::Crate, Kind::Lockfast, Kind::LockfastNoHandOver, Kind::Rslock];
     let who = args.get(1).map_or("lockfast", String::as_str);
     let kind = kinds.into_iter().find(|kind| kind.said() == who).unwrap_or(Kind::LockfastNoHandOver);
+    let tasks = args.get(2).and_then(|tasks| tasks.parse().ok()).unwrap_or(64);
     let server = Server::start();
     let (port, cores) = (server.port(), if what == "many" { Cores::All } else { Cores::One });
     println!("{what} with {}, {}, redis-server is process {}", kind.said(), cores.said(), server.pid());
@@ -27,7 +28,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
             meter.start(&[]);
             let before = cpu_time();
             let (done, span) = match what.as_str() {
-                "many" => (throughput(client.clone(), port, 64, SLICE).await.0, SLICE),
+                "many" => (throughput(client.clone(), port, tasks, SLICE).await.0, SLICE),
                 "rush" => (contest(kind, &client, port, Manner::Rush, SLICE).await.per_second, SLICE),
                 _ => {
                     let (pairs, span) = through(&client, SLICE).await;

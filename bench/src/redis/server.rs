@@ -181,14 +181,16 @@ impl Meter {
         Duration::from_micros(micros.unwrap_or(0))
     }
 
-    /// Microseconds of each call that the server found slow.
-    pub(crate) fn slow_calls(&mut self) -> Vec<f64> {
+    /// Microseconds of each call of this command that the server found slow.
+    pub(crate) fn slow_calls(&mut self, command: &str) -> Vec<f64> {
         let Reply::List(entries) = self.console.call(&["SLOWLOG", "GET", "-1"]) else { return Vec::new() };
-        let micros = |entry: Reply| match entry {
-            Reply::List(fields) => fields.into_iter().nth(2).map_or(0, Reply::number) as f64,
-            other => panic!("Redis answered {other:?} where a slow call was due"),
+        let micros = |entry: Reply| {
+            let Reply::List(fields) = entry else { panic!("Redis answered {entry:?} where a slow call was due") };
+            let [_, _, micros, Reply::List(words), ..] = &fields[..] else { panic!("a slow call reads {fields:?}") };
+            let is_wanted = matches!(words.first(), Some(Reply::Text(word)) if word == command);
+            is_wanted.then(|| micros.clone().number() as f64)
         };
-        entries.into_iter().map(micros).collect()
+        entries.into_iter().filter_map(micros).collect()
     }
 
     /// How many of these keys exist.

@@ -64,6 +64,7 @@ pub mod names;
 mod place;
 pub mod refusal;
 pub mod repeats;
+mod told;
 pub mod users;
 pub mod wakes;
 

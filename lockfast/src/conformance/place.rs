@@ -23,8 +23,6 @@ use super::{Subject, Time, not_promised};
 
 /// Longer than any case takes.
 pub(super) const LONG: Duration = Duration::from_secs(60);
-/// A push that takes longer than this is lost.
-const PUSHED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A store under test, with names that nobody else uses.
 pub struct Place {
@@ -149,7 +147,7 @@ pub struct Client<'p> {
     store: Arc<dyn Store>,
     id: ClientId,
     tell: mpsc::UnboundedSender<Change>,
-    pushes: tokio::sync::Mutex<mpsc::UnboundedReceiver<Change>>,
+    pub(super) pushes: tokio::sync::Mutex<mpsc::UnboundedReceiver<Change>>,
     listener: AbortHandle,
 }
 
@@ -324,50 +322,6 @@ impl<'p> Client<'p> {
     /// Ends a turn.
     pub async fn unless_alone(&self, claim: &Arc<Claim>, block: u32, floor: Ticket) -> Standing {
         self.leave(Leaving::UnlessAlone { claim: Arc::clone(claim), block, floor }).await
-    }
-
-    /// The next push that is not `Resync`.
-    pub async fn next_push(&self) -> Change {
-        loop {
-            match self.any_push().await {
-                Change::Resync => {}
-                change => return change,
-            }
-        }
-    }
-
-    async fn any_push(&self) -> Change {
-        let mut pushes = self.pushes.lock().await;
-        let next = tokio::time::timeout(PUSHED_WITHIN, pushes.recv()).await;
-        next.expect("a push within ten seconds").expect("the listener lives as long as its client")
-    }
-
-    /// The claim is told that it holds, with this ticket; or told to ask, asks, and holds. Nothing else comes before that.
-    pub async fn told_held(&self, claim: &Arc<Claim>, ticket: Ticket) {
-        loop {
-            match self.any_push().await {
-                Change::Resync => {
-                    if matches!(self.renew(claim).await, Standing::Held(tickets) if tickets.first == ticket) {
-                        return;
-                    }
-                }
-                change => return assert_eq!(change, Change::Held(claim.id.hash(), ticket)),
-            }
-        }
-    }
-
-    /// The claim is told that it is gone; or told to ask, asks, and is gone. Nothing else comes before that.
-    pub async fn told_gone(&self, claim: &Arc<Claim>) {
-        loop {
-            match self.any_push().await {
-                Change::Resync => {
-                    if matches!(self.renew(claim).await, Standing::Gone(_)) {
-                        return;
-                    }
-                }
-                change => return assert_eq!(change, Change::Gone(claim.id.hash())),
-            }
-        }
     }
 }
 

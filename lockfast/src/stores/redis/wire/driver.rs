@@ -13,8 +13,8 @@ use super::super::dial::Stream;
 use super::super::replies::{ROOM, Replies, odd};
 use super::{Hear, Shared, Slot, gone};
 
-/// How many get their answers before what they ask next is written. More go out in one write, fewer let client and server work
-/// at the same time.
+/// How many get their answers, at least, before what they ask next is written; a quarter of those who wait, if that is more. With
+/// more of them more goes out in one write; with fewer, client and server work at the same time.
 const AT_ONCE: usize = 16;
 
 /// The task that reads and writes.
@@ -29,6 +29,7 @@ pub(super) struct Driver {
     /// What is being written, and how much of it was.
     outgoing: Vec<u8>,
     written: usize,
+    at_once: usize,
     /// Whether answers are left that came and were not read.
     has_more: bool,
     /// Whether several got their answers just now: they may ask again in a moment.
@@ -64,6 +65,7 @@ impl Driver {
             askers: Vec::new(),
             outgoing: Vec::new(),
             written: 0,
+            at_once: AT_ONCE,
             has_more: false,
             is_crowded: false,
             gave_way: false,
@@ -111,7 +113,7 @@ impl Driver {
     /// next while the others get theirs.
     fn read(&mut self, cx: &mut Context<'_>) -> RedisResult<()> {
         loop {
-            while self.answers.len() < AT_ONCE {
+            while self.answers.len() < self.at_once {
                 match self.replies.next() {
                     // In answer to a question, if it is not refused.
                     Ok(Some(done @ Value::Push { kind: PushKind::Subscribe | PushKind::Unsubscribe, .. })) => {
@@ -126,7 +128,7 @@ impl Driver {
                     Err(error) => return self.give().and(Err(error)),
                 }
             }
-            self.has_more = self.answers.len() == AT_ONCE;
+            self.has_more = self.answers.len() == self.at_once;
             self.give()?;
             if self.has_more {
                 return Ok(());
@@ -145,6 +147,7 @@ impl Driver {
         }
         let mut desk = self.shared.desk();
         let count = self.answers.len().min(desk.open.len());
+        self.at_once = AT_ONCE.max(desk.open.len() / 4);
         self.askers.extend(desk.open.drain(..count));
         desk.answered += count as u64;
         // They need not wake us to ask again: we look before we sleep.
