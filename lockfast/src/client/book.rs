@@ -17,6 +17,7 @@ use crate::claim::{Claim, ClaimHash, ClaimIds, ClaimMap, ClientId, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
 use crate::event::{Event, Happening};
+use crate::name::Name;
 use crate::store::{Counters, Leaving};
 
 use super::slot::{Callback, Slot, Watchers};
@@ -49,8 +50,8 @@ pub(crate) struct Book {
     pub(crate) asking: usize,
     /// Somebody is on the way back into the line; they go one after the other.
     pub(crate) rejoin_in_flight: bool,
-    /// An answer that may have said who holds now was not heard: those who wait have to ask.
-    pub(crate) missed: bool,
+    /// Names about which an answer was not heard that may have said who holds now: those who want them have to ask.
+    pub(crate) missed: Vec<Name>,
     /// Releases that are with the store by their callers' own doing; what comes of them may be the keeper's to mend.
     pub(crate) releasing: usize,
     /// Until when the keeper means to sleep.
@@ -114,7 +115,7 @@ impl Book {
             report_at: Moment::NEVER,
             asking: 0,
             rejoin_in_flight: false,
-            missed: false,
+            missed: Vec::new(),
             releasing: 0,
             wakes_at: Moment::NEVER,
             closed: None,

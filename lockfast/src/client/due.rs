@@ -55,9 +55,7 @@ impl Book {
     /// Takes what is due, and says when to come back.
     pub(super) fn due(&mut self, now: Moment, watch_again_at: Moment, out: &mut Outbox) -> Work {
         let mut work = Work::default();
-        if std::mem::take(&mut self.missed) {
-            self.resync(out);
-        }
+        self.ask_for_missed(out);
         for key in self.slots.take_due(now) {
             self.look_at(key, now, &mut work, out);
         }

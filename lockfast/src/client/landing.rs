@@ -57,6 +57,9 @@ impl Book {
                 if let Some(last) = self.departed(hold, &claim, sent, standing, now, out) {
                     self.depart(last, now, out);
                 }
+            } else if standing == Some(Standing::Gone(Why::Unknown)) {
+                // It has left before this, by a call whose answer nobody heard; only now is it certain that that one has run.
+                self.missed(&departure.leaving);
             } else if let Err(error) = &answer
                 && (error.is_retryable() || !departure.alone)
                 && now < departure.until

@@ -5,26 +5,28 @@ use std::task::{Context, Poll, ready};
 
 use futures::future::BoxFuture;
 
-use crate::claim::{ClaimHash, Ticket};
+use crate::claim::{ClaimHash, Mode, Ticket};
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::store::{Change, Leaving, Standing, Why};
 
 use super::Client;
 use super::book::{Book, Outbox};
-use super::slot::Phase;
+use super::slot::{Phase, Slot};
 use super::slots::Key;
 
 impl Client {
     /// Tells the store who leaves. Its answer may be a push at the same time: to whom of this client it has handed on.
     pub(crate) fn release<'a>(&'a self, leaving: &'a [Leaving]) -> Releasing<'a> {
-        Releasing { call: self.store.release(leaving), client: self, heard: false }
+        Releasing { call: self.store.release(leaving), leaving, client: self, heard: false }
     }
 }
 
-/// What the store says to those who leave. Should its answer never come, those who wait have to ask: it may have named one.
+/// What the store says to those who leave. Should its answer never come, those who want the same have to ask: it may have named
+/// one of them.
 pub(crate) struct Releasing<'a> {
     call: BoxFuture<'a, Result<Vec<Standing>>>,
+    leaving: &'a [Leaving],
     client: &'a Client,
     heard: bool,
 }
@@ -47,10 +49,12 @@ impl Future for Releasing<'_> {
 
 impl Drop for Releasing<'_> {
     fn drop(&mut self) {
-        if !self.heard {
+        if !self.heard
+            && let [leaving] = self.leaving
+        {
             self.client.with_book(|book, _, out| {
-                book.missed = true;
-                out.ring = true;
+                book.missed(leaving);
+                out.ring |= !book.missed.is_empty();
             });
         }
     }
@@ -99,10 +103,33 @@ impl Book {
         }
     }
 
+    /// The answer to this may have said who of this client holds now, and was not heard.
+    pub(crate) fn missed(&mut self, leaving: &Leaving) {
+        if let Leaving::Done(claim) = leaving
+            && let [only] = &*claim.demands
+            && only.mode() == Mode::Exclusive
+        {
+            self.missed.push(only.name.clone());
+        }
+    }
+
+    /// Those who want what such an answer was about ask, also if they are just asking: it may be behind what they hear.
+    pub(crate) fn ask_for_missed(&mut self, out: &mut Outbox) {
+        let missed = std::mem::take(&mut self.missed);
+        if !missed.is_empty() {
+            self.doubt_all(|slot| matches!(&*slot.request.demands, [only] if missed.contains(&only.name)), out);
+        }
+    }
+
     /// Something may have been missed: everybody who waits asks, with a renewal, which never joins.
     pub(crate) fn resync(&mut self, out: &mut Outbox) {
-        let waiting = |phase: &Phase| matches!(phase, Phase::Waiting { .. });
-        let keys: Vec<_> = self.slots.keys().filter(|(_, slot)| waiting(&slot.phase)).map(|(key, _)| key).collect();
+        self.doubt_all(|_| true, out);
+    }
+
+    fn doubt_all(&mut self, is_meant: impl Fn(&Slot) -> bool, out: &mut Outbox) {
+        let waits = |slot: &Slot| matches!(slot.phase, Phase::Waiting { .. } | Phase::Asking | Phase::Outside { .. });
+        let meant = self.slots.keys().filter(|(_, slot)| waits(slot) && is_meant(slot));
+        let keys: Vec<_> = meant.map(|(key, _)| key).collect();
         for key in keys {
             self.doubt(key, out);
         }

@@ -1,8 +1,8 @@
 //! A store that pushes nothing, and says in the answer to a release who holds now.
 
 use std::future::pending;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -11,14 +11,24 @@ use lockfast::store::{
     Admission, Busy, Change, Lease, Leaving, Names, Page, Query, Report, Scope, Standing, Store, Why,
 };
 use lockfast::{Claim, Guarantees, Guard, Locks, Memory, Result};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 #[derive(Debug, Default)]
 struct Answering {
     store: Memory,
-    /// Releases are done, and their answers get lost.
+    /// The next release is done, and its answer gets lost.
     loses_answers: AtomicBool,
-    lost_one: tokio::sync::Notify,
+    /// The next release is not done before the second, and its answer gets lost.
+    is_late: AtomicBool,
+    late: Mutex<Option<Leaving>>,
+    lost_one: Notify,
+    /// The next acquire is done, and its answer comes when it is let go.
+    holds_answer: AtomicBool,
+    let_go: Notify,
+    asked: Notify,
+    renewed: Notify,
+    releases: AtomicUsize,
 }
 
 #[async_trait]
@@ -28,15 +38,34 @@ impl Store for Answering {
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
-        self.store.acquire(claim, busy).await
+        let answer = self.store.acquire(claim, busy).await;
+        if self.holds_answer.swap(false, Ordering::SeqCst) {
+            self.asked.notify_one();
+            self.let_go.notified().await;
+        }
+        answer
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
-        self.store.renew(leases).await
+        let answer = self.store.renew(leases).await;
+        self.renewed.notify_one();
+        answer
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
+        if self.is_late.swap(false, Ordering::SeqCst) {
+            *self.late.lock().unwrap() = Some(leaving[0].clone());
+            self.lost_one.notify_one();
+            pending::<()>().await;
+        }
+        let late = self.late.lock().unwrap().take();
+        if let Some(late) = late {
+            // Whoever was to ask because of the lost answer has asked by now.
+            self.renewed.notified().await;
+            self.store.release(&[late]).await?;
+        }
         let mut standings = self.store.release(leaving).await?;
+        self.releases.fetch_add(1, Ordering::SeqCst);
         if self.loses_answers.swap(false, Ordering::SeqCst) {
             self.lost_one.notify_one();
             pending::<()>().await;
@@ -102,6 +131,39 @@ async fn a_guard_that_is_dropped_is_given_back_by_the_keeper_who_hears_it_too() 
 async fn who_waits_asks_when_an_answer_that_may_have_named_it_was_not_heard() {
     let (store, guard, waiting) = one_behind_another().await;
     store.loses_answers.store(true, Ordering::SeqCst);
+    tokio::select! {
+        released = guard.release() => panic!("its answer is lost: {released:?}"),
+        () = store.lost_one.notified() => {}
+    }
+    enters_soon(waiting).await;
+}
+
+#[tokio::test]
+async fn who_is_still_asking_when_an_answer_that_may_have_named_it_was_not_heard_asks_again() {
+    let store = Arc::new(Answering::default());
+    let locks = Locks::builder().ttl(Duration::from_secs(30)).local_handover(false).build(store.clone()).unwrap();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    store.holds_answer.store(true, Ordering::SeqCst);
+    let mutex = locks.mutex("a");
+    let waiting = tokio::spawn(async move { mutex.lock().await });
+    store.asked.notified().await;
+    store.loses_answers.store(true, Ordering::SeqCst);
+    tokio::select! {
+        released = guard.release() => panic!("its answer is lost: {released:?}"),
+        () = store.lost_one.notified() => {}
+    }
+    // The keeper tells the store by itself, after it has noticed that an answer was lost.
+    while store.releases.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    store.let_go.notify_one();
+    enters_soon(waiting).await;
+}
+
+#[tokio::test]
+async fn who_waits_asks_again_when_a_release_ran_after_all_that_was_asked_because_of_it() {
+    let (store, guard, waiting) = one_behind_another().await;
+    store.is_late.store(true, Ordering::SeqCst);
     tokio::select! {
         released = guard.release() => panic!("its answer is lost: {released:?}"),
         () = store.lost_one.notified() => {}

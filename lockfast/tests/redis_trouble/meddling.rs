@@ -199,3 +199,57 @@ async fn a_multi_at_the_front_takes_all_or_nothing_whoever_comes_meanwhile() {
     admin.run("DEL lock:a");
     soon(entering).await.unwrap().release().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_question_about_a_lock_whose_end_was_taken_away_does_not_end_it() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let store = Redis::open(&server.url()).await.unwrap();
+    let (alone, other) = (claim("lock:a", secs(20)), claim("lock:b", secs(20)));
+    hold(&store, &alone).await;
+    hold(&store, &other).await;
+    for key in ["lock:a", "lock:b"] {
+        assert_eq!(admin.number(&format!("PERSIST {key}")), 1);
+    }
+    // Together with one of another span, so that both ways of renewing are gone.
+    let lease = |claim: &std::sync::Arc<lockfast::Claim>, ttl| Lease { claim: claim.clone(), ttl };
+    let standings = store.renew(&[lease(&other, secs(20)), lease(&alone, secs(0))]).await.unwrap();
+    assert!(standings.iter().all(|standing| matches!(standing, Standing::Held(_))), "{standings:?}");
+    let standings = store.renew(&[lease(&alone, secs(0))]).await.unwrap();
+    assert!(matches!(standings[..], [Standing::Held(_)]), "{standings:?}");
+    assert_eq!(admin.number("EXISTS lock:a"), 1, "it was only asked about");
+    assert!(admin.number("PTTL lock:b") > 0, "a lease has an end again");
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_hurts_only_its_own_claim() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let store = Redis::open(&server.url()).await.unwrap();
+    let (holder, waiter, other) = (claim("lock:a", secs(20)), claim("lock:a", secs(20)), claim("lock:b", secs(20)));
+    hold(&store, &holder).await;
+    queue(&store, &waiter).await;
+    hold(&store, &other).await;
+    let record = admin.list("KEYS lockfast:*:claim:*").remove(0);
+    for damage in ["hello", "\u{1}", "lockfast1 x"] {
+        admin.run_words(&["SET", &record, damage, "KEEPTTL"]);
+        let leases: Vec<_> = [&waiter, &other].map(|claim| Lease { claim: claim.clone(), ttl: secs(20) }).into();
+        let standings = store.renew(&leases).await.unwrap();
+        assert!(matches!(standings[..], [Standing::Gone(Why::Unknown), Standing::Held(_)]), "{damage}: {standings:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_is_given_back_whatever_stands_in_the_place_of_its_line() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let store = Redis::open(&server.url()).await.unwrap();
+    let (holder, waiter) = (claim("lock:a", secs(20)), claim("lock:a", secs(20)));
+    hold(&store, &holder).await;
+    queue(&store, &waiter).await;
+    let line = admin.line_of("lock:a").unwrap();
+    admin.run(&format!("DEL {line}"));
+    admin.run(&format!("SET {line} something"));
+    let _ = store.release(&[Leaving::Done(holder)]).await;
+    assert_eq!(admin.number("EXISTS lock:a"), 0);
+}

@@ -147,7 +147,7 @@ impl Store for Redis {
         // Apart: those who do not wait for replicas need not carry it along.
         if counts && let Err(error) = Box::pin(lane.replicas.have_it(lanes.server(), &lane)).await {
             // It was not asked for. What of it remains, if this does not arrive either, ends with its lease.
-            let _ = self.release(&[Leaving::Done(Arc::clone(claim))]).await;
+            let _ = self.release(&[Leaving::Unknown(Arc::clone(claim))]).await;
             return Err(error);
         }
         Ok(admission)

@@ -137,8 +137,8 @@ function rule.load(claim, want)
     waiting.held = false
     return waiting
   end
-  local living = cmsgpack.unpack(record)
-  if living.v ~= 1 then
+  local is_read, living = pcall(cmsgpack.unpack, record)
+  if not is_read or type(living) ~= 'table' or living.v ~= 1 then
     error('LOCKFAST-NEWER')
   end
   return living

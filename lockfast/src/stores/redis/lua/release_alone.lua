@@ -16,11 +16,12 @@ do
     end
     -- Somebody waits: if it wants this name alone, lives and listens, it is handed the key. As by the rule: ask who lives,
     -- write, tell; and begin with what a full Redis allows.
-    local seat = others == 1 and call('ZRANGE', line, 0, 0)[1]
+    -- Something else in their place is for the rule to deal with.
+    local seat = others == 1 and redis.pcall('ZRANGE', line, 0, 0)[1]
     if seat and sub(seat, 54) == ' 1048576 1048576' then
       local record = sub(line, 1, 15) .. 'claim:' .. sub(seat, 1, 32)
-      local waiting = call('GET', record)
-      if waiting and sub(waiting, 1, 68) == 'lockfast1 x ' .. sub(seat, 1, 53) .. ' - ' then
+      local waiting = redis.pcall('GET', record)
+      if type(waiting) == 'string' and sub(waiting, 1, 68) == 'lockfast1 x ' .. sub(seat, 1, 53) .. ' - ' then
         local client = sub(seat, 34, 49)
         -- One of the same client lives, and is told by the answer.
         local is_own = client == sub(begins, 46, 61)

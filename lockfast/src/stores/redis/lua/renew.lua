@@ -20,7 +20,8 @@ if most > 0 then
     if value and find(value, ARGV[index + 3], 1, true) == 1 then
       local key = KEYS[index]
       -- The span as text: a number would be written out for each.
-      if not (knows_gt and call('PEXPIRE', key, span, 'GT') == 1) and call('PTTL', key) < lease then
+      -- Without a span it is only a question.
+      if lease > 0 and not (knows_gt and call('PEXPIRE', key, span, 'GT') == 1) and call('PTTL', key) < lease then
         call('PEXPIRE', key, span)
       end
     else

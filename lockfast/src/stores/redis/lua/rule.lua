@@ -347,8 +347,11 @@ function rule.is_whole(claim)
   return true
 end
 
--- Renews a claim.
+-- Renews a claim. Without a lease it was only a question.
 function rule.extend(claim, lease)
+  if lease == 0 then
+    return
+  end
   if not (claim.held and rule.is_alone(claim)) then
     rule.raise(rule.record_of(claim), lease)
   end

@@ -81,10 +81,25 @@ impl Driver {
         if self.gave_way
             && let Poll::Ready(ended) = self.write(cx)
         {
-            return Poll::Ready(ended);
+            return Poll::Ready(self.after_last_answers(ended, cx));
         }
         self.read(cx)?;
-        self.write(cx)
+        match self.write(cx) {
+            Poll::Ready(ended) => Poll::Ready(self.after_last_answers(ended, cx)),
+            Poll::Pending => {
+                // Answers that are here do not wait until somebody takes our questions.
+                if self.has_more {
+                    cx.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Who takes no more questions may have answered before. What came counts.
+    fn after_last_answers(&mut self, ended: RedisResult<()>, cx: &mut Context<'_>) -> RedisResult<()> {
+        while ended.is_err() && self.read(cx).is_ok() && self.has_more {}
+        ended
     }
 
     /// Writes what was asked. Comes to an end when nothing will be asked any more.
@@ -175,9 +190,6 @@ impl Driver {
         desk.is_awake = self.has_more || !desk.outgoing.is_empty();
         if desk.outgoing.is_empty() {
             self.gave_way = false;
-            if self.has_more {
-                cx.waker().wake_by_ref();
-            }
             return Poll::Pending;
         }
         // Where many ask, those who were just woken come first, once: what they ask goes out in the same write.

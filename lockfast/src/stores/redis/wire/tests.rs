@@ -203,3 +203,40 @@ fn what_is_open_fails_when_the_runtime_that_drives_it_is_gone() {
     drop(runtime);
     assert!(futures::executor::block_on(open).is_err() && wire.is_left());
 }
+
+/// A hundred who ask, and ask again as soon as they have an answer; what the first answer was to each.
+fn a_hundred(wire: &Wire) -> Vec<tokio::task::JoinHandle<RedisResult<Value>>> {
+    let ask_twice = |wire: Wire| async move {
+        let first = ask(&wire, &["PING"]).await;
+        tokio::spawn(ask(&wire, &["PING"]));
+        first
+    };
+    (0..100).map(|_| tokio::spawn(ask_twice(wire.clone()))).collect()
+}
+
+const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
+
+#[tokio::test]
+async fn all_get_the_answers_that_came_before_the_other_end_was_closed() {
+    let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+    let wire = Wire::open(Box::new(ours), &[], Box::new(drop)).await.unwrap();
+    let asked = a_hundred(&wire);
+    soon(theirs.read_exact(&mut vec![0; 100 * PING.len()])).await.unwrap();
+    soon(theirs.write_all(&b"+PONG\r\n".repeat(100))).await.unwrap();
+    drop(theirs);
+    for first in asked {
+        assert!(soon(first).await.unwrap().is_ok());
+    }
+}
+
+#[tokio::test]
+async fn answers_do_not_wait_for_questions_to_be_taken() {
+    let ((answers, mut says), (mut hears, questions)) = (tokio::io::simplex(1 << 16), tokio::io::simplex(64));
+    let wire = Wire::open(Box::new(tokio::io::join(answers, questions)), &[], Box::new(drop)).await.unwrap();
+    let asked = a_hundred(&wire);
+    soon(hears.read_exact(&mut vec![0; 100 * PING.len()])).await.unwrap();
+    soon(says.write_all(&b"+PONG\r\n".repeat(100))).await.unwrap();
+    for first in asked {
+        assert!(soon(first).await.unwrap().is_ok());
+    }
+}
