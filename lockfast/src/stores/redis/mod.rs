@@ -147,7 +147,9 @@ impl Store for Redis {
         // Apart: those who do not wait for replicas need not carry it along.
         if counts && let Err(error) = Box::pin(lane.replicas.have_it(lanes.server(), &lane)).await {
             // It was not asked for. What of it remains, if this does not arrive either, ends with its lease.
-            let _ = self.release(&[Leaving::Unknown(Arc::clone(claim))]).await;
+            // By the rule: whoever of this client holds now is told by a push, since this answer is not heard by the engine.
+            let withdrawn = asks::release_by_rule(&[Leaving::Done(Arc::clone(claim))], lanes.now());
+            let _ = lanes.call(|| "withdrawing".to_owned(), &withdrawn).await;
             return Err(error);
         }
         Ok(admission)
