@@ -59,7 +59,7 @@ impl Book {
                 }
             } else if standing == Some(Standing::Gone(Why::Unknown)) {
                 // It has left before this, by a call whose answer nobody heard; only now is it certain that that one has run.
-                self.missed(&departure.leaving);
+                self.may_have_missed(&departure.leaving);
             } else if let Err(error) = &answer
                 && (error.is_retryable() || !departure.alone)
                 && now < departure.until

@@ -53,7 +53,7 @@ impl Drop for Releasing<'_> {
             && let [leaving] = self.leaving
         {
             self.client.with_book(|book, _, out| {
-                book.missed(leaving);
+                book.may_have_missed(leaving);
                 out.ring |= !book.missed.is_empty();
             });
         }
@@ -104,7 +104,7 @@ impl Book {
     }
 
     /// The answer to this may have said who of this client holds now, and was not heard.
-    pub(crate) fn missed(&mut self, leaving: &Leaving) {
+    pub(crate) fn may_have_missed(&mut self, leaving: &Leaving) {
         if let Leaving::Done(claim) = leaving
             && let [only] = &*claim.demands
             && only.mode() == Mode::Exclusive

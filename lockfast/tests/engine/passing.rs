@@ -95,10 +95,15 @@ impl Store for Answering {
     }
 }
 
-/// One that holds, and one behind it, who would ask by itself in ten seconds.
-async fn one_behind_another() -> (Arc<Answering>, Guard, JoinHandle<Result<Guard>>) {
+fn answering() -> (Arc<Answering>, Locks) {
     let store = Arc::new(Answering::default());
     let locks = Locks::builder().ttl(Duration::from_secs(30)).local_handover(false).build(store.clone()).unwrap();
+    (store, locks)
+}
+
+/// One that holds, and one behind it, who would ask by itself in ten seconds.
+async fn one_behind_another() -> (Arc<Answering>, Guard, JoinHandle<Result<Guard>>) {
+    let (store, locks) = answering();
     let guard = locks.mutex("a").lock().await.unwrap();
     let mutex = locks.mutex("a");
     let waiting = tokio::spawn(async move { mutex.lock().await });
@@ -106,6 +111,14 @@ async fn one_behind_another() -> (Arc<Answering>, Guard, JoinHandle<Result<Guard
         tokio::task::yield_now().await;
     }
     (store, guard, waiting)
+}
+
+/// Its release reaches the store, and is dropped before the answer comes.
+async fn given_back_unheard(store: &Answering, guard: Guard) {
+    tokio::select! {
+        released = guard.release() => panic!("its answer is lost: {released:?}"),
+        () = store.lost_one.notified() => {}
+    }
 }
 
 async fn enters_soon(waiting: JoinHandle<Result<Guard>>) {
@@ -131,27 +144,20 @@ async fn a_guard_that_is_dropped_is_given_back_by_the_keeper_who_hears_it_too() 
 async fn who_waits_asks_when_an_answer_that_may_have_named_it_was_not_heard() {
     let (store, guard, waiting) = one_behind_another().await;
     store.loses_answers.store(true, Ordering::SeqCst);
-    tokio::select! {
-        released = guard.release() => panic!("its answer is lost: {released:?}"),
-        () = store.lost_one.notified() => {}
-    }
+    given_back_unheard(&store, guard).await;
     enters_soon(waiting).await;
 }
 
 #[tokio::test]
 async fn who_is_still_asking_when_an_answer_that_may_have_named_it_was_not_heard_asks_again() {
-    let store = Arc::new(Answering::default());
-    let locks = Locks::builder().ttl(Duration::from_secs(30)).local_handover(false).build(store.clone()).unwrap();
+    let (store, locks) = answering();
     let guard = locks.mutex("a").lock().await.unwrap();
     store.holds_answer.store(true, Ordering::SeqCst);
     let mutex = locks.mutex("a");
     let waiting = tokio::spawn(async move { mutex.lock().await });
     store.asked.notified().await;
     store.loses_answers.store(true, Ordering::SeqCst);
-    tokio::select! {
-        released = guard.release() => panic!("its answer is lost: {released:?}"),
-        () = store.lost_one.notified() => {}
-    }
+    given_back_unheard(&store, guard).await;
     // The keeper tells the store by itself, after it has noticed that an answer was lost.
     while store.releases.load(Ordering::SeqCst) < 2 {
         tokio::task::yield_now().await;
@@ -164,9 +170,6 @@ async fn who_is_still_asking_when_an_answer_that_may_have_named_it_was_not_heard
 async fn who_waits_asks_again_when_a_release_ran_after_all_that_was_asked_because_of_it() {
     let (store, guard, waiting) = one_behind_another().await;
     store.is_late.store(true, Ordering::SeqCst);
-    tokio::select! {
-        released = guard.release() => panic!("its answer is lost: {released:?}"),
-        () = store.lost_one.notified() => {}
-    }
+    given_back_unheard(&store, guard).await;
     enters_soon(waiting).await;
 }

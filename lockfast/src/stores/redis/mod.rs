@@ -1,6 +1,7 @@
 //! The store in Redis or Valkey, for many machines.
 //!
-//! Every verb is one script, run once. What is kept, and the rule over it, is described in `lua/rule.lua`. Connections belong
+//! Every verb is one script, or some of the same one after the other where it names many claims. What is kept is described in
+//! `lua/kept.lua`, the rule over it in `lua/rule.lua`. Connections belong
 //! to runtimes ([`lanes`]); hand-offs arrive as messages on them ([`feed`]).
 
 mod answers;
@@ -146,8 +147,8 @@ impl Store for Redis {
         let counts = lanes.server().replicas > 0 && matches!(admission, Admission::Held(_) | Admission::Queued { .. });
         // Apart: those who do not wait for replicas need not carry it along.
         if counts && let Err(error) = Box::pin(lane.replicas.have_it(lanes.server(), &lane)).await {
-            // It was not asked for. What of it remains, if this does not arrive either, ends with its lease.
-            // By the rule: whoever of this client holds now is told by a push, since this answer is not heard by the engine.
+            // It was not asked for. What of it remains, if this does not arrive either, ends with its lease. By the rule, which
+            // pushes: nobody reads in this answer who holds now.
             let withdrawn = asks::release_by_rule(&[Leaving::Done(Arc::clone(claim))], lanes.now());
             let _ = lanes.call(|| "withdrawing".to_owned(), &withdrawn).await;
             return Err(error);

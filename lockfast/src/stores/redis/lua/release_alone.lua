@@ -15,8 +15,7 @@ do
       return 'gone left'
     end
     -- Somebody waits: if it wants this name alone, lives and listens, it is handed the key. As by the rule: ask who lives,
-    -- write, tell; and begin with what a full Redis allows.
-    -- Something else in their place is for the rule to deal with.
+    -- write, tell; and begin with what a full Redis allows. If something else stands in its place, that is the rule's to mend.
     local seat = others == 1 and redis.pcall('ZRANGE', line, 0, 0)[1]
     if seat and sub(seat, 54) == ' 1048576 1048576' then
       local record = sub(line, 1, 15) .. 'claim:' .. sub(seat, 1, 32)

@@ -19,8 +19,7 @@ if most > 0 then
     local value = answers[index]
     if value and find(value, ARGV[index + 3], 1, true) == 1 then
       local key = KEYS[index]
-      -- The span as text: a number would be written out for each.
-      -- Without a span it is only a question.
+      -- Without a span it is only a question. As text, since a number would be written out for each.
       if lease > 0 and not (knows_gt and call('PEXPIRE', key, span, 'GT') == 1) and call('PTTL', key) < lease then
         call('PEXPIRE', key, span)
       end
