@@ -29,6 +29,12 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// How much one is of the other, as the median of their rounds: what slows a round down slows both.
+pub(crate) fn median_ratio(ones: &[f64], others: &[f64]) -> f64 {
+    let ratios: Vec<_> = ones.iter().zip(others).map(|(one, other)| one / other).collect();
+    if ratios.is_empty() { f64::NAN } else { median(ratios) }
+}
+
 /// The value that this share of the others does not exceed.
 pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
     let mut values = values.to_vec();

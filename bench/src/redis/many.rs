@@ -10,7 +10,7 @@ use super::Plan;
 use super::clients::{Client, Kind, connect_all};
 use super::figures::{Bar, Figure, Unit};
 use super::server::{Cores, Meter, Server};
-use crate::measure::median;
+use crate::measure::{median, median_ratio};
 
 const SECTION: &str = "lock and release, many tasks with a name each";
 const KINDS: &[Kind] = &[Kind::Crate, Kind::Lockfast, Kind::Rslock, Kind::DistributedLock];
@@ -25,7 +25,7 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
 fn measured(plan: &Plan, tasks: usize) -> Vec<Figure> {
     println!("  {tasks} tasks");
     let server = Server::start();
-    let (port, slice) = (server.port(), plan.slice());
+    let (port, (count, slice)) = (server.port(), plan.short_rounds());
     let kinds = server.on(Cores::All, || {
         let runtime = Builder::new_multi_thread().enable_all().build().expect("threads can be had");
         // What suits the hand-written client best: one thread, so that all who were woken together ask in one write.
@@ -34,7 +34,7 @@ fn measured(plan: &Plan, tasks: usize) -> Vec<Figure> {
         let clients = runtime.block_on(connect_all(KINDS, port));
         let clients: Vec<_> = clients.into_iter().chain([(Kind::ByHand, by_hand)]).collect();
         let mut kinds: Vec<(Kind, Rounds)> = clients.iter().map(|(kind, _)| (*kind, Vec::new())).collect();
-        for round in 0..=plan.rounds() {
+        for round in 0..=count {
             for ((kind, client), (_, figures)) in clients.iter().zip(&mut kinds) {
                 let work = throughput(client.clone(), port, tasks, slice);
                 let figure = match kind {
@@ -53,30 +53,26 @@ fn measured(plan: &Plan, tasks: usize) -> Vec<Figure> {
 }
 
 fn show(tasks: usize, kinds: &[(Kind, Rounds)]) -> Vec<Figure> {
-    let of = |kind: Kind, pick: fn(&(f64, f64)) -> f64| {
-        let found = kinds.iter().find(|(it, rounds)| *it == kind && !rounds.is_empty());
-        found.map_or(f64::NAN, |(_, rounds)| median(rounds.iter().map(pick).collect()))
+    let rates = |kind: Kind| -> Vec<f64> {
+        let found = kinds.iter().find(|(it, _)| *it == kind);
+        found.map_or(Vec::new(), |(_, rounds)| rounds.iter().map(|round| round.0).collect())
     };
-    let rate = |kind| of(kind, |round| round.0);
-    let bare = rate(Kind::Crate);
-    let ratio = Figure::new(
-        SECTION,
-        format!("{tasks} tasks: lockfast, of bare pairs through the redis crate"),
-        rate(Kind::Lockfast) / bare,
-        Unit::Times,
-    );
-    let better = rate(Kind::Rslock) / bare;
+    let of_bare = |kind| median_ratio(&rates(kind), &rates(Kind::Crate));
+    let what = format!("{tasks} tasks: lockfast, of bare pairs through the redis crate");
+    let ratio = Figure::new(SECTION, what, of_bare(Kind::Lockfast), Unit::Times);
+    let better = of_bare(Kind::Rslock);
     let bar = if better > 0.6 { Bar::at_least(0.6).or_better(better) } else { Bar::at_least(0.6) };
     let mut figures = vec![ratio.with(bar)];
-    for (kind, _) in kinds {
+    for (kind, rounds) in kinds {
         let mut say = |what: &str, value, unit| {
             figures.push(Figure::new(SECTION, format!("{tasks} tasks: {}{what}", kind.said()), value, unit));
         };
-        say("", rate(*kind), Unit::PerSecond);
+        say("", median(rates(*kind)), Unit::PerSecond);
         if !matches!(kind, Kind::Crate | Kind::Lockfast) {
-            say(", of bare pairs", rate(*kind) / bare, Unit::Times);
+            say(", of bare pairs", of_bare(*kind), Unit::Times);
         }
-        say(": Redis CPU a pair", of(*kind, |round| round.1) / 1e3, Unit::Microseconds);
+        let server: Vec<_> = rounds.iter().map(|round| round.1 / 1e3).collect();
+        say(": Redis CPU a pair", median(server), Unit::Microseconds);
     }
     figures
 }

@@ -10,7 +10,7 @@ use super::clients::{Client, Kind, connect_all};
 use super::figures::{Bar, Figure, Unit};
 use super::resp::{COMPARE_AND_DELETE, Reply, Wire};
 use super::server::{Cores, Meter, SCRIPTS_AND_SET, Server};
-use crate::measure::median;
+use crate::measure::{median, median_ratio};
 
 const SECTION: &str = "lock and release of a free name, one task";
 const KINDS: &[Kind] = &[Kind::Crate, Kind::Lockfast, Kind::Rslock, Kind::DistributedLock];
@@ -35,13 +35,10 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
 }
 
 fn show(cores: Cores, rounds: &[(Kind, Rounds)]) -> Vec<Figure> {
-    let time = |kind| {
-        let found = rounds.iter().find(|(it, _)| *it == kind);
-        found.map_or(f64::NAN, |(_, rounds)| median(rounds.time.clone()))
-    };
-    let bare = time(Kind::Crate);
+    let times = |kind| rounds.iter().find(|(it, _)| *it == kind).map_or(&[][..], |(_, rounds)| &rounds.time);
+    let of_bare = |kind| median_ratio(times(kind), times(Kind::Crate));
     let what = format!("lockfast, of a bare pair through the redis crate ({})", cores.said());
-    let ratio = Figure::new(SECTION, what, time(Kind::Lockfast) / bare, Unit::Times);
+    let ratio = Figure::new(SECTION, what, of_bare(Kind::Lockfast), Unit::Times);
     let mut figures = vec![match cores {
         Cores::One => ratio.with(Bar::at_most(1.25).or_better(1.05)),
         Cores::All => ratio,
@@ -50,10 +47,9 @@ fn show(cores: Cores, rounds: &[(Kind, Rounds)]) -> Vec<Figure> {
         let mut say = |what: &str, value, unit| {
             figures.push(Figure::new(SECTION, format!("{}{what} ({})", kind.said(), cores.said()), value, unit));
         };
-        let time = median(rounds.time.clone());
-        say("", time / 1e3, Unit::Microseconds);
+        say("", median(rounds.time.clone()) / 1e3, Unit::Microseconds);
         if !matches!(kind, Kind::Crate | Kind::Lockfast) {
-            say(", of a bare pair", time / bare, Unit::Times);
+            say(", of a bare pair", of_bare(*kind), Unit::Times);
         }
         if cores == Cores::One {
             say(": commands a pair", median(rounds.commands.clone()), Unit::Each);
@@ -69,8 +65,9 @@ async fn measure(plan: Plan, port: u16) -> Vec<(Kind, Rounds)> {
     let script = by_hand.call(&["SCRIPT", "LOAD", COMPARE_AND_DELETE]).await.text();
     let mut meter = Meter::connect(port);
     let mut rounds: HashMap<usize, Rounds> = HashMap::new();
+    let (count, slice) = plan.short_rounds();
     // The first round warms everybody up and is not counted.
-    for round in 0..=plan.rounds() {
+    for round in 0..=count {
         let mut note = |index, pairs: u32, time: Duration, (commands, cpu): (f64, Duration)| {
             if round > 0 {
                 let rounds = rounds.entry(index).or_default();
@@ -80,11 +77,11 @@ async fn measure(plan: Plan, port: u16) -> Vec<(Kind, Rounds)> {
             }
         };
         meter.start(SCRIPTS_AND_SET);
-        let (pairs, time) = hand_written(&mut by_hand, &script, plan.slice()).await;
+        let (pairs, time) = hand_written(&mut by_hand, &script, slice).await;
         note(0, pairs, time, meter.read(SCRIPTS_AND_SET));
         for (index, (kind, client)) in clients.iter().enumerate() {
             meter.start(kind.commands());
-            let (pairs, time) = through(client, plan.slice()).await;
+            let (pairs, time) = through(client, slice).await;
             note(index + 1, pairs, time, meter.read(kind.commands()));
         }
     }

