@@ -79,6 +79,7 @@ pub async fn a_late_acquire_is_refused_for_one_ttl(place: &Place) {
     client.is_gone(&late).await;
     let other = client.mutex("a");
     client.held(&other).await;
+    assert!(matches!(client.wait(&late).await, Admission::Gone(_)), "also while somebody holds");
     client.done(&other).await;
     place.pass(0.6).await;
     client.held(&late).await;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use foldhash::quality::RandomState;
 use futures::Stream;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
@@ -34,10 +35,12 @@ const HEARS_WITHIN: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
+type AllEars = HashMap<ClientId, watch::Receiver<Hearing>, RandomState>;
+
 #[derive(Default)]
 pub(super) struct Feed {
     subscribers: Mutex<Subscribers>,
-    ears: Mutex<HashMap<ClientId, watch::Receiver<Hearing>>>,
+    ears: Mutex<AllEars>,
 }
 
 /// Whether a client's pushes arrive.
@@ -78,7 +81,7 @@ impl Feed {
         }
     }
 
-    fn all_ears(&self) -> MutexGuard<'_, HashMap<ClientId, watch::Receiver<Hearing>>> {
+    fn all_ears(&self) -> MutexGuard<'_, AllEars> {
         self.ears.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,7 +3,6 @@
 //! A connection is driven by the runtime that made it. So the keeper, which has a runtime of its own, renews and releases
 //! while the user's runtime is blocked or gone; and what the user's tasks ask for goes out without a change of threads.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,7 +34,8 @@ pub(super) struct Lanes {
 
 #[derive(Default)]
 struct Stations {
-    of: HashMap<Id, Arc<Station>>,
+    /// Few: a scan is faster than a map.
+    of: Vec<(Id, Arc<Station>)>,
     /// Nobody uses the store any more. A connection that is just being opened would never be closed.
     closed: bool,
 }
@@ -85,7 +85,7 @@ impl Lanes {
         let answer = lane.call(doing, call).await;
         if failure::is_of_a_replica(&answer) {
             // The address may lead to another server now, for all of us.
-            self.stations().of.values().filter_map(|station| station.open_lane()).for_each(|lane| lane.leave());
+            self.stations().of.iter().filter_map(|(_, station)| station.open_lane()).for_each(|lane| lane.leave());
         }
         answer
     }
@@ -148,22 +148,27 @@ impl Lanes {
     }
 
     fn open_lane(&self, runtime: Id) -> Option<Arc<Lane>> {
-        self.stations().of.get(&runtime)?.open_lane()
+        self.stations().find(runtime)?.open_lane()
     }
 
     fn station(&self, runtime: Id) -> Result<Arc<Station>> {
         let mut stations = self.stations();
-        match stations.closed {
-            true => Err(CLOSED),
-            false => Ok(Arc::clone(stations.of.entry(runtime).or_default())),
+        if stations.closed {
+            return Err(CLOSED);
         }
+        if let Some(station) = stations.find(runtime) {
+            return Ok(Arc::clone(station));
+        }
+        let station = Arc::default();
+        stations.of.push((runtime, Arc::clone(&station)));
+        Ok(station)
     }
 
     /// Closes every connection, for good; those who still use one finish first.
     pub(super) fn close(&self) {
         let mut stations = self.stations();
         stations.closed = true;
-        for (_, station) in stations.of.drain() {
+        for (_, station) in stations.of.drain(..) {
             if let Some(lane) = station.state().lane.take() {
                 lane.leave();
             }
@@ -176,9 +181,13 @@ impl Lanes {
 }
 
 impl Stations {
+    fn find(&self, runtime: Id) -> Option<&Arc<Station>> {
+        self.of.iter().find(|(id, _)| *id == runtime).map(|(_, station)| station)
+    }
+
     /// Runtimes come and go; what is left of those that went, or that have not tried to connect for a while, is forgotten.
     fn forget_ended(&mut self, now: Moment) {
-        self.of.retain(|_, station| {
+        self.of.retain(|(_, station)| {
             let state = station.state();
             let is_open = state.lane.as_ref().is_some_and(|lane| !lane.is_ended());
             let tries = state.next_attempt.as_ref().is_some_and(|(at, _)| now < *at + LONGEST_PAUSE);

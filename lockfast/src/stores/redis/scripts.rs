@@ -7,16 +7,16 @@ use sha1::{Digest, Sha1};
 
 use super::wire::Wire;
 
-/// A script, and what the server knows it by.
+/// A script, and the words that ask for it by what the server knows it by.
 pub(super) struct Script {
     body: &'static str,
-    digest: LazyLock<String>,
+    by_digest: LazyLock<Vec<u8>>,
 }
 
 macro_rules! script {
     ($($file:literal)+) => {{
         const BODY: &str = concat!($(include_str!(concat!("lua/", $file, ".lua"))),+);
-        Script { body: BODY, digest: LazyLock::new(|| digest(BODY)) }
+        Script { body: BODY, by_digest: LazyLock::new(|| words(&[b"EVALSHA", digest(BODY).as_bytes()])) }
     }};
 }
 
@@ -79,21 +79,29 @@ impl Call {
     /// Runs it. A script that the server does not know, because it began anew or somebody flushed it, was not run; so it is
     /// sent whole. Nothing else is ever repeated here.
     pub(super) async fn run(&self, wire: &Wire) -> RedisResult<Value> {
-        match self.ask(wire, "EVALSHA", &self.script.digest).await {
-            Err(error) if is_unknown_script(&error) => self.ask(wire, "EVAL", self.script.body).await,
+        match self.ask(wire, &self.script.by_digest).await {
+            Err(error) if is_unknown_script(&error) => {
+                let whole = words(&[b"EVAL", self.script.body.as_bytes()]);
+                self.ask(wire, &whole).await
+            }
             answered => answered,
         }
     }
 
-    async fn ask(&self, wire: &Wire, command: &str, script: &str) -> RedisResult<Value> {
+    async fn ask(&self, wire: &Wire, first_two: &[u8]) -> RedisResult<Value> {
         let asked = wire.ask(|bytes| {
             count(bytes, b'*', 2 + self.words);
-            word(bytes, command.as_bytes());
-            word(bytes, script.as_bytes());
+            bytes.extend_from_slice(first_two);
             bytes.extend_from_slice(&self.bytes);
         });
         asked.await?.extract_error()
     }
+}
+
+fn words(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    words.iter().for_each(|one| word(&mut bytes, one));
+    bytes
 }
 
 /// A word with its length, as the protocol wants it.
@@ -104,9 +112,17 @@ fn word(bytes: &mut Vec<u8>, word: &[u8]) {
 }
 
 fn count(bytes: &mut Vec<u8>, mark: u8, count: usize) {
-    bytes.push(mark);
-    bytes.extend_from_slice(digits(count as u64, &mut [0; 20]));
-    bytes.extend_from_slice(b"\r\n");
+    let digit = |value: usize| b'0' + value as u8;
+    // Most words are short.
+    if count < 10 {
+        bytes.extend_from_slice(&[mark, digit(count), b'\r', b'\n']);
+    } else if count < 100 {
+        bytes.extend_from_slice(&[mark, digit(count / 10), digit(count % 10), b'\r', b'\n']);
+    } else {
+        bytes.push(mark);
+        bytes.extend_from_slice(digits(count as u64, &mut [0; 20]));
+        bytes.extend_from_slice(b"\r\n");
+    }
 }
 
 /// As `{}` writes it, without the machinery: every word of every question has one of these.
@@ -140,11 +156,12 @@ mod tests {
     #[test]
     fn a_call_is_what_the_server_reads_as_its_words() {
         let mut call = Call::of(&SEED, 2);
-        call.text("a").bytes(b"").number(12u64);
+        let (short, long) = ("ten letters", "x".repeat(100));
+        call.text("a").bytes(b"").number(12u64).text(short).text(&long);
         let mut bytes = Vec::new();
         count(&mut bytes, b'*', call.words);
         bytes.extend(&call.bytes);
-        let words = ["2", "a", "", "12"].map(|word| Value::BulkString(word.into()));
+        let words = ["2", "a", "", "12", short, &long].map(|word| Value::BulkString(word.into()));
         assert_eq!(redis::parse_redis_value(&bytes).unwrap(), Value::Array(words.to_vec()));
     }
 }

@@ -10,7 +10,8 @@ local begins, ends, ttl, floor, kind, block = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 -- are passed as texts: writing one out costs as much as a command.
 if not kind then
   local call, sub = redis.call, string.sub
-  -- The line is looked at together with the key: a name without a holder is not free when somebody stands in its line.
+  -- The line is looked at together with the key: a name without a holder is not free when somebody stands in its line. And the
+  -- record, which may say that this claim has left before it came.
   local is_free, waits = call('EXISTS', key, line, record, 'lockfast:watched') == 0, false
   if not is_free then
     -- When another claim holds it alone, nothing can be handed on, and whoever comes stands last.
@@ -25,11 +26,11 @@ if not kind then
     -- A small counter was lost, and has to be seeded first. Compared as texts, since reading them as numbers costs more.
     if #first > 7 and (#first > #floor or #first == #floor and first > floor) then
       if not waits then
-        call('SET', key, begins .. first .. ends, 'PX', ttl)
+        call('PSETEX', key, ttl, begins .. first .. ends)
         return first
       end
       call('ZADD', line, first, sub(begins, 13, 65) .. ' 1048576 1048576')
-      call('SET', record, begins .. first .. ends, 'PX', ttl)
+      call('PSETEX', record, ttl, begins .. first .. ends)
       local position = call('ZCARD', line)
       if position == 1 or call('PTTL', line) < ttl + 5000 then
         call('PEXPIRE', line, ttl + 10000)

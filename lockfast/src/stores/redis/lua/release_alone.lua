@@ -7,8 +7,8 @@ local heard
 
 do
   local call, sub = redis.call, string.sub
-  local value = redis.pcall('GET', key)
-  if type(value) == 'string' and sub(value, 1, 68) == begins then
+  -- What is of another kind does not read as a text here.
+  if redis.pcall('GETRANGE', key, '0', '67') == begins then
     local others = call('EXISTS', line, 'lockfast:watched')
     if others == 0 then
       call('DEL', key)

@@ -4,8 +4,7 @@
 -- ARGV: now; how much longer for most; how many those are, who want one name alone, and come first. For each of them what its
 -- value begins with while it holds. For each other 'OWNER CLIENT HOME LEASE', and what it wants of its names. Few words, since
 -- each costs as much as a look.
-local now, span, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local lease = tonumber(span)
+local now, lease, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local answers, others = {}, {}
 
 -- What most renewals are, before the rule is even read: one name, held alone by who asks. No line is looked at, since nothing
@@ -13,15 +12,19 @@ local answers, others = {}, {}
 if most > 0 then
   local call, find = redis.call, string.find
   local knows_gt = (redis.REDIS_VERSION_NUM or 0) >= 0x00070000
+  -- The moment and not the span, which Redis would make a moment of each time. As text, since a number would be written out for
+  -- each.
+  local time = call('TIME')
+  local ends = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + lease)
   -- What is of another kind reads as nothing here.
   answers = call('MGET', unpack(KEYS, 1, most))
   for index = 1, most do
     local value = answers[index]
     if value and find(value, ARGV[index + 3], 1, true) == 1 then
       local key = KEYS[index]
-      -- Without a span it is only a question. As text, since a number would be written out for each.
-      if lease > 0 and not (knows_gt and call('PEXPIRE', key, span, 'GT') == 1) and call('PTTL', key) < lease then
-        call('PEXPIRE', key, span)
+      -- Without a span it is only a question.
+      if lease > 0 and not (knows_gt and call('PEXPIREAT', key, ends, 'GT') == 1) and call('PTTL', key) < lease then
+        call('PEXPIREAT', key, ends)
       end
     else
       others[#others + 1] = index

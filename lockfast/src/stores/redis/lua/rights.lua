@@ -6,8 +6,9 @@ if not redis.acl_check_cmd then
 end
 local name, own, channel = ARGV[1], 'lockfast:tickets', 'lockfast:push:0'
 local needed = {
-  {'GET', name}, {'SET', name, 'x'}, {'MGET', name}, {'RENAME', own, name}, {'SETRANGE', name, '0', 'x'}, {'GET', own}, {'SET', own, 'x'}, {'DEL', own}, {'EXISTS', own}, {'PTTL', own},
-  {'PEXPIRE', own, '1'}, {'INCRBY', own, '1'}, {'TIME'}, {'ZADD', own, '0', 'x'}, {'ZREM', own, 'x'},
+  {'GET', name}, {'GETRANGE', name, '0', '1'}, {'MGET', name}, {'SET', name, 'x'}, {'PSETEX', name, '1', 'x'},
+  {'RENAME', own, name}, {'SETRANGE', name, '0', 'x'}, {'GET', own}, {'SET', own, 'x'}, {'DEL', own}, {'EXISTS', own},
+  {'PTTL', own}, {'PEXPIRE', own, '1'}, {'PEXPIREAT', name, '1'}, {'INCRBY', own, '1'}, {'TIME'}, {'ZADD', own, '0', 'x'}, {'ZREM', own, 'x'},
   {'ZRANGE', own, '0', '1'}, {'ZRANK', own, 'x'}, {'ZSCORE', own, 'x'}, {'ZCARD', own},
   {'ZRANGEBYSCORE', own, '0', '1'}, {'ZREVRANGEBYSCORE', own, '1', '0'}, {'ZRANGEBYLEX', own, '-', '+'},
   {'ZREMRANGEBYSCORE', own, '0', '1'}, {'HGET', own, 'x'}, {'HSET', own, 'x', 'x'}, {'HDEL', own, 'x'},
