@@ -1,19 +1,79 @@
 //! Sleeping, for futures on any executor: the keeper wakes them. It has a thread and a clock of its own, so callers need
 //! neither a timer nor a particular runtime.
+//!
+//! Alarms are apart from the book, since each call to the store sets one, which nearly never rings.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use crate::clock::Moment;
 
 use super::Client;
 
+/// Who is to be woken, and when.
+pub(super) struct Alarms(Mutex<Set>);
+
+struct Set {
+    wakers: BTreeMap<(Moment, u64), Waker>,
+    serial: u64,
+    /// When the keeper looks here by itself.
+    wakes_at: Moment,
+    /// Without a keeper nobody would ever be woken.
+    unattended: bool,
+}
+
+impl Alarms {
+    pub(super) fn new() -> Self {
+        // One that never rings keeps the map from being built anew for every single alarm.
+        let wakers = BTreeMap::from([((Moment::NEVER, 0), Waker::noop().clone())]);
+        Self(Mutex::new(Set { wakers, serial: 0, wakes_at: Moment::NEVER, unattended: false }))
+    }
+
+    /// Wakes those whose time has come. Says when to come back, which is `next` at the latest.
+    pub(super) fn due(&self, now: Moment, next: Moment) -> Moment {
+        let mut woken = Vec::new();
+        let mut set = self.set();
+        while let Some(first) = set.wakers.first_entry().filter(|first| first.key().0 <= now) {
+            woken.push(first.remove());
+        }
+        // Order matters: whoever sets an earlier one after this finds it here, and rings.
+        let first = set.wakers.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
+        set.wakes_at = next.min(first);
+        let next = set.wakes_at;
+        drop(set);
+        woken.into_iter().for_each(Waker::wake);
+        next
+    }
+
+    /// The keeper leaves. Whoever sleeps looks for itself.
+    pub(super) fn end(&self) {
+        let mut set = self.set();
+        set.unattended = true;
+        let woken = std::mem::take(&mut set.wakers);
+        drop(set);
+        woken.into_values().for_each(Waker::wake);
+    }
+
+    fn set(&self) -> MutexGuard<'_, Set> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Alarms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Alarms").finish_non_exhaustive()
+    }
+}
+
 pub(crate) struct Alarm<'a> {
     client: &'a Client,
     until: Moment,
-    /// Where it is in the book, once somebody had to wait for it.
+    /// Where it is among the others, once somebody had to wait for it.
     set: Option<u64>,
 }
 
@@ -23,30 +83,42 @@ impl<'a> Alarm<'a> {
     }
 
     pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match self.until != Moment::NEVER && self.client.clock.now() >= self.until {
+            true => Poll::Ready(()),
+            false => self.poll_set(cx),
+        }
+    }
+
+    /// The same without a look at the clock. Should the time have come already, the keeper says so.
+    fn poll_set(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.until == Moment::NEVER {
             return Poll::Pending;
         }
-        self.client.with_book(|book, now, out| {
-            // Without a keeper nobody would ever be woken.
-            if now >= self.until || book.unattended {
-                return Poll::Ready(());
-            }
-            let serial = *self.set.get_or_insert_with(|| book.serial());
-            let old = book.alarms.insert((self.until, serial), cx.waker().clone());
-            book.trash.0.extend(old);
-            out.ring |= self.until < book.wakes_at;
-            Poll::Pending
-        })
+        let mut alarms = self.client.alarms.set();
+        if alarms.unattended {
+            return Poll::Ready(());
+        }
+        let serial = *self.set.get_or_insert_with(|| {
+            alarms.serial += 1;
+            alarms.serial
+        });
+        let old = alarms.wakers.insert((self.until, serial), cx.waker().clone());
+        let is_first = self.until < alarms.wakes_at;
+        // Order matters: dropping or ringing runs foreign code, which may come back here.
+        drop(alarms);
+        drop(old);
+        if is_first {
+            self.client.bell.notify_one();
+        }
+        Poll::Pending
     }
 }
 
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if let Some(serial) = self.set {
-            self.client.with_book(|book, _, _| {
-                let old = book.alarms.remove(&(self.until, serial));
-                book.trash.0.extend(old);
-            });
+            let old = self.client.alarms.set().wakers.remove(&(self.until, serial));
+            drop(old);
         }
     }
 }
@@ -73,9 +145,12 @@ impl<W: Future + Unpin> Future for Within<'_, W> {
     type Output = Option<W::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match Pin::new(&mut self.work).poll(cx) {
-            Poll::Ready(value) => Poll::Ready(Some(value)),
-            Poll::Pending => self.alarm.poll_until(cx).map(|()| None),
+        if let Poll::Ready(value) = Pin::new(&mut self.work).poll(cx) {
+            return Poll::Ready(Some(value));
         }
+        let alarm = &mut self.alarm;
+        // Its limit is still to come when it has just begun.
+        let rings = if alarm.set.is_some() { alarm.poll_until(cx) } else { alarm.poll_set(cx) };
+        rings.map(|()| None)
     }
 }

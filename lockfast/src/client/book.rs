@@ -34,8 +34,6 @@ pub(crate) struct Book {
     pub(crate) turns: Turns,
     /// What has to be told to the store, and when.
     pub(crate) departures: BTreeMap<(Moment, u64), Departure>,
-    /// Futures to wake.
-    pub(crate) alarms: BTreeMap<(Moment, u64), Waker>,
     /// Parties that fell out of the line, in the order in which they stood there, and when they fell out.
     pub(crate) rejoining: BTreeMap<(Ticket, Key), Moment>,
     /// Claims withdrawn while nobody knew whether they were in line; should a push find one there, it is withdrawn again.
@@ -107,7 +105,6 @@ impl Book {
             by_hash: ClaimMap::default(),
             turns: Turns::default(),
             departures: BTreeMap::new(),
-            alarms: BTreeMap::new(),
             rejoining: BTreeMap::new(),
             withdrawn: ClaimMap::default(),
             callbacks: Vec::new(),

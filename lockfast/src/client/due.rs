@@ -59,9 +59,6 @@ impl Book {
         for key in self.slots.take_due(now) {
             self.look_at(key, now, &mut work, out);
         }
-        while let Some(first) = self.alarms.first_entry().filter(|first| first.key().0 <= now) {
-            out.wakers.push(first.remove());
-        }
         while let Some(first) = self.departures.first_entry().filter(|first| first.key().0 <= now) {
             work.departures.push(first.remove());
         }
@@ -71,9 +68,8 @@ impl Book {
         }
         work.callbacks = std::mem::take(&mut self.callbacks);
         let first = |at: Option<(&(Moment, u64), &_)>| at.map_or(Moment::NEVER, |((at, _), _)| *at);
-        let alarm = self.alarms.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
         let rejoin = if self.rejoin_in_flight { Moment::NEVER } else { self.rejoin_from() };
-        let candidates = [alarm, first(self.departures.first_key_value()), rejoin, self.report_at, watch_again_at];
+        let candidates = [first(self.departures.first_key_value()), rejoin, self.report_at, watch_again_at];
         work.next = candidates.into_iter().fold(self.slots.next_at(), Moment::min);
         self.wakes_at = work.next;
         let all_told = self.departures.is_empty() && work.departures.is_empty() && self.releasing == 0;

@@ -59,8 +59,10 @@ impl Drop for Ending {
                 book.closed = Some("its keeper's thread has panicked; connect again");
                 book.close(now, out);
             }
-            book.end(out)
+            book.end()
         });
+        // Order matters: whoever wakes up finds the client closed.
+        self.0.alarms.end();
         call_back(callbacks);
         self.0.ended.notify_waiters();
     }
@@ -98,7 +100,7 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
         if work.is_over && flights.is_empty() {
             return;
         }
-        let next = work.next;
+        let next = client.alarms.due(client.clock.now(), work.next);
         launch(&client, work, &flights);
         if client.clock.now() >= watch_again_at {
             let watch = || client.store.watch(Scope::Client(client.id));

@@ -45,6 +45,7 @@ use crate::name::Name;
 use crate::store::{BusyWith, Guarantees, Store};
 
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
+use alarm::Alarms;
 use book::{Book, Outbox};
 pub(crate) use keeper::is_keepers_thread;
 pub(crate) use lease::Validity;
@@ -71,6 +72,7 @@ pub(crate) struct Client {
     pub(crate) note: Arc<Note>,
     pub(crate) telling: Arc<Telling>,
     book: Mutex<Book>,
+    alarms: Alarms,
     bell: Notify,
     ended: Notify,
     forks: forkguard::Guard,
@@ -108,6 +110,7 @@ impl Client {
             guarantees: store.guarantees(),
             // Order matters: the pushes are there before anybody can ask for a lock.
             book: Mutex::new(Book::new(id, Arc::clone(&telling))),
+            alarms: Alarms::new(),
             store,
             clock,
             id,
@@ -247,11 +250,9 @@ impl Client {
 }
 
 impl Book {
-    /// The keeper leaves. Whoever sleeps looks for itself, and finds the client closed. Callbacks that came after its last
-    /// look are its to run: from now on nobody adds any.
-    fn end(&mut self, out: &mut Outbox) -> Vec<(Callback, LostWhy)> {
+    /// The keeper leaves. Callbacks that came after its last look are its to run: from now on nobody adds any.
+    fn end(&mut self) -> Vec<(Callback, LostWhy)> {
         self.unattended = true;
-        out.wakers.extend(std::mem::take(&mut self.alarms).into_values());
         std::mem::take(&mut self.callbacks)
     }
 
