@@ -28,6 +28,12 @@ impl RedisOptions {
         self
     }
 
+    /// Its debugging commands can be used. Before version 7 they always can, and there is no such setting.
+    #[must_use]
+    pub fn with_debug_commands(self) -> Self {
+        if is_before_7() { self } else { self.setting("enable-debug-command yes") }
+    }
+
     /// Starts it.
     pub fn start(self) -> Redis {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -114,6 +120,13 @@ impl Drop for Redis {
 
 fn program() -> String {
     std::env::var(PROGRAM).unwrap_or_else(|_| "redis-server".to_owned())
+}
+
+fn is_before_7() -> bool {
+    let said = Command::new(program()).arg("--version").output().expect("a server says what it is");
+    let said = String::from_utf8_lossy(&said.stdout);
+    let version = said.split_whitespace().find_map(|word| word.strip_prefix("v=")?.split('.').next()?.parse().ok());
+    version.unwrap_or(0) < 7
 }
 
 fn free_port() -> u16 {

@@ -25,7 +25,7 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
 fn measured(plan: &Plan, tasks: usize) -> Vec<Figure> {
     println!("  {tasks} tasks");
     let server = Server::start();
-    let (port, (count, slice)) = (server.port(), plan.short_rounds());
+    let (port, slice) = (server.port(), plan.slice());
     let kinds = server.on(Cores::All, || {
         let runtime = Builder::new_multi_thread().enable_all().build().expect("threads can be had");
         // What suits the hand-written client best: one thread, so that all who were woken together ask in one write.
@@ -34,7 +34,7 @@ fn measured(plan: &Plan, tasks: usize) -> Vec<Figure> {
         let clients = runtime.block_on(connect_all(KINDS, port));
         let clients: Vec<_> = clients.into_iter().chain([(Kind::ByHand, by_hand)]).collect();
         let mut kinds: Vec<(Kind, Rounds)> = clients.iter().map(|(kind, _)| (*kind, Vec::new())).collect();
-        for round in 0..=count {
+        for round in 0..=plan.rounds() {
             for ((kind, client), (_, figures)) in clients.iter().zip(&mut kinds) {
                 let work = throughput(client.clone(), port, tasks, slice);
                 let figure = match kind {

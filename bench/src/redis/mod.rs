@@ -68,7 +68,7 @@ impl Plan {
         Duration::from_millis(if self.quick { 100 } else { 300 })
     }
 
-    /// The same time in more rounds, for what is done thousands of times a second: the speed of a machine that others use too
+    /// The same time in more rounds, for one who does a thing thousands of times a second: the speed of a machine that others use too
     /// changes within a second, and contenders are compared within a round.
     pub(crate) fn short_rounds(&self) -> (usize, Duration) {
         (self.rounds() * SHORTER as usize, self.slice() / SHORTER)

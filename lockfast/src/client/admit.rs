@@ -95,7 +95,7 @@ impl<'a> Place<'a> {
 
     async fn ask(&self, Asking { claim, sent, .. }: &Asking, busy: Busy, patience: Moment) -> Result<Admission> {
         let limit = patience.min(*sent + UNAVAILABLE_AFTER);
-        let answer = self.client.within(limit, self.client.store.acquire(claim, busy)).await;
+        let answer = self.client.within(*sent, limit, self.client.store.acquire(claim, busy)).await;
         let too_late = || Err(Error::unavailable(self.client.doing("asking for", &claim.demands), "no answer in time"));
         answer.unwrap_or_else(too_late).map_err(|error| self.client.in_users_words(error, &claim.demands))
     }
@@ -206,7 +206,7 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
         let limit = client.clock.now() + LAST_LOOK;
         for demand in demands.iter() {
             let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1 };
-            let page = match client.within(limit, client.store.inspect(&query)).await {
+            let page = match client.within(client.clock.now(), limit, client.store.inspect(&query)).await {
                 Some(Ok(page)) => page,
                 Some(Err(error)) => {
                     trouble = Some(Box::new(error));

@@ -94,6 +94,8 @@ impl<'a> Alarm<'a> {
         if self.until == Moment::NEVER {
             return Poll::Pending;
         }
+        // Order matters: cloning and dropping wakers, and ringing, run foreign code, which may come back here.
+        let waker = cx.waker().clone();
         let mut alarms = self.client.alarms.set();
         if alarms.unattended {
             return Poll::Ready(());
@@ -102,9 +104,8 @@ impl<'a> Alarm<'a> {
             alarms.serial += 1;
             alarms.serial
         });
-        let old = alarms.wakers.insert((self.until, serial), cx.waker().clone());
+        let old = alarms.wakers.insert((self.until, serial), waker);
         let is_first = self.until < alarms.wakes_at;
-        // Order matters: dropping or ringing runs foreign code, which may come back here.
         drop(alarms);
         drop(old);
         if is_first {
@@ -124,9 +125,9 @@ impl Drop for Alarm<'_> {
 }
 
 impl Client {
-    /// What `work` came to, or `None` if it had not by `limit`.
-    pub(crate) fn within<W>(&self, limit: Moment, work: W) -> Within<'_, W> {
-        Within { work, alarm: Alarm::new(self, limit) }
+    /// What `work`, begun at `now`, came to; or `None` if it had not by `limit`.
+    pub(crate) fn within<W>(&self, now: Moment, limit: Moment, work: W) -> Within<'_, W> {
+        Within { work, alarm: Alarm::new(self, limit), is_late: limit <= now }
     }
 
     pub(crate) async fn sleep_until(&self, moment: Moment) {
@@ -139,6 +140,8 @@ impl Client {
 pub(crate) struct Within<'a, W> {
     work: W,
     alarm: Alarm<'a>,
+    /// Whether its limit had come when it began.
+    is_late: bool,
 }
 
 impl<W: Future + Unpin> Future for Within<'_, W> {
@@ -148,8 +151,11 @@ impl<W: Future + Unpin> Future for Within<'_, W> {
         if let Poll::Ready(value) = Pin::new(&mut self.work).poll(cx) {
             return Poll::Ready(Some(value));
         }
+        if self.is_late {
+            return Poll::Ready(None);
+        }
         let alarm = &mut self.alarm;
-        // Its limit is still to come when it has just begun.
+        // When it has just begun, no clock has to say that its limit is still to come.
         let rings = if alarm.set.is_some() { alarm.poll_until(cx) } else { alarm.poll_set(cx) };
         rings.map(|()| None)
     }

@@ -52,7 +52,7 @@ pub(crate) struct Book {
     pub(crate) missed: Vec<Name>,
     /// Releases that are with the store by their callers' own doing; what comes of them may be the keeper's to mend.
     pub(crate) releasing: usize,
-    /// Until when the keeper means to sleep.
+    /// Until when the keeper means to sleep at most, for all that is in the book.
     pub(crate) wakes_at: Moment,
     /// Why nobody may enter any more.
     pub(crate) closed: Option<&'static str>,

@@ -111,8 +111,8 @@ impl Client {
         call: impl Future<Output = Result<Vec<Standing>>> + Unpin,
         doing: impl Fn() -> String,
     ) -> Result<Standing> {
-        let limit = self.clock.now() + UNAVAILABLE_AFTER;
-        let answer = self.within(limit, call).await;
+        let now = self.clock.now();
+        let answer = self.within(now, now + UNAVAILABLE_AFTER, call).await;
         let standings = answer.unwrap_or_else(|| Err(Error::unavailable(doing(), "no answer in time")))?;
         standings.into_iter().next().ok_or_else(|| Error::unavailable(doing(), "the store gave no answer"))
     }

@@ -168,7 +168,7 @@ impl Guard {
         }
         let renewal = Renewal { key: self.hold, waits: false };
         let leases = [Lease { claim: Arc::clone(&claim), ttl }];
-        let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.store.renew(&leases)).await;
+        let answer = self.client.within(sent, sent + UNAVAILABLE_AFTER, self.client.store.renew(&leases)).await;
         let standings = answer.unwrap_or_else(|| {
             Err(Error::unavailable(self.client.doing("extending", &claim.demands), "no answer in time"))
         })?;
@@ -217,7 +217,7 @@ impl Guard {
         loop {
             let sent = self.client.clock.now();
             let batch = std::slice::from_ref(departing.leaving.as_ref().expect("it was just put there"));
-            let answer = self.client.within(sent + UNAVAILABLE_AFTER, self.client.release(batch)).await;
+            let answer = self.client.within(sent, sent + UNAVAILABLE_AFTER, self.client.release(batch)).await;
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
                 Some(Err(error)) => return Err(departing.lost_error().unwrap_or(error)),

@@ -214,16 +214,17 @@ impl Client {
     /// Ends everything: those who wait are told, what is held is given back, and nobody gets in any more. Comes back when
     /// the store has heard of it all, or after `timeout`.
     pub(crate) async fn shutdown(&self, timeout: Duration) -> Result<()> {
+        self.check_usable()?;
         let ended = self.ended.notified();
         let mut ended = std::pin::pin!(ended);
         ended.as_mut().enable();
-        let until = self.with_book(|book, now, out| {
+        let now = self.with_book(|book, now, out| {
             if book.closed.replace("it was shut down").is_none() {
                 book.close(now, out);
             }
-            now + timeout
+            now
         });
-        self.within(until, ended).await;
+        self.within(now, now + timeout, ended).await;
         match self.with_book(|book, _, _| book.unattended) {
             true => Ok(()),
             false => Err(Error::unavailable(
@@ -240,9 +241,10 @@ impl Client {
 
     /// Tells the store the counters now, instead of within a second.
     pub(crate) async fn report_now(&self) -> Result<()> {
+        self.check_usable()?;
         let Some(report) = self.with_book(|book, now, _| book.report(now)) else { return Ok(()) };
-        let limit = self.clock.now() + book::UNAVAILABLE_AFTER;
-        let answer = self.within(limit, self.store.record(&report)).await;
+        let now = self.clock.now();
+        let answer = self.within(now, now + book::UNAVAILABLE_AFTER, self.store.record(&report)).await;
         let heard = matches!(answer, Some(Ok(())));
         self.with_book(|book, now, out| book.reported(report, heard, now, out));
         answer.unwrap_or_else(|| Err(Error::unavailable("reporting", "no answer in time")))

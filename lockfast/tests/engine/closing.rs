@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use futures::{FutureExt, poll};
@@ -194,4 +194,20 @@ async fn whose_patience_ends_together_with_the_client_hears_of_the_end() {
     // the client.
     let waited = waits.now_or_never().expect("its patience has ended");
     assert!(is_closed(&waited), "{waited:?}");
+}
+
+#[tokio::test]
+async fn who_has_no_patience_does_not_wait_for_the_keeper() {
+    let locks = Locks::in_memory();
+    let guard = locks.mutex("a").hold_at_most(SECOND / 1000).lock().await.unwrap();
+    let ((begin, begun), (go_on, waits)) = (tokio::sync::oneshot::channel(), std::sync::mpsc::channel::<()>());
+    guard.on_lost(move |_| {
+        begin.send(()).unwrap();
+        // Until the test is over, also if it fails.
+        let _ = waits.recv();
+    });
+    soon(begun).await.unwrap();
+    let ended = poll!(pin!(locks.shutdown(Duration::ZERO)));
+    assert!(matches!(ended, Poll::Ready(Err(Error::Unavailable { .. }))), "{ended:?}");
+    drop(go_on);
 }

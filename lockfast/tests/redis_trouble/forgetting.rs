@@ -104,8 +104,13 @@ async fn a_counter_that_was_deleted_or_set_back_gives_no_fence_twice() {
     let locks = connect(&server.url(), secs(10)).await;
     let stranger = Redis::open(&server.url()).await.unwrap();
     let mut fences = Vec::new();
-    let set_back =
-        ["DEL lockfast:tickets", "SET lockfast:tickets 7", "SET lockfast:tickets 1000500", "DEL lockfast:identity"];
+    let set_back = [
+        "DEL lockfast:tickets",
+        "SET lockfast:tickets 7",
+        "SET lockfast:tickets 1000500",
+        "SET lockfast:tickets 1000000000000000",
+        "DEL lockfast:identity",
+    ];
     for (index, meddle) in set_back.into_iter().enumerate() {
         for name in ["a", "b"] {
             let guard = locks.mutex(name).lock().await.unwrap();
@@ -124,6 +129,10 @@ async fn a_counter_that_was_deleted_or_set_back_gives_no_fence_twice() {
     admin.run("DEL lockfast:tickets");
     queue(&stranger, &claim("lock:c", secs(10))).await;
     fences.push(hold(&stranger, &claim("lock:d", secs(10))).await);
+    // No ticket at all; and whoever comes has seen none.
+    let newcomer = connect(&server.url(), secs(10)).await;
+    admin.run("SET lockfast:tickets -99999999");
+    fences.push(newcomer.mutex("e").lock().await.unwrap().fence().unwrap());
     assert_fences_rise(fences);
 }
 
@@ -136,11 +145,33 @@ async fn the_largest_number_a_client_has_seen_is_its_floor_on_every_way_in() {
     admin.run(&format!("SET lockfast:tickets {far}"));
     let mut fences = vec![locks.mutex("a").lock().await.unwrap().fence().unwrap()];
     assert!(fences[0] > far);
-    admin.run("SET lockfast:tickets 2000000");
-    fences.push(locks.mutex("b").lock().await.unwrap().fence().unwrap());
+    for (name, counter) in [("b", 2_000_000), ("bb", 1_000_000_000_000_000_u64)] {
+        admin.run(&format!("SET lockfast:tickets {counter}"));
+        fences.push(locks.mutex(name).lock().await.unwrap().fence().unwrap());
+    }
     admin.run("SET lockfast:tickets 2000000");
     fences.push(locks.rwlock("c").read().await.unwrap().fence().unwrap());
     admin.run("SET lockfast:tickets 2000000");
     fences.push(locks.multi(["d", "e"]).lock().await.unwrap().fence().unwrap());
     assert_fences_rise(fences);
+}
+
+/// The server's clock goes on while a script runs, and the machine may stop it for a while.
+#[tokio::test]
+async fn a_renewal_that_takes_long_shortens_no_lease() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let store = Redis::open(&server.url()).await.unwrap();
+    hold(&store, &claim("lock:a", secs(10))).await;
+    let (before, after) = include_str!("../../src/stores/redis/lua/renew.lua").split_once("  answers = call(").unwrap();
+    let slowly = format!("{before} for i = 1, 30000000 do end answers = call({after}");
+    let begins = admin.text("GETRANGE lock:a 0 67");
+    let ends = "local time = redis.call('TIME') return time[1] * 1000 + time[2] / 1000 + redis.call('PTTL', 'lock:a')";
+    let ends = |admin: &mut Admin| -> u64 { redis::from_redis_value(admin.run_words(&["EVAL", ends, "0"])).unwrap() };
+    // A little longer than it is renewed for.
+    admin.run("PEXPIRE lock:a 30050");
+    let then = ends(&mut admin);
+    admin.run_words(&["EVAL", &slowly, "1", "lock:a", "0", "30000", "1", &begins]);
+    let now = ends(&mut admin);
+    assert!(now + 2 >= then, "shortened by {} ms", then - now);
 }

@@ -68,11 +68,11 @@ async fn a_waiter_whose_client_is_gone_is_passed_over_and_removed() {
     queue(&there, &next).await;
     drop((pushes, gone));
     is_heard(&mut admin, 2, false).await;
-    let asked = admin.calls("pubsub|numsub");
+    let asked = admin.asked_who_listens();
     holder.release(&[Leaving::Done(first)]).await.unwrap();
     let change = soon(told.next()).await.unwrap();
     assert!(matches!(change, Change::Held(owner, _) if owner == next.id.hash()), "{change:?}");
-    assert_eq!(admin.calls("pubsub|numsub") - asked, 2, "once for each client");
+    assert_eq!(admin.asked_who_listens() - asked, 2, "once for each client");
     assert!(admin.line_of("lock:a").is_none(), "who was passed over is not in line any more");
     let lease = |claim: &std::sync::Arc<lockfast::Claim>| Lease { claim: claim.clone(), ttl: secs(20) };
     let standings = holder.renew(&[lease(&dead[0]), lease(&dead[2])]).await.unwrap();

@@ -8,7 +8,7 @@ pub(crate) const COMMANDS: &str = "+info +evalsha +eval +subscribe +unsubscribe 
                         +pexpire +pexpireat +incrby +zadd +zrem +zcard +zrank +zscore +zrange +zrangebyscore +zrevrangebyscore \
                         +zrangebylex +zremrangebyscore +hget +hmget +hset +hdel +hincrby";
 /// Keys and channels of our own.
-const OURS: &str = "~lockfast:* &lockfast:*";
+const OURS: &str = "~lockfast:* resetchannels &lockfast:*";
 
 pub(crate) fn user(admin: &mut Admin, name: &str, names: &str, commands: &str) {
     admin.run(&format!("ACL SETUSER {name} reset on >pw {OURS} {names} -@all {commands}"));

@@ -96,6 +96,11 @@ impl Admin {
         line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
     }
 
+    /// How often it was asked who listens. Before version 7 that counts as the command it is part of.
+    pub(crate) fn asked_who_listens(&mut self) -> u64 {
+        self.calls("pubsub|numsub") + self.calls("pubsub")
+    }
+
     /// How many requests clients have made.
     pub(crate) fn requests(&mut self) -> u64 {
         self.calls("evalsha") + self.calls("eval")

@@ -84,10 +84,10 @@ async fn a_thousand_that_were_passed_over_come_back_in_order() {
     way.lead_to(1);
     way.cut();
     until("nobody hears", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 1).await;
-    let asked = admin.calls("pubsub|numsub");
+    let asked = admin.asked_who_listens();
     guard.release().await.unwrap();
     assert_eq!(waiting(&holders, "a").await, 0, "who cannot be told is passed over");
-    assert_eq!(admin.calls("pubsub|numsub") - asked, 1, "a client is asked for once");
+    assert_eq!(admin.asked_who_listens() - asked, 1, "a client is asked for once");
     assert!(admin.text("GET lock:a").is_empty(), "and nobody has it");
     let (requests, began) = (admin.requests(), now());
     way.lead_to(server.port());
@@ -98,7 +98,7 @@ async fn a_thousand_that_were_passed_over_come_back_in_order() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pause_shorter_than_half_a_lease_loses_nothing() {
-    let server = servers::Redis::options().setting("enable-debug-command yes").start();
+    let server = servers::Redis::options().with_debug_commands().start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(3)).await;
     let mut guards = Vec::new();

@@ -20,11 +20,12 @@ if not kind then
       and sub(value, 1, 12) == 'lockfast1 x ' and sub(value, 13, 44) ~= sub(begins, 13, 44)
   end
   if is_free or waits then
-    call('INCRBY', 'lockfast:tickets', '1')
+    local number = call('INCRBY', 'lockfast:tickets', '1')
     -- Redis writes large numbers faster than Lua, and exactly.
     local first = call('GET', 'lockfast:tickets')
-    -- A small counter was lost, and has to be seeded first. Compared as texts, since reading them as numbers costs more.
-    if #first > 7 and (#first > #floor or #first == #floor and first > floor) then
+    -- A counter below a million was lost, and has to be seeded first. The least number is compared as a text, since reading it
+    -- costs more.
+    if number > 1000000 and (#first > #floor or #first == #floor and first > floor) then
       if not waits then
         call('PSETEX', key, ttl, begins .. first .. ends)
         return first

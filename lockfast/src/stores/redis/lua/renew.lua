@@ -4,7 +4,8 @@
 -- ARGV: now; how much longer for most; how many those are, who want one name alone, and come first. For each of them what its
 -- value begins with while it holds. For each other 'OWNER CLIENT HOME LEASE', and what it wants of its names. Few words, since
 -- each costs as much as a look.
-local now, lease, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local now, span, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local lease = tonumber(span)
 local answers, others = {}, {}
 
 -- What most renewals are, before the rule is even read: one name, held alone by who asks. No line is looked at, since nothing
@@ -22,9 +23,10 @@ if most > 0 then
     local value = answers[index]
     if value and find(value, ARGV[index + 3], 1, true) == 1 then
       local key = KEYS[index]
-      -- Without a span it is only a question.
+      -- Without a span it is only a question. Where the moment does not lengthen it, what remains is asked for and the span is
+      -- set: the clock may have gone on since it was read, and no verb shortens a lease.
       if lease > 0 and not (knows_gt and call('PEXPIREAT', key, ends, 'GT') == 1) and call('PTTL', key) < lease then
-        call('PEXPIREAT', key, ends)
+        call('PEXPIRE', key, span)
       end
     else
       others[#others + 1] = index

@@ -1,6 +1,7 @@
 -- rights: what this user may not do, of all that locks need. Only asks, so nothing is changed, and nothing is logged.
 --
--- KEYS: none. ARGV: a name as it is kept; how many replicas are waited for. Nothing is known before Redis 7, where scripts cannot ask.
+-- KEYS: none. ARGV: a name as it is kept; how many replicas are waited for. Nothing is known before Redis 7, where scripts cannot
+-- ask.
 if not redis.acl_check_cmd then
   return false
 end
@@ -8,7 +9,8 @@ local name, own, channel = ARGV[1], 'lockfast:tickets', 'lockfast:push:0'
 local needed = {
   {'GET', name}, {'GETRANGE', name, '0', '1'}, {'MGET', name}, {'SET', name, 'x'}, {'PSETEX', name, '1', 'x'},
   {'RENAME', own, name}, {'SETRANGE', name, '0', 'x'}, {'GET', own}, {'SET', own, 'x'}, {'DEL', own}, {'EXISTS', own},
-  {'PTTL', own}, {'PEXPIRE', own, '1'}, {'PEXPIREAT', name, '1'}, {'INCRBY', own, '1'}, {'TIME'}, {'ZADD', own, '0', 'x'}, {'ZREM', own, 'x'},
+  {'PTTL', own}, {'PEXPIRE', own, '1'}, {'PEXPIREAT', name, '1'}, {'INCRBY', own, '1'}, {'TIME'},
+  {'ZADD', own, '0', 'x'}, {'ZREM', own, 'x'},
   {'ZRANGE', own, '0', '1'}, {'ZRANK', own, 'x'}, {'ZSCORE', own, 'x'}, {'ZCARD', own},
   {'ZRANGEBYSCORE', own, '0', '1'}, {'ZREVRANGEBYSCORE', own, '1', '0'}, {'ZRANGEBYLEX', own, '-', '+'},
   {'ZREMRANGEBYSCORE', own, '0', '1'}, {'HGET', own, 'x'}, {'HSET', own, 'x', 'x'}, {'HDEL', own, 'x'},
