@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -50,8 +51,7 @@ pub(crate) struct Book {
     pub(crate) rejoin_in_flight: bool,
     /// Names about which an answer was not heard that may have said who holds now: those who want them have to ask.
     pub(crate) missed: Vec<Name>,
-    /// Releases that are with the store by their callers' own doing; what comes of them may be the keeper's to mend.
-    pub(crate) releasing: usize,
+    pub(crate) releases: Arc<Releases>,
     /// Until when the keeper means to sleep at most, for all that is in the book.
     pub(crate) wakes_at: Moment,
     /// Why nobody may enter any more.
@@ -74,6 +74,35 @@ pub(crate) struct Book {
     pub(crate) client: ClientId,
     ids: ClaimIds,
     serial: u64,
+}
+
+/// Releases that are with the store by their callers' own doing; what comes of them may be the keeper's to mend, so it stays as
+/// long as there are any. Apart from the book, since every release ends here, and seldom with anything more to do.
+#[derive(Debug, Default)]
+pub(crate) struct Releases {
+    under_way: AtomicUsize,
+    /// The keeper leaves when there are none.
+    is_awaited: AtomicBool,
+}
+
+impl Releases {
+    pub(crate) fn begin(&self) {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Whether the keeper has to be told.
+    #[must_use]
+    pub(crate) fn end(&self) -> bool {
+        // Order matters, here and where it is awaited: one of the two sees what the other has done.
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.is_awaited.load(Ordering::SeqCst)
+    }
+
+    /// Whether the last has ended; whoever ends later says so.
+    pub(super) fn await_last(&self) -> bool {
+        self.is_awaited.store(true, Ordering::SeqCst);
+        self.under_way.load(Ordering::SeqCst) == 0
+    }
 }
 
 /// Something to tell the store.
@@ -113,7 +142,7 @@ impl Book {
             asking: 0,
             rejoin_in_flight: false,
             missed: Vec::new(),
-            releasing: 0,
+            releases: Arc::default(),
             wakes_at: Moment::NEVER,
             closed: None,
             abandoned: false,

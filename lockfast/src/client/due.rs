@@ -72,9 +72,10 @@ impl Book {
         let candidates = [first(self.departures.first_key_value()), rejoin, self.report_at, watch_again_at];
         work.next = candidates.into_iter().fold(self.slots.next_at(), Moment::min);
         self.wakes_at = work.next;
-        let all_told = self.departures.is_empty() && work.departures.is_empty() && self.releasing == 0;
-        let nobody_left = self.slots.len() == 0 && all_told;
-        work.is_over = (self.abandoned || self.closed.is_some()) && nobody_left && work.report.is_none();
+        let nobody_left = self.slots.len() == 0 && self.departures.is_empty() && work.departures.is_empty();
+        let may_end = (self.abandoned || self.closed.is_some()) && nobody_left && work.report.is_none();
+        // Order matters: a release that ends with more to do has put that into the book before.
+        work.is_over = may_end && self.releases.await_last();
         work
     }
 

@@ -200,22 +200,23 @@ impl Guard {
         self.is_done = true;
         self.client.check_usable()?;
         // In a block of its own, so that what leads to a departure takes no room while the store is asked.
-        let mut departing = {
-            let (lost, first) = self.client.with_book(|book, now, out| {
+        let (mut departing, mut sent) = {
+            let (lost, first, now) = self.client.with_book(|book, now, out| {
                 // Order matters: judged at the same moment as what the store is told. A deadline between the two would have it
                 // told to forget, and the caller that it was remembered.
                 let lost = self.validity().is_over(now).then(|| self.validity().why());
                 let first = first(book, self.hold, now, out);
-                book.releasing += usize::from(first.is_some());
-                (lost, first)
+                if first.is_some() {
+                    book.releases.begin();
+                }
+                (lost, first, now)
             });
             match first {
-                Some((leaving, keeps)) => Departing { guard: &self, leaving: Some(leaving), keeps, lost },
+                Some((leaving, keeps)) => (Departing { guard: &self, leaving: Some(leaving), keeps, lost }, now),
                 None => return lost.map_or(Ok(()), |why| Err(self.lost_because(why))),
             }
         };
         loop {
-            let sent = self.client.clock.now();
             let batch = std::slice::from_ref(departing.leaving.as_ref().expect("it was just put there"));
             let answer = self.client.within(sent, sent + UNAVAILABLE_AFTER, self.client.release(batch)).await;
             let standing = match answer {
@@ -248,6 +249,7 @@ impl Guard {
                 // What is left to say is the keeper's. The store's answer to it, that it knows no such claim, is no loss.
                 return verdict;
             }
+            sent = self.client.clock.now();
         }
     }
 
@@ -307,20 +309,22 @@ impl Departing<'_> {
 
 impl Drop for Departing<'_> {
     fn drop(&mut self) {
-        let (leaving, hold) = (self.leaving.take(), self.guard.hold);
-        self.guard.client.with_book(|book, now: Moment, out| {
-            book.releasing -= 1;
-            // The keeper may have stayed for this one.
-            out.ring |= book.abandoned || book.closed.is_some();
-            let Some(leaving) = leaving else { return };
-            if !self.keeps {
-                return book.depart(leaving, now, out);
-            }
-            // Whether it still holds is unknown. Those here ask anew; what is left is told to go.
-            let claim = leaving.claim().expect("a hold leaves with its claim").clone();
-            if let Some(last) = book.departed(hold, &claim, now, None, now, out) {
-                book.depart(last, now, out);
-            }
-        });
+        let (client, hold, keeps) = (&self.guard.client, self.guard.hold, self.keeps);
+        if let Some(leaving) = self.leaving.take() {
+            client.with_book(|book, now: Moment, out| {
+                if !keeps {
+                    return book.depart(leaving, now, out);
+                }
+                // Whether it still holds is unknown. Those here ask anew; what is left is told to go.
+                let claim = leaving.claim().expect("a hold leaves with its claim").clone();
+                if let Some(last) = book.departed(hold, &claim, now, None, now, out) {
+                    book.depart(last, now, out);
+                }
+            });
+        }
+        // Order matters: the keeper leaves with the last release, unless something is left to do in the book.
+        if client.releases.end() {
+            client.bell.notify_one();
+        }
     }
 }

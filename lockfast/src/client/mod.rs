@@ -46,7 +46,7 @@ use crate::store::{BusyWith, Guarantees, Store};
 
 pub(crate) use admit::{Attempt, Entered, admit, attempt};
 use alarm::Alarms;
-use book::{Book, Outbox};
+use book::{Book, Outbox, Releases};
 pub(crate) use keeper::is_keepers_thread;
 pub(crate) use lease::Validity;
 pub(crate) use options::{LONGEST_HOLD, Options, Renewal};
@@ -72,6 +72,7 @@ pub(crate) struct Client {
     pub(crate) note: Arc<Note>,
     pub(crate) telling: Arc<Telling>,
     book: Mutex<Book>,
+    releases: Arc<Releases>,
     alarms: Alarms,
     bell: Notify,
     ended: Notify,
@@ -106,10 +107,11 @@ impl Client {
         let id = ClientId(u64::from_le_bytes(id));
         let forks = forkguard::Guard::try_new().map_err(|error| Error::unavailable("preparing for forks", error))?;
         let telling = Telling::new(clock.clone());
+        let book = Book::new(id, Arc::clone(&telling));
         let client = Arc::new(Self {
             guarantees: store.guarantees(),
-            // Order matters: the pushes are there before anybody can ask for a lock.
-            book: Mutex::new(Book::new(id, Arc::clone(&telling))),
+            releases: Arc::clone(&book.releases),
+            book: Mutex::new(book),
             alarms: Alarms::new(),
             store,
             clock,
@@ -122,6 +124,7 @@ impl Client {
             ended: Notify::new(),
             forks,
         });
+        // Order matters: the pushes are there before anybody can ask for a lock.
         keeper::start(&client)?;
         Ok(Handle(client))
     }

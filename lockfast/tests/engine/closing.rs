@@ -117,6 +117,25 @@ async fn shutting_down_without_an_answer_ends_in_time_and_says_so() {
 }
 
 #[tokio::test]
+async fn shutting_down_waits_for_a_release_on_its_way_and_no_longer() {
+    let mut store = Director::new();
+    let mutexes = ["a", "b"].map(|name| store.locks.mutex(name).ttl(TTL));
+    let (guard, _) = hold(&mut store, &mutexes[0], 7).await;
+    let (_kept, _) = hold(&mut store, &mutexes[1], 8).await;
+    let releasing = tokio::spawn(guard.release());
+    let on_its_way = store.release().await;
+    let locks = store.locks.clone();
+    let mut ending = tokio::spawn(async move { locks.shutdown(NEVER).await });
+    // What the keeper itself had to say is said: from here on it waits for the other release only.
+    store.release().await.1.give(vec![Standing::Gone(Why::Left)]);
+    let early = tokio::time::timeout(SECOND / 10, &mut ending).await;
+    assert!(early.is_err(), "it ended with a release on its way");
+    on_its_way.1.give(vec![Standing::Gone(Why::Left)]);
+    soon(releasing).await.unwrap().unwrap();
+    soon(ending).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn shutting_down_keeps_what_is_to_be_held_at_least_so_long() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL).hold_at_least(60 * SECOND);
