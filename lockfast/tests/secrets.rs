@@ -216,7 +216,7 @@ async fn the_in_process_store_shows_no_secret() {
         printed.claims.push(claim);
     }
     printed.debug(&store);
-    let everything = Query { names: Names::Beginning(String::new()), after: None, limit: 10 };
+    let everything = Query { names: Names::Beginning(String::new()), after: None, limit: 10, seats: usize::MAX };
     let page = store.inspect(&everything).await.unwrap();
     assert_eq!(page.resources[0].line.len(), 3);
     printed.debug(&page);

@@ -234,7 +234,7 @@ async fn a_boot_ends_what_had_a_process_and_keeps_what_had_none() {
         let answer = store.acquire(&claim(text), Busy::Refuse).await.unwrap();
         assert!(matches!(answer, Admission::Refused(_)), "{text}: {answer:?}");
     }
-    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10 };
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, seats: usize::MAX };
     let shown = store.inspect(&query).await.unwrap().resources;
     let line = |text: &str| shown.iter().find(|resource| resource.name.as_str() == text).unwrap();
     let left = |text: &str| line(text).line[0].expires_in.as_secs();
@@ -273,7 +273,10 @@ async fn a_page_after_the_name_that_is_the_whole_beginning_goes_on() {
         hold(&store, &claim(text)).await;
     }
     let after = Some(Name::new("a").unwrap());
-    let page = store.inspect(&Query { names: Names::Beginning("a".to_owned()), after, limit: 1 }).await.unwrap();
+    let page = store
+        .inspect(&Query { names: Names::Beginning("a".to_owned()), after, limit: 1, seats: usize::MAX })
+        .await
+        .unwrap();
     let shown: Vec<_> = page.resources.iter().map(|resource| resource.name.as_str()).collect();
     assert_eq!((shown, page.next), (vec!["ab"], None));
 }
@@ -283,7 +286,7 @@ async fn a_page_without_an_end_shows_all() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
     hold(&store, &claim("a")).await;
-    let query = Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX };
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX, seats: usize::MAX };
     assert_eq!(store.inspect(&query).await.unwrap().resources.len(), 1);
 }
 

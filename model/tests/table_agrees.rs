@@ -200,7 +200,8 @@ impl Both {
     }
 
     fn compare_lines(&mut self) {
-        let everything = Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX };
+        let everything =
+            Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX, seats: usize::MAX };
         let page = self.real.inspect(&everything, self.now);
         for (bit, name) in NAMES.iter().enumerate() {
             let resource = page.resources.iter().find(|resource| resource.name.as_str() == *name);

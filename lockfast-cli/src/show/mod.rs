@@ -87,7 +87,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn resource(name: &str, line: Vec<Seat>) -> Resource {
-        Resource { name: Name::new(name).unwrap(), capacity: Demand::ALL, line, sealed_for: None }
+        Resource { name: Name::new(name).unwrap(), capacity: Demand::ALL, line, more: 0, sealed_for: None }
     }
 
     #[test]

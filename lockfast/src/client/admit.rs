@@ -25,8 +25,10 @@ use super::joining::Asking;
 use super::slot::{Phase, Request, Slot};
 use super::slots::Key;
 
-/// How long telling a caller who is in its way may take, once its patience has ended.
+/// How long telling a caller who is in its way may take, once its patience has ended; and how much of the line is looked at, since
+/// all who wait in a long one may give up at the same time.
 const LAST_LOOK: Duration = Duration::from_millis(100);
+pub(crate) const FRONT: usize = 16;
 
 /// A place has its slot until it is dropped, or the client is shut down, whichever is first.
 const SHUT_DOWN: &str = "it was shut down";
@@ -193,19 +195,21 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
     let client = place.client;
     let was = client.with_book(|book, now, _| {
         let slot = book.slots.get(place.key)?;
-        let ticket = match slot.phase {
-            Phase::Waiting { ticket, .. } => ticket,
-            _ => Ticket(u64::MAX),
+        let (ticket, heard) = match slot.phase {
+            Phase::Waiting { ticket, .. } => (ticket, slot.position()),
+            _ => (Ticket(u64::MAX), usize::MAX),
         };
         let trouble = slot.last_error().filter(|_| slot.failures > 0).cloned().map(Box::new);
-        Some((slot.request.demands.clone(), ticket, trouble, slot.attempts.max(1), now.since(slot.since)))
+        Some((slot.request.demands.clone(), (ticket, heard), trouble, slot.attempts.max(1), now.since(slot.since)))
     });
-    let Some((demands, ticket, mut trouble, attempts, waited)) = was else { return Err(Error::Closed(SHUT_DOWN)) };
+    let Some((demands, (ticket, heard), mut trouble, attempts, waited)) = was else {
+        return Err(Error::Closed(SHUT_DOWN));
+    };
     let mut busy = BusyWith::default();
     if trouble.is_none() {
         let limit = client.clock.now() + LAST_LOOK;
         for demand in demands.iter() {
-            let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1 };
+            let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1, seats: FRONT };
             let page = match client.within(client.clock.now(), limit, client.store.inspect(&query)).await {
                 Some(Ok(page)) => page,
                 Some(Err(error)) => {
@@ -215,7 +219,10 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
                 None => break,
             };
             let Some(resource) = page.resources.first() else { continue };
-            let ahead = resource.line.iter().filter(|seat| seat.tickets.first < ticket).count();
+            let shown = resource.line.iter().filter(|seat| seat.tickets.first < ticket).count();
+            // Of a longer line, what it was told when it joined. It has only moved up since.
+            let is_behind = shown == resource.line.len();
+            let ahead = if is_behind { heard.clamp(shown, shown + resource.more) } else { shown };
             if let Some(holder) = resource.holders().next().filter(|_| ahead > 0) {
                 busy.holder = Some(holder.into());
                 // Since when another program holds, which draws no tickets here, nobody knows.

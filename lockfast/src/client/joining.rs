@@ -64,8 +64,9 @@ impl Book {
                     self.grant(key, tickets, false, now, out);
                 }
             }
-            Ok(Admission::Queued { ticket, recheck_in, .. }) => {
+            Ok(Admission::Queued { ticket, recheck_in, position }) => {
                 slot.leased(sent, claim.ttl);
+                slot.wait().position = position;
                 slot.phase = Phase::Waiting { ticket, settling: false };
                 let handed_already = slot.early() == ticket;
                 self.count_waiting(key, now, out);

@@ -44,7 +44,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
 use crate::store::{BusyWith, Guarantees, Store};
 
-pub(crate) use admit::{Attempt, Entered, admit, attempt};
+pub(crate) use admit::{Attempt, Entered, FRONT, admit, attempt};
 use alarm::Alarms;
 use book::{Book, Outbox, Releases};
 pub(crate) use keeper::is_keepers_thread;

@@ -201,6 +201,11 @@ impl Slot {
         }
     }
 
+    /// How many are ahead, at most, as far as it was told.
+    pub(crate) fn position(&self) -> usize {
+        self.wait.as_ref().map_or(usize::MAX, |wait| wait.position)
+    }
+
     pub(crate) fn last_error(&self) -> Option<&Error> {
         self.wait.as_ref()?.last_error.as_deref()
     }
@@ -275,6 +280,8 @@ pub(crate) struct Wait {
     asked: Asked,
     /// A push that came before the answer to the acquire it belongs to; no ticket is zero.
     pub(crate) early: Ticket,
+    /// How many were ahead when it joined the line.
+    pub(crate) position: usize,
     pub(crate) last_error: Option<Box<Error>>,
 }
 

@@ -20,7 +20,7 @@ async fn report(client: &Client<'_>, counters: Counters, entered: &[Arc<Claim>])
 }
 
 async fn page(client: &Client<'_>, beginning: &str, after: Option<Name>, limit: usize) -> Page {
-    let query = Query { names: Names::Beginning(beginning.to_owned()), after, limit };
+    let query = Query { names: Names::Beginning(beginning.to_owned()), after, limit, seats: usize::MAX };
     promised(client.store().inspect(&query).await)
 }
 
@@ -52,6 +52,35 @@ pub async fn a_line_is_shown_in_ticket_order(place: &Place) {
         assert!(!seat.lingers && !seat.broken, "{seat:?}");
     }
     assert_eq!((shown.holders().count(), shown.waiters().count()), (2, 2));
+}
+
+/// Of a long line, the front can be had alone; of the others it is said how many they are.
+pub async fn of_a_line_as_many_are_shown_as_asked_for(place: &Place) {
+    let client = place.client().await;
+    let claims: Vec<_> = (0..5).map(|_| client.mutex("a")).collect();
+    client.held(&claims[0]).await;
+    for waiter in &claims[1..] {
+        client.queued(waiter).await;
+    }
+    let reads: Vec<_> = (0..3).map(|_| client.reader("b")).collect();
+    for reader in &reads {
+        client.held(reader).await;
+    }
+    for (text, all) in [("a", &claims), ("b", &reads)] {
+        for seats in [0, 1, 2, all.len() - 1, all.len(), all.len() + 1, usize::MAX] {
+            let query = Query { names: Names::One(place.name(text)), after: None, limit: 1, seats };
+            let shown = promised(client.store().inspect(&query).await).resources.remove(0);
+            // Who asks for nobody is shown the first all the same: of whom it is said how many follow.
+            let count = seats.clamp(1, all.len());
+            let owners: Vec<_> = shown.line.iter().map(|seat| seat.owner).collect();
+            assert_eq!(
+                owners,
+                all[..count].iter().map(|claim| claim.id.hash()).collect::<Vec<_>>(),
+                "{seats} of {text}"
+            );
+            assert_eq!(shown.more, all.len() - count, "{seats} of {text}");
+        }
+    }
 }
 
 /// How long somebody waited is over when it holds.

@@ -287,7 +287,7 @@ impl<'a> Lockstep<'a> {
     }
 
     async fn compare_lines(&mut self) {
-        let query = |name: &Name| Query { names: Names::One(name.clone()), after: None, limit: 1 };
+        let query = |name: &Name| Query { names: Names::One(name.clone()), after: None, limit: 1, seats: usize::MAX };
         let queries: Vec<_> = self.names.iter().map(|(name, _)| query(name)).collect();
         // All at once: where each answer takes a while, looking is most of what this case does.
         let shown = join_all(queries.iter().map(|query| self.clients[0].store().inspect(query))).await;

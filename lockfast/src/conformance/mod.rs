@@ -208,6 +208,7 @@ macro_rules! conformance {
                 }
                 listing {
                     a_line_is_shown_in_ticket_order
+                    of_a_line_as_many_are_shown_as_asked_for
                     a_hold_is_counted_from_its_beginning
                     lingering_broken_and_sealed_are_shown
                     pages_follow_each_other

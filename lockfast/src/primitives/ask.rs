@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures::future::{Either, select};
 
 use crate::claim::{Demands, Note};
-use crate::client::{Attempt, Client, Entered, Guard, Handle, Options, Request, Retry, Span, Validity, admit, attempt};
+use crate::client::{
+    Attempt, Client, Entered, FRONT, Guard, Handle, Options, Request, Retry, Span, Validity, admit, attempt,
+};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::store::{Names, Query, Resource};
@@ -133,10 +135,19 @@ impl Ask {
         }
     }
 
-    /// The resource with this name, as it is now; `None` when nobody is in its line.
+    /// The resource with this name, as it is now, with its whole line; `None` when nobody is in it.
     pub(crate) async fn look(&self, demands: &Result<Demands>) -> Result<Option<Resource>> {
+        self.look_at(demands, usize::MAX).await
+    }
+
+    /// The same with the front of its line only.
+    pub(crate) async fn look_at_front(&self, demands: &Result<Demands>) -> Result<Option<Resource>> {
+        self.look_at(demands, FRONT).await
+    }
+
+    async fn look_at(&self, demands: &Result<Demands>, seats: usize) -> Result<Option<Resource>> {
         let demands = demands.clone()?;
-        let query = Query { names: Names::One(demands[0].name.clone()), after: None, limit: 1 };
+        let query = Query { names: Names::One(demands[0].name.clone()), after: None, limit: 1, seats };
         let page = self.client().store.inspect(&query).await?;
         Ok(page.resources.into_iter().next().map(|resource| shown(self.client(), resource)))
     }

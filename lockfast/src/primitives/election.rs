@@ -195,7 +195,7 @@ impl Election {
 
     /// Who leads now.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        let resource = self.ask.look(&self.demands()).await?;
+        let resource = self.ask.look_at_front(&self.demands()).await?;
         // A place that lingers keeps others out, for nobody.
         let leads = |seat: &&Seat| !seat.lingers;
         Ok(resource.and_then(|resource| resource.holders().find(leads).map(Leader::from)))

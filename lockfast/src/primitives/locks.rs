@@ -165,7 +165,7 @@ impl Locks {
     pub async fn inspect(&self, beginning: &str) -> Result<Vec<Resource>> {
         let client = self.client();
         let names = Names::Beginning(format!("{}{beginning}", client.prefix));
-        let mut query = Query { names, after: None, limit: PAGE };
+        let mut query = Query { names, after: None, limit: PAGE, seats: usize::MAX };
         let mut resources = Vec::new();
         loop {
             let page = client.store.inspect(&query).await?;
@@ -196,7 +196,7 @@ impl Locks {
         let client = self.client();
         client.report_now().await?;
         let names = Names::Beginning(client.prefix.clone());
-        Ok(client.store.inspect(&Query { names, after: None, limit: 1 }).await?.fleet)
+        Ok(client.store.inspect(&Query { names, after: None, limit: 1, seats: 1 }).await?.fleet)
     }
 
     /// What happens to this client's locks from now on.

@@ -119,7 +119,7 @@ impl Mutex {
     /// # Ok(()) }
     /// ```
     pub async fn is_locked(&self) -> Result<bool> {
-        Ok(self.info().await?.is_some_and(|resource| resource.holders().next().is_some()))
+        Ok(self.ask.look_at_front(&self.demands).await?.is_some_and(|resource| resource.holders().next().is_some()))
     }
 
     /// Who holds it and who waits, or `None` when nobody does either.

@@ -285,7 +285,7 @@ impl Once {
     pub async fn result(&self) -> Result<Option<Bytes>> {
         // Order matters: to ask for the lock of something that was not done would, for a moment, keep those away who would
         // do it, and a `try_run` among them would believe that somebody is at it.
-        match self.ask.look(&self.demands()).await? {
+        match self.ask.look_at_front(&self.demands()).await? {
             Some(resource) if resource.sealed_for.is_some() => {}
             _ => return Ok(None),
         }

@@ -17,7 +17,7 @@ use crate::name::Name;
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
 /// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10 };
+/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, seats: usize::MAX };
 /// let page = store.inspect(&query).await?;
 /// assert_eq!(page.resources.len(), 1);
 /// # Ok(()) }
@@ -30,6 +30,9 @@ pub struct Query {
     pub after: Option<Name>,
     /// At most this many resources.
     pub limit: usize,
+    /// At most this many of each line, from its front; of the others, only how many they are. To look at all of a long line takes
+    /// a while.
+    pub seats: usize,
 }
 
 /// Which names a query is about.
@@ -43,7 +46,7 @@ pub struct Query {
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
 /// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10 };
+/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, seats: usize::MAX };
 /// let page = store.inspect(&query).await?;
 /// assert_eq!(page.resources[0].name, Name::new("a")?);
 /// # Ok(()) }
@@ -68,7 +71,7 @@ pub enum Names {
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
 /// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10 };
+/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, seats: usize::MAX };
 /// let page = store.inspect(&query).await?;
 /// assert!(page.next.is_none());
 /// # Ok(()) }
@@ -94,7 +97,7 @@ pub struct Page {
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
 /// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10 };
+/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, seats: usize::MAX };
 /// let page = store.inspect(&query).await?;
 /// assert_eq!(page.resources[0].holders().count(), 1);
 /// # Ok(()) }
@@ -105,8 +108,10 @@ pub struct Resource {
     pub name: Name,
     /// How much there is of it.
     pub capacity: u32,
-    /// Those who hold and those who wait, in ticket order.
+    /// Those who hold and those who wait, in ticket order: the first of them, if not all were [asked for](Query::seats).
     pub line: Vec<Seat>,
+    /// How many more are behind those.
+    pub more: usize,
     /// How much longer it is sealed, if it is.
     pub sealed_for: Option<Duration>,
 }
@@ -134,7 +139,7 @@ impl Resource {
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
 /// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10 };
+/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, seats: usize::MAX };
 /// let page = store.inspect(&query).await?;
 /// assert!(page.resources[0].line[0].holds);
 /// # Ok(()) }

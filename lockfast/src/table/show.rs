@@ -29,15 +29,18 @@ impl Table {
         let limit = query.limit.max(1);
         let next = (names.len() > limit).then(|| names[limit - 1].clone());
         names.truncate(limit);
-        let resources = names.into_iter().map(|name| self.resource(name, now)).collect();
+        let resources = names.into_iter().map(|name| self.resource(name, query.seats, now)).collect();
         Page { resources, next, fleet: Counters::default() }
     }
 
-    fn resource(&self, name: &Name, now: Moment) -> Resource {
+    fn resource(&self, name: &Name, seats: usize, now: Moment) -> Resource {
         let line = &self.lines[name];
-        let seats = line.places().iter().map(|place| self.seat(name, &self.claims[&place.owner], now));
+        let places = line.places();
+        let front = places.iter().take(seats.max(1));
+        let shown: Vec<_> = front.map(|place| self.seat(name, &self.claims[&place.owner], now)).collect();
+        let more = places.len() - shown.len();
         let sealed_for = line.seal.as_ref().map(|seal| seal.until.since(now));
-        Resource { name: name.clone(), capacity: line.capacity(), line: seats.collect(), sealed_for }
+        Resource { name: name.clone(), capacity: line.capacity(), line: shown, more, sealed_for }
     }
 
     fn seat(&self, name: &Name, entry: &Entry, now: Moment) -> Seat {

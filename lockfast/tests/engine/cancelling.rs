@@ -81,7 +81,7 @@ impl Scene {
 
 /// How many are in line, for anything.
 async fn line(memory: &Memory) -> usize {
-    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10 };
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, seats: usize::MAX };
     let page = memory.inspect(&query).await.unwrap();
     page.resources.iter().map(|resource| resource.line.len()).sum()
 }

@@ -73,7 +73,7 @@ impl Store for Answering {
         for (standing, leaving) in standings.iter_mut().zip(leaving) {
             let Leaving::Done(claim) = leaving else { continue };
             let names = Names::One(claim.demands[0].name.clone());
-            let page = self.store.inspect(&Query { names, after: None, limit: 1 }).await?;
+            let page = self.store.inspect(&Query { names, after: None, limit: 1, seats: usize::MAX }).await?;
             let holder = page.resources.first().and_then(|resource| resource.holders().next());
             if let (Standing::Gone(Why::Left), Some(holder)) = (&standing, holder) {
                 *standing = Standing::Gone(Why::PassedOn(holder.owner, holder.tickets.first));

@@ -110,7 +110,7 @@ async fn round(seed: u64) {
         assert_eq!(stats.acquired, stats.released + stats.lost, "{stats:?}");
         locks.shutdown(secs(10)).await.unwrap();
     }
-    let everything = Query { names: Names::Beginning(String::new()), after: None, limit: 10 };
+    let everything = Query { names: Names::Beginning(String::new()), after: None, limit: 10, seats: usize::MAX };
     let left = store.inspect(&everything).await.unwrap().resources;
     assert!(left.is_empty(), "{left:?}");
 }

@@ -148,12 +148,33 @@ async fn a_store_that_fails_only_when_patience_has_ended_is_unavailable_too() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }
 
-#[tokio::test]
-async fn who_gives_up_on_a_healthy_store_hears_who_is_in_the_way() {
+fn two_clients() -> (Locks, Locks, ManualClock) {
     let hand = ManualClock::new();
     let memory = Arc::new(Memory::with_clock(hand.clock()));
     let client = |text: &str| Locks::builder().clock(hand.clock()).note(text).build(memory.clone()).unwrap();
-    let (one, other) = (client("the first"), client("the second"));
+    (client("the first"), client("the second"), hand)
+}
+
+#[tokio::test]
+async fn who_gives_up_far_behind_hears_its_place_in_the_line() {
+    let (one, other, hand) = two_clients();
+    let _held = one.mutex("a").lock().await.unwrap();
+    let _ahead: Vec<_> = (0..20).map(|_| wants(one.mutex("a").local_handover(false))).collect();
+    until_waiting(&one, 20).await;
+    let mutex = other.mutex("a");
+    let party = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
+    until_waiting(&other, 1).await;
+    let _behind: Vec<_> = (0..3).map(|_| wants(one.mutex("a").local_handover(false))).collect();
+    until_waiting(&one, 23).await;
+    hand.advance(secs(5));
+    let error = soon(party).await.unwrap().unwrap_err();
+    let Error::Busy { holder, position, .. } = &error else { panic!("{error}") };
+    assert!(holder.is_some() && *position == Some(21), "{error:?}");
+}
+
+#[tokio::test]
+async fn who_gives_up_on_a_healthy_store_hears_who_is_in_the_way() {
+    let (one, other, hand) = two_clients();
     let held = one.mutex("a").lock().await.unwrap();
     hand.advance(secs(3));
     let ahead = wants(one.mutex("a").local_handover(false));

@@ -72,7 +72,7 @@ impl Party {
 }
 
 async fn nobody_on(store: &Remote, name: &str) -> bool {
-    let query = Query { names: Names::One(Name::new(name).unwrap()), after: None, limit: 1 };
+    let query = Query { names: Names::One(Name::new(name).unwrap()), after: None, limit: 1, seats: usize::MAX };
     store.inspect(&query).await.unwrap().resources.is_empty()
 }
 

@@ -34,8 +34,8 @@ fn requests_arrive_as_they_were() {
     let counters = Counters { acquired: 1, released: 2, contended: 3, lost: u64::MAX };
     let entered = vec![(claim.id.hash(), claim.demands.clone())];
     let report = Report { client: ClientId(9), counters, entered, left: vec![ClaimHash([7; 16])], keep: ODD };
-    let one = Query { names: Names::One(name.clone()), after: None, limit: usize::MAX };
-    let some = Query { names: Names::Beginning("a\0".into()), after: Some(name), limit: 0 };
+    let one = Query { names: Names::One(name.clone()), after: None, limit: usize::MAX, seats: usize::MAX };
+    let some = Query { names: Names::Beginning("a\0".into()), after: Some(name), limit: 0, seats: usize::MAX };
     for request in [
         Request::Open,
         Request::Close(1),
@@ -89,8 +89,8 @@ fn answers_arrive_as_they_were() {
     };
     let line = vec![seat(Mode::Exclusive, true), seat(Mode::Shared, false), seat(Mode::Permits, true)];
     let resources = vec![
-        Resource { name: name(), capacity: Demand::ALL, line, sealed_for: None },
-        Resource { name: name(), capacity: 1, line: Vec::new(), sealed_for: Some(ODD) },
+        Resource { name: name(), capacity: Demand::ALL, line, more: 0, sealed_for: None },
+        Resource { name: name(), capacity: 1, line: Vec::new(), more: 70, sealed_for: Some(ODD) },
     ];
     arrives(Page { resources, next: Some(name()), fleet: Counters { lost: 1, ..Counters::default() } });
     arrives(Some(Change::Held(owner, BLOCK.first)));

@@ -123,9 +123,9 @@ structs! {
     Lease { claim, ttl };
     Note { host, pid, program, text, labels };
     Page { resources, next, fleet };
-    Query { names, after, limit };
+    Query { names, after, limit, seats };
     Report { client, counters, entered, left, keep };
-    Resource { name, capacity, line, sealed_for };
+    Resource { name, capacity, line, more, sealed_for };
     Seat { owner, tickets, mode, weight, holds, since, expires_in, lingers, broken, note };
     Ticket(number);
     Tickets { first, count };

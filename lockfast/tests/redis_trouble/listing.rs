@@ -20,7 +20,7 @@ fn name(text: &str) -> Name {
 async fn listed(store: &Redis, beginning: &str, limit: usize) -> Vec<String> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let query = Query { names: Names::Beginning(beginning.to_owned()), after, limit };
+        let query = Query { names: Names::Beginning(beginning.to_owned()), after, limit, seats: usize::MAX };
         let page = store.inspect(&query).await.unwrap();
         all.extend(page.resources.iter().map(|resource| resource.name.as_str().to_owned()));
         if page.next.is_none() {
@@ -118,11 +118,47 @@ async fn a_long_report_is_made_in_pieces_and_counted_once() {
     assert!(admin.calls("evalsha") - calls > 10, "no script deals with all of them");
     let listed = listed(&store, "lock:", 300).await;
     assert_eq!(listed, claims.iter().map(|claim| claim.demands[0].name.as_str()).collect::<Vec<_>>());
-    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 1 };
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 1, seats: usize::MAX };
     assert_eq!(store.inspect(&query).await.unwrap().fleet.acquired, 1_000);
     let left = claims.iter().map(|claim| claim.id.hash()).collect();
     let report = Report { client: ClientId(1), counters, entered: Vec::new(), left, keep: secs(20) };
     store.record(&report).await.unwrap();
     assert_eq!(admin.number("EXISTS lockfast:listing:0000000000000001"), 0, "all have left");
     assert_eq!(store.inspect(&query).await.unwrap().fleet.acquired, 2_000);
+}
+
+#[tokio::test]
+async fn long_lines_are_looked_at_in_pieces_and_shown_whole() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    let mut lines = Vec::new();
+    for (text, length) in [("lock:a", 450), ("lock:b", 3), ("lock:c", 199), ("lock:d", 200), ("lock:e", 1)] {
+        let claims: Vec<_> = (0..length).map(|_| detached(Demand::exclusive(name(text)), secs(60))).collect();
+        for claim in &claims {
+            store.acquire(claim, Busy::Wait).await.unwrap();
+        }
+        lines.push((text, claims));
+    }
+    // One that is dead is passed over, wherever the pieces end; so is one that another program holds.
+    admin.run("SET lock:f foreign PX 60000");
+    let behind = detached(Demand::exclusive(name("lock:f")), secs(60));
+    assert!(matches!(store.acquire(&behind, Busy::Wait).await.unwrap(), Admission::Queued { .. }));
+    let dead = lines[0].1.remove(200).id.hash();
+    let record = admin.list("KEYS lockfast:*").into_iter().find(|key| key.ends_with(&dead.to_string())).unwrap();
+    admin.run_words(&["DEL", &record]);
+    let requests = admin.requests();
+    let query = Query { names: Names::Beginning("lock:".to_owned()), after: None, limit: 10, seats: usize::MAX };
+    let page = store.inspect(&query).await.unwrap();
+    let pieces = admin.requests() - requests;
+    assert!((5..=8).contains(&pieces), "{pieces} calls");
+    assert_eq!(page.resources.len(), 6);
+    for ((text, claims), resource) in lines.iter().zip(&page.resources) {
+        assert_eq!((resource.name.as_str(), resource.more, resource.capacity), (*text, 0, Demand::ALL));
+        let owners: Vec<_> = resource.line.iter().map(|seat| seat.owner).collect();
+        assert_eq!(owners, claims.iter().map(|claim| claim.id.hash()).collect::<Vec<_>>(), "{text}");
+        assert_eq!(resource.holders().count(), 1, "{text}");
+    }
+    let last = &page.resources[5].line;
+    assert!(last.len() == 2 && last[0].holds && last[1].owner == behind.id.hash(), "{last:?}");
 }

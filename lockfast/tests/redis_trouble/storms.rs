@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use lockfast::LostWhy;
 use lockfast::store::{Leaving, Store};
+use lockfast::{Error, LostWhy};
 
 use crate::stage::{
     Admin, Crowd, Way, assert_in_order, claim, connect, hold, millis, now, secs, soon, until, waiting, watch_over,
@@ -47,6 +47,30 @@ async fn scripts_flushed_in_the_middle_are_sent_again() {
     let flushed = flushing.join().unwrap();
     assert!(flushed > 3 && count.load(Ordering::SeqCst) == 200, "{flushed} times");
     assert!(Admin::of(&url).calls("eval") > 3, "a script was missing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_gives_up_at_once_asks_little_of_the_server() {
+    const CROWD: u64 = 400;
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&server.url(), secs(30)).await);
+    let _guard = holders.mutex("a").lock().await.unwrap();
+    let give_up = |_| {
+        let mutex = waiters.mutex("a").local_handover(false);
+        tokio::spawn(async move { mutex.lock_within(secs(3)).await })
+    };
+    let crowd: Vec<_> = (0..CROWD).map(give_up).collect();
+    until("all of them wait", async || waiters.stats().waiting == CROWD).await;
+    let before = admin.calls("pttl");
+    for waiter in crowd {
+        let error = soon(waiter).await.unwrap().unwrap_err();
+        let Error::Busy { position, .. } = &error else { panic!("{error}") };
+        assert!(position.is_none_or(|position| position <= CROWD as usize), "{error:?}");
+    }
+    // Each looks at the front of the line, however long that is.
+    let looks = admin.calls("pttl") - before;
+    assert!(looks < 40 * CROWD, "{looks} looks at leases");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -187,7 +187,7 @@ pub(super) fn owner_of(digits: &str) -> Option<ClaimHash> {
     Some(ClaimHash(hash))
 }
 
-/// The lines of the names asked for; without those that are not in use.
+/// What was looked at: the first of these names, at least one. Those that nobody uses are among them.
 pub(super) fn resources(answer: &Value, names: &[Name]) -> Result<Vec<Resource>> {
     let Value::Array(answers) = answer else { return Err(odd(answer)) };
     let mut resources = Vec::with_capacity(answers.len());
@@ -195,20 +195,29 @@ pub(super) fn resources(answer: &Value, names: &[Name]) -> Result<Vec<Resource>>
         if let Some(failure) = text(one).and_then(|line| line.strip_prefix("failed ")) {
             return Err(failure::of_script(&format!("looking at {name:?}"), failure));
         }
-        resources.extend(resource(one, name).ok_or_else(|| odd(one))?);
+        resources.push(resource(one, name).ok_or_else(|| odd(one))?);
     }
-    Ok(resources)
+    if resources.is_empty() { Err(odd(answer)) } else { Ok(resources) }
 }
 
-fn resource(answer: &Value, name: &Name) -> Option<Option<Resource>> {
+/// Two pieces of one line.
+pub(super) fn joined(mut begun: Resource, mut next: Resource) -> Resource {
+    if begun.line.is_empty() {
+        begun.capacity = next.capacity;
+    }
+    begun.line.append(&mut next.line);
+    Resource { more: next.more, ..begun }
+}
+
+fn resource(answer: &Value, name: &Name) -> Option<Resource> {
     let Value::Array(parts) = answer else { return None };
-    let [sealed, capacity, Value::Array(seats)] = &parts[..] else { return None };
+    let [sealed, capacity, Value::Array(seats), more] = &parts[..] else { return None };
     let sealed_for = number(sealed).map(Duration::from_millis);
     let capacity = u32::try_from(number(capacity)?).ok()?;
     let line = seats.iter().map(|words| seat(words, capacity)).collect::<Option<Vec<_>>>()?;
-    let unused = line.is_empty() && sealed_for.is_none();
     let capacity = if capacity == 0 { Demand::ALL } else { capacity };
-    Some((!unused).then(|| Resource { name: name.clone(), capacity, line, sealed_for }))
+    let more = usize::try_from(number(more)?).ok()?;
+    Some(Resource { name: name.clone(), capacity, line, more, sealed_for })
 }
 
 fn seat(words: &Value, capacity: u32) -> Option<Seat> {

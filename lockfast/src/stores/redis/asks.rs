@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::claim::{Claim, ClaimHash, ClientId, Demand, Demands, Mode};
 use crate::name::Name;
-use crate::store::{Busy, Counters, Lease, Leaving, Report};
+use crate::store::{Busy, Counters, Lease, Leaving, Report, Resource};
 
 use super::keys;
 use super::scripts::{self, Call, digits};
@@ -12,6 +12,9 @@ use super::{NAMES_A_SCRIPT, by_names, note};
 
 /// As long as Redis is asked to keep anything, in milliseconds: a thousand years. It counts no further than some more of them.
 const FOR_EVER: u64 = 1_000 * 365 * 24 * 3600 * 1_000;
+
+/// More than any line has.
+const MOST_SEATS: usize = 1 << 40;
 
 /// How a claim without a client that hears pushes is called: it is not taken for dead when nobody listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,12 +142,15 @@ fn leave(call: &mut Call, leaving: &Leaving) {
     }
 }
 
-pub(super) fn look(names: &[Name], now: u64) -> Call {
+/// At most so many of each line. Of the first, `begun` was shown before.
+pub(super) fn look(names: &[Name], seats: usize, begun: Option<&Resource>, now: u64) -> Call {
     let mut call = Call::of(&scripts::LOOK, names.len());
     for name in names {
         call.text(name.as_str());
     }
-    call.number(now);
+    let shown = begun.map_or(&[][..], |begun| &begun.line);
+    let last = shown.last().map_or(0, |seat| seat.tickets.first.0);
+    call.number(now).number(seats.min(MOST_SEATS) as u64).number(shown.len() as u64).number(last);
     for name in names {
         call.text(keys::tag(name));
     }

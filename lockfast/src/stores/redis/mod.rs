@@ -22,6 +22,7 @@ mod server;
 mod wire;
 
 use std::fmt;
+use std::slice;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -33,8 +34,8 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{
-    Admission, Busy, Change, Guarantees, Lease, Leaving, Names, Page, Query, Report, Scope, Shared, Standing, Store,
-    StoreClock, Survives, Why,
+    Admission, Busy, Change, Guarantees, Lease, Leaving, Names, Page, Query, Report, Resource, Scope, Shared, Standing,
+    Store, StoreClock, Survives, Why,
 };
 
 pub use checkup::Checkup;
@@ -96,12 +97,27 @@ impl Redis {
         Ok(Arc::new(store))
     }
 
-    async fn look(&self, names: &[Name]) -> Result<Vec<crate::store::Resource>> {
-        let lanes = &self.inside.lanes;
-        let mut resources = Vec::new();
-        for some in names.chunks(NAMES_A_SCRIPT) {
-            let answer = lanes.call(|| "looking at locks".to_owned(), &asks::look(some, lanes.now())).await?;
-            resources.extend(answers::resources(&answer, some)?);
+    /// The lines of names, without those that nobody uses. Long ones in pieces, between which others get their turn.
+    async fn look(&self, mut names: &[Name], seats: usize) -> Result<Vec<Resource>> {
+        let (lanes, seats) = (&self.inside.lanes, seats.max(1));
+        let (mut resources, mut begun): (Vec<Resource>, Option<Resource>) = (Vec::new(), None);
+        while !names.is_empty() {
+            let some = &names[..names.len().min(NAMES_A_SCRIPT)];
+            let call = asks::look(some, seats, begun.as_ref(), lanes.now());
+            let answer = lanes.call(|| "looking at locks".to_owned(), &call).await?;
+            for found in answers::resources(&answer, some)? {
+                let resource = match begun.take() {
+                    Some(begun) => answers::joined(begun, found),
+                    None => found,
+                };
+                if resource.more > 0 && resource.line.len() < seats {
+                    begun = Some(resource);
+                    break;
+                }
+                names = &names[1..];
+                let is_used = !resource.line.is_empty() || resource.sealed_for.is_some();
+                resources.extend(is_used.then_some(resource));
+            }
         }
         Ok(resources)
     }
@@ -186,9 +202,10 @@ impl Store for Redis {
             Names::One(name) => {
                 keys::check(name)?;
                 let wanted = query.after.as_ref().is_none_or(|after| name > after);
-                let resources = if wanted { self.look(std::slice::from_ref(name)).await? } else { Vec::new() };
-                let (fleet, _) = self.list("", None, 0).await?;
-                return Ok(Page { resources, next: None, fleet });
+                let names = if wanted { slice::from_ref(name) } else { &[] };
+                // Both at once: of many who look at the same time, the first need not wait until all have looked.
+                let (resources, listed) = futures::join!(self.look(names, query.seats), self.list("", None, 0));
+                return Ok(Page { resources: resources?, next: None, fleet: listed?.0 });
             }
             Names::Beginning(beginning) => beginning,
         };
@@ -201,7 +218,7 @@ impl Store for Redis {
             page.fleet = fleet;
             let is_more = names.len() > room;
             names.truncate(room);
-            page.resources.extend(self.look(&names).await?);
+            page.resources.extend(self.look(&names, query.seats).await?);
             after = names.pop().or(after);
             if !is_more {
                 return Ok(page);

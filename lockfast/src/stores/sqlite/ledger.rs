@@ -174,9 +174,18 @@ impl<'a> Ledger<'a> {
         self.many(seats!("WHERE name = ?1 ORDER BY ticket"), [name.as_str()], seat)
     }
 
-    pub(super) fn line_with_notes(&self, name: &Name) -> Result<Vec<(Seat, Arc<Note>)>> {
+    /// The first of a line.
+    pub(super) fn front_with_notes(&self, name: &Name, most: usize) -> Result<Vec<(Seat, Arc<Note>)>> {
         let read = |row: &Row<'_>| Ok((seat(row)?, unpack_note(row.get_ref("note")?.as_blob()?)));
-        self.many(seats!("WHERE name = ?1 ORDER BY ticket"), [name.as_str()], read)
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        self.many(seats!("WHERE name = ?1 ORDER BY ticket LIMIT ?2"), (name.as_str(), most), read)
+    }
+
+    /// How many are in a line.
+    pub(super) fn length(&self, name: &Name) -> Result<usize> {
+        let count = |row: &Row<'_>| row.get::<_, u32>(0);
+        let counts = self.many("SELECT COUNT(*) FROM seats WHERE name = ?1", [name.as_str()], count)?;
+        Ok(counts.into_iter().map(|count| count as usize).sum())
     }
 
     pub(super) fn first_holder(&self, name: &Name) -> Result<Option<(Seat, Arc<Note>)>> {

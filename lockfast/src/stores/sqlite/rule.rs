@@ -358,12 +358,13 @@ impl Ledger<'_> {
 
     pub(super) fn inspect(&self, query: &Query) -> Rows<Page> {
         let (names, next) = self.names_of(query)?;
-        let resources: Rows<Vec<_>> = names.into_iter().map(|name| self.resource(name)).collect();
+        let resources: Rows<Vec<_>> = names.into_iter().map(|name| self.resource(name, query.seats)).collect();
         Ok(Page { resources: resources?, next, fleet: self.counters()? })
     }
 
-    fn resource(&self, name: Name) -> Rows<Resource> {
-        let line = self.line_with_notes(&name)?;
+    fn resource(&self, name: Name, seats: usize) -> Rows<Resource> {
+        let line = self.front_with_notes(&name, seats.max(1))?;
+        let more = self.length(&name)?.saturating_sub(line.len());
         let sealed_for = self.seal(&name)?.map(|(_, until)| until.since(self.now));
         let capacity = line.first().map_or(Demand::ALL, |(seat, _)| seat.capacity);
         let line = line.into_iter().map(|(seat, note)| Shown {
@@ -378,7 +379,7 @@ impl Ledger<'_> {
             broken: seat.broken(),
             note,
         });
-        Ok(Resource { line: line.collect(), name, capacity, sealed_for })
+        Ok(Resource { line: line.collect(), more, name, capacity, sealed_for })
     }
 
     pub(super) fn is_exclusive(&self, seat: &Seat) -> Rows<bool> {

@@ -11,7 +11,7 @@ local needed = {
   {'RENAME', own, name}, {'SETRANGE', name, '0', 'x'}, {'GET', own}, {'SET', own, 'x'}, {'DEL', own}, {'EXISTS', own},
   {'PTTL', own}, {'PEXPIRE', own, '1'}, {'PEXPIREAT', name, '1'}, {'INCRBY', own, '1'}, {'TIME'},
   {'ZADD', own, '0', 'x'}, {'ZREM', own, 'x'},
-  {'ZRANGE', own, '0', '1'}, {'ZRANK', own, 'x'}, {'ZSCORE', own, 'x'}, {'ZCARD', own},
+  {'ZRANGE', own, '0', '1'}, {'ZRANK', own, 'x'}, {'ZSCORE', own, 'x'}, {'ZCARD', own}, {'ZCOUNT', own, '0', '1'},
   {'ZRANGEBYSCORE', own, '0', '1'}, {'ZREVRANGEBYSCORE', own, '1', '0'}, {'ZRANGEBYLEX', own, '-', '+'},
   {'ZREMRANGEBYSCORE', own, '0', '1'}, {'HGET', own, 'x'}, {'HSET', own, 'x', 'x'}, {'HDEL', own, 'x'},
   {'HMGET', own, 'x'}, {'HINCRBY', own, 'x', '1'}, {'PUBLISH', channel, 'x'}, {'PUBSUB', 'NUMSUB', channel},
