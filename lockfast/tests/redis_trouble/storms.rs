@@ -202,3 +202,24 @@ async fn a_server_that_is_down_is_not_asked_more_than_it_should() {
     let entered = crowd.all_in().await;
     assert_eq!(entered.len(), 10);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_many_who_share_costs_no_more_than_one_of_few() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let locks = connect(&server.url(), secs(30)).await;
+    let mut looks =
+        |before: u64| ["get", "mget", "pttl", "zrange"].map(|name| admin.calls(name)).iter().sum::<u64>() - before;
+    let mut guards = Vec::new();
+    for crowd in [3, 300] {
+        while guards.len() < crowd {
+            guards.push(locks.rwlock("a").read().await.unwrap());
+        }
+        let before = looks(0);
+        for _ in 0..10 {
+            locks.rwlock("a").read().await.unwrap().release().await.unwrap();
+        }
+        let each = looks(before) / 10;
+        assert!(each < 30, "{each} looks at keys for one reader among {crowd}");
+    }
+}

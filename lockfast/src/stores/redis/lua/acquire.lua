@@ -68,6 +68,11 @@ local function has_room(want)
   if rule.is_kept_out(want) then
     return false
   end
+  -- Behind one that reads, whoever wants to read does.
+  local holds, last = rule.last_holds(want)
+  if holds and rule.is_reader(want) and last ~= rule.ALL then
+    return true
+  end
   local used = 0
   rule.each_seat(rule.line_of(want), function(seat)
     local _, weight, capacity = rule.read_seat(seat)
@@ -79,9 +84,18 @@ local function has_room(want)
   return used + tonumber(want.weight) <= tonumber(want.capacity)
 end
 
+-- Who finds no room looks for the dead among those who hold, before it waits.
+local function has_room_for(want)
+  if has_room(want) then
+    return true
+  end
+  rule.settle({want}, true)
+  return has_room(want)
+end
+
 local blocked
 for index, want in ipairs(asked.wants) do
-  if not has_room(want) then
+  if not has_room_for(want) then
     blocked = blocked or index
   end
 end

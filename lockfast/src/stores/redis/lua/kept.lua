@@ -123,9 +123,12 @@ function rule.is_of(value, claim)
   return string.sub(value, 13, 12 + #claim.owner) == claim.owner
 end
 
--- The living claim of an owner who wants `want`, perhaps among others; or nil and why it is not in line.
-function rule.load(claim, want)
-  local record = redis.call('GET', rule.record_of(claim))
+-- The living claim of an owner who wants `want`, perhaps among others; or nil and why it is not in line. Its record may have been
+-- read just now, together with others.
+function rule.load(claim, want, record)
+  if record == nil then
+    record = redis.call('GET', rule.record_of(claim))
+  end
   if not record then
     return nil, 'unknown'
   end

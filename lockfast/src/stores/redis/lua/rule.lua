@@ -5,10 +5,8 @@
 
 -- How long a line outlives the leases in it, so that somebody notices who died in it, and tells.
 rule.OUTLIVES = 10000
--- How many dead seats one call takes out.
-rule.MOST_REMOVED = 1000
--- Leases that were written in one call may end this far apart: time goes on between commands.
-rule.APART = 100
+-- How many dead seats one call takes out, at a few microseconds each.
+rule.MOST_REMOVED = 20000
 
 rule.now, rule.removed = now, 0
 rule.unsettled, rule.queued, rule.touched, rule.letters, rule.addressees, rule.listens = {}, {}, {}, {}, {}, {}
@@ -69,26 +67,6 @@ function rule.mark_shared(key, lease)
   end
 end
 
-function rule.each_seat(line, visit)
-  local from, size = 0, 2
-  while true do
-    local seats = redis.call('ZRANGE', line, from, from + size - 1)
-    local gone = 0
-    for _, seat in ipairs(seats) do
-      local verdict = visit(seat)
-      if verdict == 'stop' then
-        return
-      elseif verdict == 'gone' then
-        gone = gone + 1
-      end
-    end
-    if #seats < size then
-      return
-    end
-    from, size = from + #seats - gone, 64
-  end
-end
-
 -- The mark of those who read, when one of them left or lingers: as long as the longest of the others.
 function rule.mark_anew(want)
   if rule.taken_by(want.key) ~= 's' then
@@ -113,29 +91,26 @@ function rule.mark_anew(want)
   end
 end
 
--- Whether the mark of those who read is wrong when one of them, with this lease, has left: it was the longest, or the last.
--- One that waits for another name counts as well: while it stands in front, the mark may be there for it alone.
-function rule.is_mark_wrong(want, lease)
-  if lease + rule.APART >= redis.call('PTTL', want.key) then
+-- Whether the mark of those who read is wrong when one of them has left: it was the last, or the mark lasts longer than the first of
+-- the others could make it last by renewing now. One that waits for another name counts as well: while it stands in front, the
+-- mark may be there for it alone.
+function rule.is_mark_wrong(want)
+  if rule.taken_by(want.key) ~= 's' then
+    return false
+  end
+  rule.sweep(want)
+  local front = redis.call('ZRANGE', rule.line_of(want), 0, 0)[1]
+  local who, weight = rule.read_seat(front or '')
+  if not front or weight == rule.ALL then
     return true
   end
-  local front = redis.call('ZRANGE', rule.line_of(want), 0, 0)[1]
-  local _, weight = rule.read_seat(front or '')
-  return not front or weight == rule.ALL
-end
-
--- A dead seat is taken out. Whose it was is told: perhaps only its renewals did not arrive.
-function rule.bury(line, seat, claim, key)
-  redis.call('ZREM', line, seat)
-  rule.tell(claim.client, 'gone ' .. claim.owner)
-  rule.touched[key] = true
-  rule.removed = rule.removed + 1
+  local first = rule.load(who, want)
+  return not first or redis.call('PTTL', want.key) > tonumber(first.ttl)
 end
 
 -- Takes a claim out of every line, and frees what it held. Begins with what a full Redis allows.
 function rule.forget(claim)
   local is_trace = rule.is_alone(claim) and claim.held
-  local lease = is_trace or redis.call('PTTL', rule.record_of(claim))
   if not is_trace then
     redis.call('DEL', rule.record_of(claim))
   end
@@ -148,7 +123,7 @@ function rule.forget(claim)
       if kind == 'x' and rule.is_of(value, claim) then
         rule.clear_at(want.key)
       end
-    elseif rule.is_reader(want) and rule.is_mark_wrong(want, lease) then
+    elseif rule.is_reader(want) and rule.is_mark_wrong(want) then
       rule.mark_anew(want)
     end
     rule.unsettle(want)
@@ -231,18 +206,23 @@ function rule.hand_to(claim, here)
   return true
 end
 
--- Takes the dead out of one line, as far as they matter, and hands on to whoever is next.
-function rule.settle_line(want)
+-- Takes the dead out of one line, as far as they matter, and hands on to whoever is next. Where nobody waits, nothing is handed on,
+-- and the dead are looked for only by who is `thorough`: they may be among many who hold.
+function rule.settle_line(want, thorough)
   local line, used, kind = rule.line_of(want), 0, rule.taken_by(want.key)
   if want.capacity == rule.ALL_WORD and kind and kind ~= 's' then
     return
   end
-  rule.each_seat(line, function(seat)
+  if not thorough and rule.last_holds(want) then
+    return
+  end
+  rule.sweep(want)
+  rule.each_seat(line, function(seat, record)
     local who, weight, capacity = rule.read_seat(seat)
     if rule.removed > rule.MOST_REMOVED or (capacity == rule.ALL and kind and kind ~= 's') then
       return 'stop'
     end
-    local claim = rule.load(who, want)
+    local claim = rule.load(who, want, record)
     if not claim then
       rule.bury(line, seat, who, want.key)
       return 'gone'
@@ -261,11 +241,11 @@ function rule.settle_line(want)
       end
     end
     used = used + weight
-  end)
+  end, true)
 end
 
 -- Settles these lines, and all that change by it. Fails when one of these cannot be settled; the others are, all the same.
-function rule.settle(wants)
+function rule.settle(wants, thorough)
   local asked, failure = {}, nil
   for _, want in ipairs(wants) do
     asked[want.key] = true
@@ -274,7 +254,7 @@ function rule.settle(wants)
   while #rule.unsettled > 0 do
     local want = table.remove(rule.unsettled)
     rule.queued[want.key] = nil
-    local done, problem = pcall(rule.settle_line, want)
+    local done, problem = pcall(rule.settle_line, want, thorough and asked[want.key])
     if not done and asked[want.key] then
       failure = failure or problem
     end
