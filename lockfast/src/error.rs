@@ -36,7 +36,7 @@ pub enum Error {
         holder: Option<Box<Holder>>,
         /// For how long already.
         held_for: Option<Duration>,
-        /// How many were ahead in the line when we gave up; `None` when not in line.
+        /// How many were ahead in the line when we gave up; in a long one, at most. `None` when not in line.
         position: Option<usize>,
         /// How long we waited.
         waited: Duration,

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use fork::Fork;
+use futures::StreamExt;
 use futures::executor::block_on;
 use lockfast::{Error, Guard, Locks};
 use servers::Redis;
@@ -25,9 +26,15 @@ fn in_the_child(locks: &Locks, dropped: Guard, released: Guard) -> i32 {
     let asks = block_on(locks.mutex("another").lock()).map(drop);
     let tries = block_on(locks.mutex("another").try_lock()).map(drop);
     let extends = block_on(released.extend(Duration::from_secs(60)));
+    let looks = block_on(locks.mutex("first").is_locked()).map(drop);
+    let lists = block_on(locks.inspect("")).map(drop);
+    let breaks = block_on(locks.break_lock("first", 1)).map(drop);
+    let watches = locks.election("first").observe().map(drop);
+    let told = block_on(locks.changes("").next()).map_or(Err(Error::Closed("fork")), |_| Ok(()));
     let releases = block_on(released.release());
     let ends = block_on(locks.shutdown(Duration::from_secs(1)));
-    let accepted = [asks, tries, extends, releases, ends].map(refused).iter().position(|refused| !refused);
+    let asked = [asks, tries, extends, looks, lists, breaks, watches, told, releases, ends];
+    let accepted = asked.map(refused).iter().position(|refused| !refused);
     accepted.map_or(WELL, |which| which as i32 + 1)
 }
 

@@ -196,7 +196,9 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
     let was = client.with_book(|book, now, _| {
         let slot = book.slots.get(place.key)?;
         let (ticket, heard) = match slot.phase {
-            Phase::Waiting { ticket, .. } => (ticket, slot.position()),
+            // Of several names it was told the largest.
+            Phase::Waiting { ticket, .. } if slot.request.demands.len() == 1 => (ticket, slot.position()),
+            Phase::Waiting { ticket, .. } => (ticket, usize::MAX),
             _ => (Ticket(u64::MAX), usize::MAX),
         };
         let trouble = slot.last_error().filter(|_| slot.failures > 0).cloned().map(Box::new);
@@ -220,9 +222,10 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
             };
             let Some(resource) = page.resources.first() else { continue };
             let shown = resource.line.iter().filter(|seat| seat.tickets.first < ticket).count();
-            // Of a longer line, what it was told when it joined. It has only moved up since.
+            // Of a longer line, at most what it was told when it joined, since it has only moved up; and it is one of the others.
             let is_behind = shown == resource.line.len();
-            let ahead = if is_behind { heard.clamp(shown, shown + resource.more) } else { shown };
+            let others = resource.more.saturating_sub(usize::from(ticket.0 < u64::MAX));
+            let ahead = if is_behind { heard.clamp(shown, shown.saturating_add(others)) } else { shown };
             if let Some(holder) = resource.holders().next().filter(|_| ahead > 0) {
                 busy.holder = Some(holder.into());
                 // Since when another program holds, which draws no tickets here, nobody knows.

@@ -73,9 +73,10 @@ impl Book {
         work.next = candidates.into_iter().fold(self.slots.next_at(), Moment::min);
         self.wakes_at = work.next;
         let nobody_left = self.slots.len() == 0 && self.departures.is_empty() && work.departures.is_empty();
-        let may_end = (self.abandoned || self.closed.is_some()) && nobody_left && work.report.is_none();
-        // Order matters: a release that ends with more to do has put that into the book before.
-        work.is_over = may_end && self.releases.await_last();
+        // Order matters: a release that ends with more to do has put that into the book before. And it is asked for whatever else
+        // is left: the last thing in the book may go with a release, which then has to say so.
+        let is_last = (self.abandoned || self.closed.is_some()) && self.releases.await_last();
+        work.is_over = is_last && nobody_left && work.report.is_none();
         work
     }
 

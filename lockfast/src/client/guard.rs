@@ -292,7 +292,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// A departure on its way, counted in the book as long as it is. Dropped, or failed, it becomes the keeper's.
+/// A departure on its way, counted as long as it is. Dropped, or failed, it becomes the keeper's.
 struct Departing<'a> {
     guard: &'a Guard,
     leaving: Option<Leaving>,

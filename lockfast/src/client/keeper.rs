@@ -96,11 +96,12 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
     let mut watch_again_at = Moment::NEVER;
     loop {
         let mut work = client.with_book(|book, now, out| book.due(now, watch_again_at, out));
+        // Order matters: who is woken need not wait for what others do when they are called back.
+        let next = client.alarms.due(client.clock.now(), work.next);
         call_back(std::mem::take(&mut work.callbacks));
         if work.is_over && flights.is_empty() {
             return;
         }
-        let next = client.alarms.due(client.clock.now(), work.next);
         launch(&client, work, &flights);
         if client.clock.now() >= watch_again_at {
             let watch = || client.store.watch(Scope::Client(client.id));

@@ -160,7 +160,7 @@ impl Client {
         !self.forks.clone().detected_fork()
     }
 
-    fn check_usable(&self) -> Result<()> {
+    pub(crate) fn check_usable(&self) -> Result<()> {
         match self.is_at_home() {
             true => Ok(()),
             false => Err(Error::Closed("it was made before a fork, by another process; connect again in this one")),
@@ -221,13 +221,16 @@ impl Client {
         let ended = self.ended.notified();
         let mut ended = std::pin::pin!(ended);
         ended.as_mut().enable();
-        let now = self.with_book(|book, now, out| {
+        let (now, is_over) = self.with_book(|book, now, out| {
             if book.closed.replace("it was shut down").is_none() {
                 book.close(now, out);
             }
-            now
+            (now, book.unattended)
         });
-        self.within(now, now + timeout, ended).await;
+        // Order matters: whether its end was told before is known only after listening for it.
+        if !is_over {
+            self.within(now, now + timeout, ended).await;
+        }
         match self.with_book(|book, _, _| book.unattended) {
             true => Ok(()),
             false => Err(Error::unavailable(

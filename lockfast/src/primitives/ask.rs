@@ -146,6 +146,7 @@ impl Ask {
     }
 
     async fn look_at(&self, demands: &Result<Demands>, seats: usize) -> Result<Option<Resource>> {
+        self.client().check_usable()?;
         let demands = demands.clone()?;
         let query = Query { names: Names::One(demands[0].name.clone()), after: None, limit: 1, seats };
         let page = self.client().store.inspect(&query).await?;

@@ -35,7 +35,10 @@ impl Locks {
     /// ```
     pub fn changes(&self, beginning: &str) -> impl Stream<Item = Option<Name>> + Send + Unpin + use<> {
         let scope = Scope::Lines(format!("{}{beginning}", self.client().prefix));
-        let heard = self.client().store.watch(scope.clone());
+        let heard = match self.client().check_usable() {
+            Ok(()) => self.client().store.watch(scope.clone()),
+            Err(_) => stream::empty().boxed(),
+        };
         let listener = Listener { ask: self.ask(), scope, heard };
         stream::unfold(listener, |mut listener| async move {
             let change = listener.next().await?;
@@ -56,7 +59,7 @@ impl Listener {
         let client = self.ask.client();
         let pause = |span| client.sleep_until(client.clock.now() + span);
         // A closed client wakes nobody, so whoever waits for it would never come back, or never wait.
-        if client.is_closed() {
+        if client.check_usable().is_err() || client.is_closed() {
             return None;
         }
         let change = match select(self.heard.next(), pin!(pause(LOOK_AGAIN))).await {

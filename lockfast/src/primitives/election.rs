@@ -217,6 +217,7 @@ impl Election {
     /// # Ok(()) }
     /// ```
     pub fn observe(&self) -> Result<impl Stream<Item = Option<Leader>> + Send + Unpin + use<>> {
+        self.ask.client().check_usable()?;
         let name = self.name.clone()?;
         let scope = Scope::Lines(name.as_str().to_owned());
         let changes = self.ask.client().store.watch(scope.clone());

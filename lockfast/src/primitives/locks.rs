@@ -164,6 +164,7 @@ impl Locks {
     /// ```
     pub async fn inspect(&self, beginning: &str) -> Result<Vec<Resource>> {
         let client = self.client();
+        client.check_usable()?;
         let names = Names::Beginning(format!("{}{beginning}", client.prefix));
         let mut query = Query { names, after: None, limit: PAGE, seats: usize::MAX };
         let mut resources = Vec::new();
@@ -231,6 +232,7 @@ impl Locks {
     }
 
     async fn end_claim(&self, name: &str, fence: u64, at_once: bool) -> Result<bool> {
+        self.client().check_usable()?;
         let name = self.client().name(name)?;
         let leaving = Leaving::Break { name, ticket: Ticket(fence), at_once };
         let standings = self.client().release(&[leaving]).await?;

@@ -97,6 +97,7 @@ async fn shutting_down_twice_is_shutting_down_once() {
     let mut store = Director::new();
     end(&mut store).await;
     soon(store.locks.shutdown(SECOND)).await.unwrap();
+    soon(store.locks.shutdown(Duration::MAX)).await.unwrap();
     let both = [store.locks.clone(), store.locks.clone()];
     let twice = both.iter().map(|locks| locks.shutdown(SECOND));
     soon(futures::future::try_join_all(twice)).await.unwrap();
@@ -131,6 +132,26 @@ async fn shutting_down_waits_for_a_release_on_its_way_and_no_longer() {
     let early = tokio::time::timeout(SECOND / 10, &mut ending).await;
     assert!(early.is_err(), "it ended with a release on its way");
     on_its_way.1.give(vec![Standing::Gone(Why::Left)]);
+    soon(releasing).await.unwrap().unwrap();
+    soon(ending).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn shutting_down_ends_with_the_answer_to_a_release_that_others_here_waited_for() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let behind = tokio::spawn(async move { mutex.lock().await });
+    until(|| store.locks.stats().waiting == 1).await;
+    let releasing = tokio::spawn(guard.release());
+    let (left, answer) = store.release().await;
+    assert!(matches!(left[..], [Leaving::UnlessAlone { .. }]), "{left:?}");
+    let locks = store.locks.clone();
+    let mut ending = tokio::spawn(async move { locks.shutdown(NEVER).await });
+    assert!(soon(behind).await.unwrap().is_err());
+    let early = tokio::time::timeout(SECOND / 10, &mut ending).await;
+    assert!(early.is_err(), "it ended with a release on its way");
+    answer.give(vec![Standing::Gone(Why::Left)]);
     soon(releasing).await.unwrap().unwrap();
     soon(ending).await.unwrap().unwrap();
 }

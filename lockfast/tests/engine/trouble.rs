@@ -173,6 +173,26 @@ async fn who_gives_up_far_behind_hears_its_place_in_the_line() {
 }
 
 #[tokio::test]
+async fn who_gives_up_at_the_end_of_a_line_that_has_moved_is_not_ahead_of_itself() {
+    let (one, other, hand) = two_clients();
+    let held = one.mutex("a").lock().await.unwrap();
+    let ahead: Vec<_> = (0..40).map(|_| wants(one.mutex("a").local_handover(false))).collect();
+    until_waiting(&one, 40).await;
+    let mutex = other.mutex("a");
+    let party = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
+    until_waiting(&other, 1).await;
+    for gone in &ahead[..20] {
+        gone.abort();
+    }
+    until_waiting(&one, 20).await;
+    hand.advance(secs(5));
+    let error = soon(party).await.unwrap().unwrap_err();
+    let Error::Busy { position, .. } = &error else { panic!("{error}") };
+    assert_eq!(*position, Some(21), "{error:?}");
+    drop(held);
+}
+
+#[tokio::test]
 async fn who_gives_up_on_a_healthy_store_hears_who_is_in_the_way() {
     let (one, other, hand) = two_clients();
     let held = one.mutex("a").lock().await.unwrap();
