@@ -110,7 +110,7 @@ pub struct Resource {
     pub capacity: u32,
     /// Those who hold and those who wait, in ticket order: the first of them, if not all were [asked for](Query::seats).
     pub line: Vec<Seat>,
-    /// How many more are behind those.
+    /// How many more are behind those, at most: some of them may be dead.
     pub more: usize,
     /// How much longer it is sealed, if it is.
     pub sealed_for: Option<Duration>,

@@ -1,9 +1,9 @@
 //! Who held it is dead. The next in line takes over when the lease is over, and nobody else stirs.
 
-use lockfast::Redis;
-use lockfast::store::{Leaving, Store};
+use lockfast::store::{Lease, Leaving, Standing, Store};
+use lockfast::{Demand, Name, Redis};
 
-use crate::stage::{Admin, claim, connect, hold, median, millis, now, queue, secs, soon, until, waiting};
+use crate::stage::{Admin, claim, claim_of, connect, hold, median, millis, now, queue, secs, soon, until, waiting};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_front_of_the_line_takes_over_when_the_lease_is_over_and_nobody_else_stirs() {
@@ -81,4 +81,36 @@ async fn a_line_whose_dead_are_many_is_passed() {
     until("they are dead", async || admin.list("KEYS lockfast:*:claim:*").len() <= 1).await;
     store.release(&[Leaving::Done(holder)]).await.unwrap();
     soon(last).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_that_left_does_not_keep_a_writer_out_when_the_others_are_dead() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let store = Redis::open(&server.url()).await.unwrap();
+    let reader = || claim_of(Demand::shared(Name::new("lock:a").unwrap()).into(), secs(2));
+    for in_line in [false, true] {
+        let (dead, left, writer) = (reader(), reader(), claim("lock:a", secs(60)));
+        hold(&store, &dead).await;
+        until("half of its lease is over", async || admin.number("PTTL lock:a") < 1_000).await;
+        hold(&store, &left).await;
+        if in_line {
+            queue(&store, &writer).await;
+        }
+        store.release(&[Leaving::Done(left)]).await.unwrap();
+        if in_line {
+            let asked = store.renew(&[Lease { claim: writer.clone(), ttl: writer.ttl }]).await.unwrap();
+            let [Standing::Waiting { recheck_in, .. }] = asked[..] else { panic!("{asked:?}") };
+            assert!(recheck_in <= secs(1), "it asks when the other's lease is over: {recheck_in:?}");
+        }
+        // Its record and, in line, the writer's.
+        let others = usize::from(in_line);
+        until("the first is dead", async || admin.list("KEYS lockfast:*:claim:*").len() == others).await;
+        let lease = Lease { claim: writer.clone(), ttl: writer.ttl };
+        match in_line {
+            false => drop(hold(&store, &writer).await),
+            true => assert!(matches!(store.renew(&[lease]).await.unwrap()[..], [Standing::Held(_)])),
+        }
+        store.release(&[Leaving::Done(writer)]).await.unwrap();
+    }
 }

@@ -223,3 +223,20 @@ async fn one_of_many_who_share_costs_no_more_than_one_of_few() {
         assert!(each < 30, "{each} looks at keys for one reader among {crowd}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_cut_off_before_its_turn_keeps_its_place_whoever_looks() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let way = Way::to(&server);
+    let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&way.url(), secs(30)).await);
+    let guard = holders.mutex("a").lock().await.unwrap();
+    let crowd = Crowd::gather(&waiters, "a", 1).await;
+    way.lead_to(1);
+    way.cut();
+    until("nobody hears", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 1).await;
+    assert_eq!(waiting(&holders, "a").await, 1);
+    way.lead_to(server.port());
+    guard.release().await.unwrap();
+    crowd.all_in().await;
+}

@@ -203,8 +203,10 @@ pub(super) fn resources(answer: &Value, names: &[Name]) -> Result<Vec<Resource>>
 /// Two pieces of one line.
 pub(super) fn joined(mut begun: Resource, mut next: Resource) -> Resource {
     if begun.line.is_empty() {
-        begun.capacity = next.capacity;
+        return next;
     }
+    // Meanwhile one may have been given a place further back, or the key.
+    next.line.retain(|seat| begun.line.iter().all(|shown| shown.owner != seat.owner));
     begun.line.append(&mut next.line);
     Resource { more: next.more, ..begun }
 }

@@ -190,7 +190,9 @@ impl Store for Redis {
         let lanes = &self.inside.lanes;
         let mut standings = Vec::with_capacity(leaving.len());
         for some in by_names(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
-            let answer = lanes.call(|| "releasing".to_owned(), &asks::release(some, lanes.now())).await?;
+            // Of an answer to several nobody hears who holds now if it is lost: so those are pushed.
+            let call = if leaving.len() == 1 { asks::release } else { asks::release_by_rule };
+            let answer = lanes.call(|| "releasing".to_owned(), &call(some, lanes.now())).await?;
             standings.extend(answers::departures(&answer, some.len())?);
         }
         Ok(standings)

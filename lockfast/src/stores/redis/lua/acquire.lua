@@ -89,7 +89,15 @@ local function has_room_for(want)
   if has_room(want) then
     return true
   end
-  rule.settle({want}, true)
+  -- Others may have been handed something meanwhile, here or before.
+  local settled, trouble = pcall(rule.settle, {want}, true)
+  if not settled then
+    rule.say()
+    error(trouble, 0)
+  end
+  if rule.is_exclusive(want) and rule.is_mark_wrong(want) then
+    rule.mark_anew(want)
+  end
   return has_room(want)
 end
 
@@ -131,7 +139,12 @@ if blocked and refuse then
   return answer
 end
 
-asked.first = rule.draw(tonumber(block), tonumber(floor))
+local drawn, first = pcall(rule.draw, tonumber(block), tonumber(floor))
+if not drawn then
+  rule.say()
+  error(first, 0)
+end
+asked.first = first
 for _, want in ipairs(asked.wants) do
   if blocked or not rule.is_exclusive(want) then
     redis.call('ZADD', rule.line_of(want), asked.first, rule.seat_of(asked, want))

@@ -26,10 +26,14 @@ end
 
 -- The first of a line, or after those that were shown before and the number of the last of them, those that follow.
 local function look(want, most, shown, last)
-  rule.settle({want})
-  local line, seats, sealed, capacity = rule.line_of(want), {}, -1, 0
   if shown == 0 then
-    sealed, capacity = look_at_key(want, seats)
+    rule.settle({want})
+  end
+  local line, seats = rule.line_of(want), {}
+  local sealed, capacity = look_at_key(want, seats)
+  -- Whoever stands at the key since the last piece, or was shown in it.
+  if shown > 0 and seats[1] and not (tonumber(seats[1][2]) > tonumber(last)) then
+    seats = {}
   end
   local following = redis.call('ZRANGEBYSCORE', line, '(' .. last, '+inf', 'WITHSCORES', 'LIMIT', 0, most - #seats)
   for index = 1, #following, 2 do

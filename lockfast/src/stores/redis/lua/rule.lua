@@ -216,10 +216,13 @@ function rule.settle_line(want, thorough)
   if not thorough and rule.last_holds(want) then
     return
   end
-  rule.sweep(want)
+  -- Whose turn has not come keeps its place, whether it hears or not.
+  if not kind or kind == 's' then
+    rule.sweep(want)
+  end
   rule.each_seat(line, function(seat, record)
     local who, weight, capacity = rule.read_seat(seat)
-    if rule.removed > rule.MOST_REMOVED or (capacity == rule.ALL and kind and kind ~= 's') then
+    if rule.removed >= rule.MOST_REMOVED or (capacity == rule.ALL and kind and kind ~= 's') then
       return 'stop'
     end
     local claim = rule.load(who, want, record)
@@ -230,6 +233,11 @@ function rule.settle_line(want, thorough)
     -- Order matters: a dead one that does not fit stands in the way of those behind it, who may.
     if used + weight > capacity then
       return 'stop'
+    end
+    -- A mark is nobody's when all ahead are dead.
+    if kind == 's' and weight == rule.ALL and used == 0 then
+      rule.mark_anew(want)
+      kind = rule.taken_by(want.key)
     end
     -- A writer needs the key; readers may have left their mark there.
     if not claim.held and not (weight == rule.ALL and kind == 's') then
@@ -242,6 +250,14 @@ function rule.settle_line(want, thorough)
     end
     used = used + weight
   end, true)
+  -- There may be more to take out. Who stands last lives, and goes on with it, when it asks.
+  if rule.removed >= rule.MOST_REMOVED then
+    local last = redis.call('ZRANGE', line, -1, -1)[1]
+    if last then
+      local who = rule.read_seat(last)
+      rule.tell(who.client, 'gone ' .. who.owner)
+    end
+  end
 end
 
 -- Settles these lines, and all that change by it. Fails when one of these cannot be settled; the others are, all the same.
@@ -288,7 +304,8 @@ function rule.waits(claim)
   for _, want in ipairs(claim.wants) do
     local line, kind = rule.line_of(want), rule.taken_by(want.key)
     local rank = redis.call('ZRANK', line, rule.seat_of(claim, want)) or 0
-    if kind == 'x' or kind == 's' or kind == 'd' then
+    -- The mark of readers may be one's who has left; they stand in line themselves.
+    if kind == 'x' or kind == 'd' or kind == 's' and rank == 0 then
       longest = math.max(longest, redis.call('PTTL', want.key))
     elseif kind then
       -- Only who waits first asks now and then: the others look out for those ahead.
