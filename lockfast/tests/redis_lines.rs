@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Scope, Standing, Store, Why};
-use lockfast::{Claim, Demand, Demands, Name, Redis};
+use lockfast::{Claim, ClientId, Demand, Demands, Name, Redis};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(500);
@@ -248,7 +248,7 @@ async fn who_is_handed_a_lock_by_a_call_that_fails_is_told() {
     let (server, store) = open().await;
     let waiting = {
         let mut waiting = (*claim(LONG, [writer("z")])).clone();
-        waiting.client = lockfast::ClientId(77);
+        waiting.client = ClientId(77);
         Arc::new(waiting)
     };
     let mut pushes = store.watch(Scope::Client(waiting.client));
@@ -262,4 +262,22 @@ async fn who_is_handed_a_lock_by_a_call_that_fails_is_told() {
     if type_in(&server, "EXISTS z") == ":1" {
         assert!(matches!(hear(&mut pushes).await, Change::Held(owner, _) if owner == waiting.id.hash()));
     }
+}
+
+#[tokio::test]
+async fn of_many_who_leave_together_each_next_one_is_told() {
+    let (_server, store) = open().await;
+    // As many as need two scripts, the second of which has one left.
+    let of_client = |text: &str| Arc::new(Claim { client: ClientId(77), ..(*claim(LONG, [writer(text)])).clone() });
+    let holders: Vec<_> = (0..95).map(|number| of_client(&format!("n{number}"))).collect();
+    let waiting = of_client("n94");
+    let mut pushes = store.watch(Scope::Client(ClientId(77)));
+    for holder in &holders {
+        assert!(is_held(&store, holder).await);
+    }
+    assert!(waits(&store, &waiting).await);
+    let leaving: Vec<_> = holders.into_iter().map(Leaving::Done).collect();
+    let left = store.release(&leaving).await.unwrap();
+    assert!(left.iter().all(|standing| *standing == Standing::Gone(Why::Left)), "{:?}", left.last());
+    assert!(matches!(hear(&mut pushes).await, Change::Held(owner, _) if owner == waiting.id.hash()));
 }
