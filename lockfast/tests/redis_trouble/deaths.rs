@@ -114,3 +114,19 @@ async fn a_reader_that_left_does_not_keep_a_writer_out_when_the_others_are_dead(
         store.release(&[Leaving::Done(writer)]).await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn readers_whose_line_somebody_removed_keep_writers_out_as_long_as_their_mark() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let store = Redis::open(&server.url()).await.unwrap();
+    let reader = claim_of(Demand::shared(Name::new("lock:a").unwrap()).into(), secs(60));
+    hold(&store, &reader).await;
+    let line = admin.line_of("lock:a").unwrap();
+    admin.run_words(&["DEL", &line]);
+    let writer = claim("lock:a", secs(60));
+    queue(&store, &writer).await;
+    let asked = store.renew(&[Lease { claim: writer, ttl: secs(60) }]).await.unwrap();
+    assert!(matches!(asked[..], [Standing::Waiting { .. }]), "{asked:?}");
+    assert_eq!(admin.text("GET lock:a"), "lockfast1 s");
+}

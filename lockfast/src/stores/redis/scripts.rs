@@ -21,12 +21,12 @@ macro_rules! script {
 }
 
 // What most locks need comes first in its script, before the rule: functions that nobody calls cost time too.
-pub(super) static ACQUIRE_ALONE: Script = script!("acquire_alone" "kept" "listing" "line" "rule" "acquire");
-pub(super) static ACQUIRE: Script = script!("words" "acquire_several" "kept" "listing" "line" "rule" "acquire");
-pub(super) static RENEW: Script = script!("renew" "words" "kept" "listing" "line" "rule" "renew_each");
-pub(super) static RELEASE_ALONE: Script = script!("release_alone" "kept" "listing" "line" "rule" "release");
-pub(super) static RELEASE: Script = script!("words" "release_several" "kept" "listing" "line" "rule" "release");
-pub(super) static LOOK: Script = script!("look" "kept" "listing" "line" "rule" "look_at_each");
+pub(super) static ACQUIRE_ALONE: Script = script!("acquire_alone" "kept" "listing" "line" "mark" "rule" "acquire");
+pub(super) static ACQUIRE: Script = script!("words" "acquire_several" "kept" "listing" "line" "mark" "rule" "acquire");
+pub(super) static RENEW: Script = script!("renew" "words" "kept" "listing" "line" "mark" "rule" "renew_each");
+pub(super) static RELEASE_ALONE: Script = script!("release_alone" "kept" "listing" "line" "mark" "rule" "release");
+pub(super) static RELEASE: Script = script!("words" "release_several" "kept" "listing" "line" "mark" "rule" "release");
+pub(super) static LOOK: Script = script!("look" "kept" "listing" "line" "mark" "rule" "look_at_each");
 pub(super) static RECORD: Script = script!("listing" "record");
 pub(super) static LIST: Script = script!("listing" "list");
 pub(super) static FENCED_SET: Script = script!("fenced_set");

@@ -95,9 +95,6 @@ local function has_room_for(want)
     rule.say()
     error(trouble, 0)
   end
-  if rule.is_exclusive(want) and rule.is_mark_wrong(want) then
-    rule.mark_anew(want)
-  end
   return has_room(want)
 end
 

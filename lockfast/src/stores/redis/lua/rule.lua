@@ -57,57 +57,6 @@ function rule.is_listening(client)
   return rule.listens[client]
 end
 
--- Readers leave a mark at the key that lives as long as the longest of them.
-function rule.mark_shared(key, lease)
-  local mark = redis.call('PTTL', key)
-  if mark == -2 then
-    rule.put_at(key, 'lockfast1 s', lease)
-  elseif mark < lease then
-    redis.call('PEXPIRE', key, lease)
-  end
-end
-
--- The mark of those who read, when one of them left or lingers: as long as the longest of the others.
-function rule.mark_anew(want)
-  if rule.taken_by(want.key) ~= 's' then
-    return
-  end
-  local longest = 0
-  rule.each_seat(rule.line_of(want), function(seat)
-    local who, weight = rule.read_seat(seat)
-    if weight == rule.ALL then
-      return 'stop'
-    end
-    -- One that waits for its turn on another name reads nothing yet.
-    local claim = rule.load(who, want)
-    if claim and claim.held then
-      longest = math.max(longest, redis.call('PTTL', rule.record_of(claim)))
-    end
-  end)
-  if longest > 0 then
-    redis.call('PEXPIRE', want.key, longest)
-  else
-    rule.clear_at(want.key)
-  end
-end
-
--- Whether the mark of those who read is wrong when one of them has left: it was the last, or the mark lasts longer than the first of
--- the others could make it last by renewing now. One that waits for another name counts as well: while it stands in front, the
--- mark may be there for it alone.
-function rule.is_mark_wrong(want)
-  if rule.taken_by(want.key) ~= 's' then
-    return false
-  end
-  rule.sweep(want)
-  local front = redis.call('ZRANGE', rule.line_of(want), 0, 0)[1]
-  local who, weight = rule.read_seat(front or '')
-  if not front or weight == rule.ALL then
-    return true
-  end
-  local first = rule.load(who, want)
-  return not first or redis.call('PTTL', want.key) > tonumber(first.ttl)
-end
-
 -- Takes a claim out of every line, and frees what it held. Begins with what a full Redis allows.
 function rule.forget(claim)
   local is_trace = rule.is_alone(claim) and claim.held
@@ -213,7 +162,9 @@ function rule.settle_line(want, thorough)
   if want.capacity == rule.ALL_WORD and kind and kind ~= 's' then
     return
   end
+  local removed = rule.removed
   if not thorough and rule.last_holds(want) then
+    rule.mark_after(want, removed)
     return
   end
   -- Whose turn has not come keeps its place, whether it hears or not.
@@ -234,8 +185,8 @@ function rule.settle_line(want, thorough)
     if used + weight > capacity then
       return 'stop'
     end
-    -- A mark is nobody's when all ahead are dead.
-    if kind == 's' and weight == rule.ALL and used == 0 then
+    -- A mark is nobody's when all ahead were dead.
+    if kind == 's' and weight == rule.ALL and used == 0 and rule.removed > removed then
       rule.mark_anew(want)
       kind = rule.taken_by(want.key)
     end
@@ -250,6 +201,7 @@ function rule.settle_line(want, thorough)
     end
     used = used + weight
   end, true)
+  rule.mark_after(want, removed)
   -- There may be more to take out. Who stands last lives, and goes on with it, when it asks.
   if rule.removed >= rule.MOST_REMOVED then
     local last = redis.call('ZRANGE', line, -1, -1)[1]
