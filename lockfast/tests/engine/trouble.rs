@@ -155,15 +155,21 @@ fn two_clients() -> (Locks, Locks, ManualClock) {
     (client("the first"), client("the second"), hand)
 }
 
+/// So many of one client who wait, and behind them one of the other, for five seconds.
+async fn five_seconds_behind(count: u64, one: &Locks, other: &Locks) -> (Vec<Party>, Party) {
+    let ahead = (0..count).map(|_| wants(one.mutex("a").local_handover(false))).collect();
+    until_waiting(one, count).await;
+    let mutex = other.mutex("a");
+    let party = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
+    until_waiting(other, 1).await;
+    (ahead, party)
+}
+
 #[tokio::test]
 async fn who_gives_up_far_behind_hears_its_place_in_the_line() {
     let (one, other, hand) = two_clients();
     let _held = one.mutex("a").lock().await.unwrap();
-    let _ahead: Vec<_> = (0..20).map(|_| wants(one.mutex("a").local_handover(false))).collect();
-    until_waiting(&one, 20).await;
-    let mutex = other.mutex("a");
-    let party = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
-    until_waiting(&other, 1).await;
+    let (_ahead, party) = five_seconds_behind(20, &one, &other).await;
     let _behind: Vec<_> = (0..3).map(|_| wants(one.mutex("a").local_handover(false))).collect();
     until_waiting(&one, 23).await;
     hand.advance(secs(5));
@@ -175,12 +181,8 @@ async fn who_gives_up_far_behind_hears_its_place_in_the_line() {
 #[tokio::test]
 async fn who_gives_up_at_the_end_of_a_line_that_has_moved_is_not_ahead_of_itself() {
     let (one, other, hand) = two_clients();
-    let held = one.mutex("a").lock().await.unwrap();
-    let ahead: Vec<_> = (0..40).map(|_| wants(one.mutex("a").local_handover(false))).collect();
-    until_waiting(&one, 40).await;
-    let mutex = other.mutex("a");
-    let party = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
-    until_waiting(&other, 1).await;
+    let _held = one.mutex("a").lock().await.unwrap();
+    let (ahead, party) = five_seconds_behind(40, &one, &other).await;
     for gone in &ahead[..20] {
         gone.abort();
     }
@@ -189,7 +191,6 @@ async fn who_gives_up_at_the_end_of_a_line_that_has_moved_is_not_ahead_of_itself
     let error = soon(party).await.unwrap().unwrap_err();
     let Error::Busy { position, .. } = &error else { panic!("{error}") };
     assert_eq!(*position, Some(21), "{error:?}");
-    drop(held);
 }
 
 #[tokio::test]
