@@ -230,7 +230,15 @@ impl Claim {
         let (id, client) = (ClaimId::random()?, ClientId(0));
         Ok(Self { id, client, demands, ttl, block: 1, floor: Ticket(0), detached: false, note: Arc::default() })
     }
+
+    /// How long the id stays out after a release with an unknown outcome. An acquire that is still on its way arrives
+    /// within this time; one that is held up for longer costs one lease, never a second holder.
+    pub fn tombstone(&self) -> Duration {
+        self.ttl.min(LONGEST_TOMBSTONE)
+    }
 }
+
+const LONGEST_TOMBSTONE: Duration = Duration::from_secs(60);
 
 /// Who stands behind a claim, for people to read. Never more than the program's name: arguments carry secrets.
 ///

@@ -13,8 +13,9 @@
 //! - looks at the line before it looks at anything else: a resource without a holder is not free when somebody stands in
 //!   its line;
 //! - can be sent every verb twice, and late. A repeated acquire renews. **No verb shortens a lease** but a release and a
-//!   linger. [`Leaving::Unknown`] keeps the claim's id out for one ttl, so that an acquire which runs after it (as happens
-//!   when a socket closed with the request in a buffer) leaves no ghost that nobody renews;
+//!   linger. [`Leaving::Unknown`] leaves a tombstone: the claim's id stays out for [`Claim::tombstone`], and for twice as
+//!   long as the store's connection may hold a request back, whichever is more. So an acquire that runs after it (as happens
+//!   when a socket closed with the request in a buffer) leaves no ghost that is never renewed;
 //! - never tells of a grant that it may withdraw: it decides, writes, then tells. Whoever gives back may be told in the
 //!   answer, instead of by a push, which claim of its own client holds now ([`Why::PassedOn`]);
 //! - empties the line of what it seals: each waiter is told that it is gone, and asking anew is answered

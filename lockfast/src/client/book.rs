@@ -228,7 +228,7 @@ impl Book {
         let ttl = leaving.claim().map_or(UNAVAILABLE_AFTER, |claim| claim.ttl);
         let until = self.extended_until.max(now + ttl);
         if let Leaving::Unknown(claim) = &leaving {
-            self.withdrawn.insert(claim.id.hash(), (now + ttl, claim.clone()));
+            self.withdrawn.insert(claim.id.hash(), (now + claim.tombstone(), claim.clone()));
             self.report_soon(now, out);
         }
         let serial = self.serial();

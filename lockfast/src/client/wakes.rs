@@ -69,6 +69,11 @@ impl Book {
                     self.doubt(key, out);
                 }
             }
+            Change::Recheck(owner, span) => {
+                if let Some(key) = self.by_hash.get(owner).copied() {
+                    self.recheck(key, now + *span, out);
+                }
+            }
             Change::Resync => self.resync(out),
             Change::Resource(_) => {}
         }
@@ -88,6 +93,17 @@ impl Book {
             // The push has overtaken the answer to the acquire; that one decides which ticket is ours.
             Phase::Asking | Phase::Outside { .. } => slot.wait().early = ticket,
             _ => {}
+        }
+    }
+
+    /// A lease ahead of a waiting claim ends at `at`, earlier than its last answer said.
+    fn recheck(&mut self, key: Key, at: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get(key) else { return };
+        if matches!(slot.phase, Phase::Waiting { .. }) && !slot.in_flight {
+            self.schedule_waiting(key, at, out);
+        } else {
+            // The answer on its way may be from before that lease became shorter: ask once more after it.
+            self.doubt(key, out);
         }
     }
 

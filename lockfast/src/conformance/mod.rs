@@ -189,7 +189,8 @@ macro_rules! conformance {
                 repeats {
                     every_verb_can_be_sent_twice
                     nobody_elses_verbs_have_an_effect
-                    a_late_acquire_is_refused_for_one_ttl
+                    a_late_acquire_is_refused
+                    the_tombstone_of_a_long_lease_ends_after_a_minute
                     a_release_of_unknown_outcome_frees
                     departures_are_answered_in_order
                 }
@@ -204,6 +205,7 @@ macro_rules! conformance {
                     a_waiter_that_expired_is_told
                     a_broken_claim_is_told
                     sealed_out_waiters_are_told
+                    the_first_waiter_is_told_when_a_lease_ahead_gets_shorter
                     changes_of_lines_can_be_watched
                 }
                 listing {

@@ -9,6 +9,7 @@ use crate::claim::{Claim, Ticket};
 use crate::store::{Admission, Leaving, Standing, Why};
 
 use super::place::{Place, promised};
+use super::{Time, not_promised};
 
 fn all_ways_out(place: &Place, claim: &Arc<Claim>, floor: Ticket) -> Vec<Leaving> {
     let claim = || Arc::clone(claim);
@@ -67,8 +68,8 @@ pub async fn nobody_elses_verbs_have_an_effect(place: &Place) {
     assert_eq!(line.sealed_for, None);
 }
 
-/// An acquire that runs after its party has given up leaves no ghost that nobody renews.
-pub async fn a_late_acquire_is_refused_for_one_ttl(place: &Place) {
+/// An acquire that runs after its caller has given up leaves no ghost that is never renewed.
+pub async fn a_late_acquire_is_refused(place: &Place) {
     let client = place.client().await;
     let late = client.brief_mutex("a");
     client.leave(Leaving::Unknown(Arc::clone(&late))).await;
@@ -79,10 +80,27 @@ pub async fn a_late_acquire_is_refused_for_one_ttl(place: &Place) {
     client.is_gone(&late).await;
     let other = client.mutex("a");
     client.held(&other).await;
-    assert!(matches!(client.wait(&late).await, Admission::Gone(_)), "also while somebody holds");
+    assert!(matches!(client.wait(&late).await, Admission::Gone(_)), "also while the lock is held");
     client.done(&other).await;
-    place.pass(0.6).await;
+}
+
+/// Cancelled acquires leave their ids behind for a minute, however long the lease would have been.
+pub async fn the_tombstone_of_a_long_lease_ends_after_a_minute(place: &Place) {
+    if place.time() == Time::Real {
+        not_promised("a case cannot wait for a minute");
+    }
+    let client = place.client().await;
+    let week = Duration::from_secs(7 * 24 * 3600);
+    let late = client.with(client.mutex("a"), |claim| claim.ttl = week);
+    let dead = client.with(client.mutex("b"), |claim| claim.ttl = week);
+    client.leave(Leaving::Unknown(Arc::clone(&late))).await;
+    let fence = client.held(&dead).await.first;
+    client.leave(Leaving::Break { name: place.name("b"), ticket: fence, at_once: true }).await;
+    place.pass_time(Duration::from_secs(59)).await;
+    assert!(matches!(client.wait(&late).await, Admission::Gone(_)));
+    place.pass_time(Duration::from_secs(2)).await;
     client.held(&late).await;
+    assert_eq!(client.is_gone(&dead).await, Why::Broken, "the tombstone of a broken claim lives for one lease");
 }
 
 /// Where it did run, the claim is out like any other.

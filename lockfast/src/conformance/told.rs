@@ -42,6 +42,18 @@ impl Client<'_> {
         }
     }
 
+    /// The claim is told that a lease ahead ends after `span`; or told to ask, and asks. Nothing else comes before that.
+    pub async fn told_recheck(&self, claim: &Arc<Claim>, span: Duration) {
+        match self.any_push().await {
+            Change::Resync => {}
+            Change::Recheck(owner, told) => {
+                assert_eq!(owner, claim.id.hash());
+                assert!(told <= span && told + Duration::from_millis(500) >= span, "{told:?} instead of {span:?}");
+            }
+            change => panic!("told {change:?}"),
+        }
+    }
+
     /// The claim is told that it is gone; or told to ask, asks, and is gone. Nothing else comes before that.
     pub async fn told_gone(&self, claim: &Arc<Claim>) {
         loop {

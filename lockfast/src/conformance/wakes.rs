@@ -100,6 +100,28 @@ pub async fn sealed_out_waiters_are_told(place: &Place) {
     two.told_gone(&waiter).await;
 }
 
+/// A lock that lingers ends before the waiter's next question would be due. So the waiter is told when to ask.
+pub async fn the_first_waiter_is_told_when_a_lease_ahead_gets_shorter(place: &Place) {
+    let (one, two) = two_clients(place).await;
+    let holders = [one.mutex("a"), one.reader("b"), one.permits("c", 1, 1), one.multi(&["d", "e"])];
+    let waiters = [two.mutex("a"), two.mutex("b"), two.permits("c", 1, 1), two.multi(&["e", "f"])];
+    for (holder, waiter) in holders.iter().zip(&waiters) {
+        one.held(holder).await;
+        two.queued(waiter).await;
+        let second = one.with(one.claim(waiter.demands.clone()), |_| {});
+        one.queued(&second).await;
+        one.leave(Leaving::Linger(Arc::clone(holder), place.brief())).await;
+        two.told_recheck(waiter, place.brief()).await;
+        is_told_nothing_more(&two, &one, "g").await;
+        is_told_nothing_more(&one, &two, "g").await;
+        one.done(&second).await;
+    }
+    place.pass(1.1).await;
+    for waiter in &waiters {
+        two.holds(waiter).await;
+    }
+}
+
 /// A dashboard hears which lines change, among those it asked for.
 pub async fn changes_of_lines_can_be_watched(place: &Place) {
     place.needs(place.guarantees().push, "pushes");

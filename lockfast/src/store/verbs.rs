@@ -201,9 +201,11 @@ pub struct Lease {
 pub enum Leaving {
     /// Done, or given up. Answered [`Why::Left`] by who was in line.
     Done(Arc<Claim>),
-    /// Given up while nobody knows whether the acquire ran, or will run: its id stays out for one ttl.
+    /// Given up while it is unknown whether the acquire ran, or will run: a tombstone keeps its id out for
+    /// [`Claim::tombstone`] at least.
     Unknown(Arc<Claim>),
-    /// Done, but what is held stays held this much longer, by nobody. A claim that waits just leaves.
+    /// Done, but what is held stays held this much longer, without an owner. A claim that waits just leaves. On each
+    /// resource the first claim that waits is told with [`Change::Recheck`].
     Linger(Arc<Claim>, Duration),
     /// Done for good: the resources answer with `value` for as long as `keep` says. For claims that hold exclusively;
     /// others just leave.
@@ -279,6 +281,8 @@ pub enum Change {
     Held(ClaimHash, Ticket),
     /// This claim is gone. A hint: the client asks before it believes it.
     Gone(ClaimHash),
+    /// A lease ahead of this waiting claim became shorter: it ends after this long. A hint: the client asks again then.
+    Recheck(ClaimHash, Duration),
     /// The line of this resource changed.
     Resource(Name),
     /// Something may have been missed: ask again.
@@ -304,7 +308,7 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scope {
-    /// What happens to this client's claims: `Held`, `Gone` and `Resync`.
+    /// What happens to this client's claims: `Held`, `Gone`, `Recheck` and `Resync`.
     Client(ClientId),
     /// Which lines change, among the names that begin with this: `Resource` and `Resync`.
     Lines(String),

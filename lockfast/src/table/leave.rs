@@ -1,5 +1,6 @@
 //! The ways out of a line.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ impl Table {
             Leaving::Done(claim) => self.done(claim, now),
             Leaving::Unknown(claim) => {
                 let standing = self.done(claim, now);
-                self.mark(claim, Why::Left, now);
+                self.bury(claim, Why::Left, now + claim.tombstone());
                 standing
             }
             Leaving::Linger(claim, span) => self.linger(claim, *span, now),
@@ -41,8 +42,9 @@ impl Table {
         })
     }
 
-    fn mark(&mut self, claim: &Claim, why: Why, now: Moment) {
-        let (owner, until) = (claim.id.hash(), now + claim.ttl);
+    /// Keeps the id of a claim out until then.
+    fn bury(&mut self, claim: &Claim, why: Why, until: Moment) {
+        let owner = claim.id.hash();
         let mark = self.marks.entry(owner).or_insert(Mark { until, why });
         mark.until = mark.until.max(until);
         self.look_at(until, What::Mark(owner));
@@ -58,11 +60,20 @@ impl Table {
                     entry.expires = now + span;
                     self.look_at(now + span, What::Claim(owner));
                     self.touch(claim);
+                    self.tell_first_waiters(claim, span);
                 }
                 Standing::Gone(Why::Left)
             }
             _ => self.done(claim, now),
         }
+    }
+
+    /// The lease of `claim` ends after `span`, earlier than those behind it were told.
+    fn tell_first_waiters(&mut self, claim: &Claim, span: Duration) {
+        let waiters = claim.demands.iter().filter_map(|demand| self.lines[&demand.name].first_waiter());
+        let told: BTreeSet<_> = waiters.collect();
+        let message = |owner| (self.claims[&owner].claim.client, Change::Recheck(owner, span));
+        self.news.extend(told.into_iter().map(message));
     }
 
     fn seal(&mut self, claim: &Claim, value: &Bytes, until: Moment, now: Moment) -> Standing {
@@ -132,7 +143,8 @@ impl Table {
         let (claim, owner) = (Arc::clone(&entry.claim), entry.claim.id.hash());
         if at_once || entry.lingers || !entry.holds() {
             self.expire(owner, now);
-            self.mark(&claim, Why::Broken, now);
+            // Its client learns of it from its next renewal, which comes within one lease.
+            self.bury(&claim, Why::Broken, now + claim.ttl);
         } else if !entry.broken {
             entry.broken = true;
             self.news.push((claim.client, Change::Gone(owner)));

@@ -101,6 +101,11 @@ impl Line {
         Some(next.owner)
     }
 
+    /// The first claim that does not fit.
+    pub(super) fn first_waiter(&self) -> Option<ClaimHash> {
+        self.places.get(self.fitting as usize).map(|place| place.owner)
+    }
+
     /// How many are ahead of this ticket.
     pub(super) fn index_of(&self, ticket: Ticket) -> usize {
         self.places

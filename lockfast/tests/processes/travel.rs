@@ -95,6 +95,7 @@ fn answers_arrive_as_they_were() {
     arrives(Page { resources, next: Some(name()), fleet: Counters { lost: 1, ..Counters::default() } });
     arrives(Some(Change::Held(owner, BLOCK.first)));
     arrives(vec![Change::Gone(owner), Change::Resource(name()), Change::Resync]);
+    arrives(Change::Recheck(owner, Duration::from_millis(2_500)));
     arrives(None::<Change>);
     arrives(Guarantees::in_process());
 }

@@ -135,7 +135,7 @@ enums! {
     Admission: Held(tickets), Queued { ticket, position, recheck_in }, Refused(busy), Sealed(value), Gone(why);
     Atomic: Always, WithinSlot;
     Busy: Wait, Refuse;
-    Change: Held(owner, ticket), Gone(owner), Resource(name), Resync;
+    Change: Held(owner, ticket), Gone(owner), Recheck(owner, span), Resource(name), Resync;
     Fenced: Always, WhileClockSane;
     Leaving: Done(claim), Unknown(claim), Linger(claim, span), Seal { claim, value, keep },
         UnlessAlone { claim, block, floor }, Break { name, ticket, at_once };

@@ -1,5 +1,6 @@
 //! The ways out of a line, over the rows of the file.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +19,7 @@ impl Ledger<'_> {
             Leaving::Done(claim) => self.done(claim),
             Leaving::Unknown(claim) => {
                 let standing = self.done(claim)?;
-                self.add_mark(claim.id.hash(), Why::Left, self.now + claim.ttl)?;
+                self.add_mark(claim.id.hash(), Why::Left, self.now + claim.tombstone())?;
                 Ok(standing)
             }
             Leaving::Linger(claim, span) => self.linger_for(claim, *span),
@@ -49,6 +50,12 @@ impl Ledger<'_> {
                 if !seat.lingers() {
                     self.linger(&seat, self.now + span)?;
                     self.touched.extend(seat.names().iter().cloned());
+                    let mut told = BTreeSet::new();
+                    for name in seat.names() {
+                        if let Some(first) = self.first_that_does_not_fit(name)?.filter(|it| told.insert(it.owner)) {
+                            self.tell(&first, Change::Recheck(first.owner, span));
+                        }
+                    }
                 }
                 Ok(Standing::Gone(Why::Left))
             }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
@@ -138,6 +139,7 @@ fn write(to: &mut Packing, client: ClientId, letter: &Letter) {
         Letter::Change(Change::Resource(name)) => to.byte(3).text(name.as_str()),
         Letter::LookAgain(owner) => to.byte(4).hash(*owner),
         Letter::Change(Change::Resync) => to.byte(5),
+        Letter::Change(Change::Recheck(owner, span)) => to.byte(6).hash(*owner).number(span.as_millis() as u64),
     };
 }
 
@@ -154,6 +156,7 @@ fn read(datagram: &[u8], heard: &mut Vec<Heard>) {
             3 => Letter::Change(Change::Resource(Name::stored(bytes.text()?))),
             4 => Letter::LookAgain(bytes.hash()?),
             5 => Letter::Change(Change::Resync),
+            6 => Letter::Change(Change::Recheck(bytes.hash()?, Duration::from_millis(bytes.number()?))),
             _ => return None,
         };
         Some(Heard { client, letter })
@@ -177,6 +180,7 @@ mod tests {
             Letter::Change(Change::Resource(Name::new("a\0{b}").unwrap())),
             Letter::LookAgain(owner),
             Letter::Change(Change::Resync),
+            Letter::Change(Change::Recheck(owner, Duration::from_millis(2_500))),
         ];
         let mut datagram = Packing(vec![FORMAT]);
         letters.iter().for_each(|letter| write(&mut datagram, ClientId(9), letter));

@@ -223,6 +223,7 @@ fn sortable((client, change): &(ClientId, Change)) -> (u64, ClaimHash, u64) {
     match change {
         Change::Held(owner, ticket) => (client.0, *owner, ticket.0),
         Change::Gone(owner) => (client.0, *owner, 0),
+        Change::Recheck(owner, span) => (client.0, *owner, u64::MAX - span.as_secs()),
         other => panic!("a table does not tell {other:?}"),
     }
 }

@@ -173,7 +173,7 @@ impl Laws {
     fn marked_ids_stay_out(&mut self, deed: &Deed, seen: &BTreeMap<ClaimHash, Seen>, now: Moment) {
         self.out.retain(|_, until| *until > now);
         if let Deed::Left(Leaving::Unknown(claim)) = deed {
-            self.out.insert(claim.id.hash(), now + claim.ttl);
+            self.out.insert(claim.id.hash(), now + claim.tombstone());
         }
         for owner in self.out.keys() {
             assert!(!seen.contains_key(owner), "an id came in that was said to be out");

@@ -27,11 +27,24 @@ pub(super) struct Naive {
 
 impl Naive {
     fn holds(&self, who: &Stand) -> bool {
-        who.claim.demands.iter().all(|demand| {
-            let up_to_it = self.line(&demand.name).filter(|other| other.tickets.first <= who.tickets.first);
-            let weight: u64 = up_to_it.map(|other| u64::from(demand_of(other, &demand.name).weight)).sum();
-            weight <= u64::from(demand.capacity)
-        })
+        who.claim.demands.iter().all(|demand| self.fits(who, demand))
+    }
+
+    fn fits(&self, who: &Stand, demand: &Demand) -> bool {
+        let up_to_it = self.line(&demand.name).filter(|other| other.tickets.first <= who.tickets.first);
+        let weight: u64 = up_to_it.map(|other| u64::from(demand_of(other, &demand.name).weight)).sum();
+        weight <= u64::from(demand.capacity)
+    }
+
+    /// The first in each line of `claim` that does not fit there, each once.
+    fn first_waiters(&self, claim: &Claim) -> HashSet<(ClientId, ClaimHash)> {
+        let unfitting = |demand: &Demand| {
+            let mut line: Vec<_> = self.line(&demand.name).collect();
+            line.sort_by_key(|stand| stand.tickets.first);
+            let first = line.into_iter().find(|stand| !self.fits(stand, demand_of(stand, &demand.name)))?;
+            Some((first.claim.client, first.claim.id.hash()))
+        };
+        claim.demands.iter().filter_map(unfitting).collect()
     }
 
     fn line(&self, name: &Name) -> impl Iterator<Item = &Stand> {
@@ -191,7 +204,7 @@ impl Naive {
             Leaving::Done(claim) => self.done(claim, now),
             Leaving::Unknown(claim) => {
                 let standing = self.done(claim, now);
-                self.mark(claim.id.hash(), now + claim.ttl, Why::Left);
+                self.mark(claim.id.hash(), now + claim.ttl.min(secs(60)), Why::Left);
                 standing
             }
             Leaving::Linger(claim, span) => match self.find(claim.id.hash()) {
@@ -199,6 +212,8 @@ impl Naive {
                     let stand = &mut self.stands[index];
                     if !stand.lingers {
                         (stand.lingers, stand.expires) = (true, now + *span);
+                        let told = self.first_waiters(claim).into_iter();
+                        self.news.extend(told.map(|(client, owner)| (client, Change::Recheck(owner, *span))));
                     }
                     Standing::Gone(Why::Left)
                 }
