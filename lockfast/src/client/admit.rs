@@ -20,6 +20,7 @@ use crate::store::{Admission, Busy, BusyWith, Leaving, Names, Query};
 use super::Client;
 use super::alarm::Alarm;
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
+use super::due::asked_after;
 use super::guard::Guard;
 use super::joining::Asking;
 use super::slot::{Phase, Request, Slot};
@@ -313,11 +314,11 @@ impl Book {
         match self.new_claim(key) {
             Ok(claim) => {
                 let slot = self.slots.get_mut(key).expect("`new_claim` found it");
-                slot.phase = Phase::Asking;
+                slot.phase = Phase::Asking { until: now + UNAVAILABLE_AFTER + grace(claim.ttl), is_held: false };
                 slot.attempts += 1;
-                // Should its future never be polled again, those behind it go on without it.
-                let look_at = now + UNAVAILABLE_AFTER + grace(claim.ttl);
-                self.slots.schedule_roughly(key, look_at, UNAVAILABLE_AFTER);
+                // Its future may never be polled again.
+                let grace = grace(claim.ttl);
+                self.slots.schedule_roughly(key, now + asked_after(grace), grace);
                 self.note_next(out);
                 Step::Ask(Asking { key, claim, sent: now, inline: true, unsure: false })
             }
@@ -366,7 +367,7 @@ impl Book {
         match (&slot.phase, claim) {
             (Phase::Behind, _) => self.left_queue(slot.turn),
             (Phase::Passed { hold, .. }, _) => self.give_up_hold(*hold, now, out),
-            (Phase::Asking, Some(claim)) => self.depart(Leaving::Unknown(claim), now, out),
+            (Phase::Asking { .. }, Some(claim)) => self.depart(Leaving::Unknown(claim), now, out),
             // With a flight: its landing finds nobody and withdraws the claim, then with its outcome known.
             (Phase::Outside { .. }, Some(claim)) if !slot.in_flight => self.depart(Leaving::Unknown(claim), now, out),
             (Phase::Waiting { .. } | Phase::Granted { .. }, Some(claim)) => self.depart(slot.leaving(claim), now, out),

@@ -8,19 +8,22 @@
 //! 3. Nothing here runs foreign code while the mutex is held: wakers and events go into the [`Outbox`], callbacks to the
 //!    keeper.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
 use std::time::Duration;
+
+use tokio::sync::oneshot;
 
 use crate::claim::{Claim, ClaimHash, ClaimIds, ClaimMap, ClientId, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
 use crate::event::{Event, Happening};
 use crate::name::Name;
-use crate::store::{Counters, Leaving};
+use crate::store::{Counters, Leaving, Standing};
 
+use super::overdue::Sent;
 use super::slot::{Callback, Slot, Watchers};
 use super::slots::{Key, Slots};
 use super::telling::Telling;
@@ -35,6 +38,8 @@ pub(crate) struct Book {
     pub(crate) turns: Turns,
     /// What has to be told to the store, and when.
     pub(crate) departures: BTreeMap<(Moment, u64), Departure>,
+    /// Releases that callers have sent, the oldest first; those that were answered may still be here.
+    pub(crate) sent: VecDeque<Sent>,
     /// Parties that fell out of the line, in the order in which they stood there, and when they fell out.
     pub(crate) rejoining: BTreeMap<(Ticket, Key), Moment>,
     /// Claims withdrawn while nobody knew whether they were in line; should a push find one there, it is withdrawn again.
@@ -114,6 +119,8 @@ pub(crate) struct Departure {
     /// Later than this the lease has ended anyway.
     pub(crate) until: Moment,
     pub(crate) tries: u32,
+    /// A caller wants to know what came of it.
+    pub(crate) tell: Option<oneshot::Sender<Standing>>,
     /// Sent by itself, because the store refused the batch that it was in.
     pub(crate) alone: bool,
 }
@@ -134,6 +141,7 @@ impl Book {
             by_hash: ClaimMap::default(),
             turns: Turns::default(),
             departures: BTreeMap::new(),
+            sent: VecDeque::new(),
             rejoining: BTreeMap::new(),
             withdrawn: ClaimMap::default(),
             callbacks: Vec::new(),
@@ -225,6 +233,17 @@ impl Book {
     }
 
     pub(crate) fn depart_for(&mut self, leaving: Leaving, hold: Option<Key>, now: Moment, out: &mut Outbox) {
+        self.depart_as(leaving, hold, None, now, out);
+    }
+
+    pub(crate) fn depart_as(
+        &mut self,
+        leaving: Leaving,
+        hold: Option<Key>,
+        tell: Option<oneshot::Sender<Standing>>,
+        now: Moment,
+        out: &mut Outbox,
+    ) {
         let ttl = leaving.claim().map_or(UNAVAILABLE_AFTER, |claim| claim.ttl);
         let until = self.extended_until.max(now + ttl);
         if let Leaving::Unknown(claim) = &leaving {
@@ -232,7 +251,7 @@ impl Book {
             self.report_soon(now, out);
         }
         let serial = self.serial();
-        self.departures.insert((now, serial), Departure { leaving, hold, until, tries: 0, alone: false });
+        self.departures.insert((now, serial), Departure { leaving, hold, until, tries: 0, tell, alone: false });
         out.ring = true;
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::claim::{Demands, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
-use crate::store::{Lease, Leaving, Report};
+use crate::store::{Lease, Leaving, Report, Standing};
 
 use super::book::{Book, Departure, Outbox, grace};
 use super::joining::Asking;
@@ -37,6 +37,14 @@ pub(super) struct Renewal {
     pub(super) key: Key,
     /// By a party that waits.
     pub(super) waits: bool,
+    /// By the keeper, beside the acquire of a future: that the claim holds is news, anything else may be older than the
+    /// acquire.
+    pub(super) is_beside: bool,
+}
+
+/// When the keeper asks about an acquire whose future has not been polled, so that there is time to see whether it is.
+pub(super) fn asked_after(grace: Duration) -> Duration {
+    grace * 3 / 4
 }
 
 impl Work {
@@ -46,8 +54,15 @@ impl Work {
         let claim = Arc::clone(slot.claim.as_ref().expect("who holds or waits has a claim"));
         // Zero is a question: since no verb shortens a lease, it only brings the answer.
         let ttl = if slot.wants_renewal() { claim.ttl } else { Duration::ZERO };
-        self.renewals.push(Renewal { key, waits: matches!(slot.phase, Phase::Waiting { .. }) });
+        self.renewals.push(Renewal { key, waits: matches!(slot.phase, Phase::Waiting { .. }), is_beside: false });
         self.leases.push(Lease { claim, ttl });
+    }
+
+    fn ask_beside(&mut self, key: Key, slot: &mut Slot) {
+        slot.in_flight = true;
+        let claim = Arc::clone(slot.claim.as_ref().expect("who asks has a claim"));
+        self.renewals.push(Renewal { key, waits: false, is_beside: true });
+        self.leases.push(Lease { claim, ttl: Duration::ZERO });
     }
 }
 
@@ -56,6 +71,7 @@ impl Book {
     pub(super) fn due(&mut self, now: Moment, watch_again_at: Moment, out: &mut Outbox) -> Work {
         let mut work = Work::default();
         self.ask_for_missed(out);
+        self.repeat_overdue(now, out);
         for key in self.slots.take_due(now) {
             self.look_at(key, now, &mut work, out);
         }
@@ -69,7 +85,8 @@ impl Book {
         work.callbacks = std::mem::take(&mut self.callbacks);
         let first = |at: Option<(&(Moment, u64), &_)>| at.map_or(Moment::NEVER, |((at, _), _)| *at);
         let rejoin = if self.rejoin_in_flight { Moment::NEVER } else { self.rejoin_from() };
-        let candidates = [first(self.departures.first_key_value()), rejoin, self.report_at, watch_again_at];
+        let overdue = self.next_overdue();
+        let candidates = [first(self.departures.first_key_value()), rejoin, overdue, self.report_at, watch_again_at];
         work.next = candidates.into_iter().fold(self.slots.next_at(), Moment::min);
         self.wakes_at = work.next;
         let nobody_left = self.slots.len() == 0 && self.departures.is_empty() && work.departures.is_empty();
@@ -119,7 +136,8 @@ impl Book {
                 self.hand_lead_on(key, now, out);
                 self.depart(leaving, now, out);
             }
-            Phase::Asking => {
+            Phase::Asking { until, is_held: false } if now < until => self.ask_too(key, until, now, work, out),
+            Phase::Asking { .. } => {
                 let claim = Arc::clone(slot.claim.as_ref().expect("who asks has a claim"));
                 slot.phase = Phase::GivenBack;
                 self.forget_claim(key);
@@ -146,6 +164,36 @@ impl Book {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A future waits for the answer to its acquire, or is not polled any more with the answer in hand. The store knows whether
+    /// its claim holds.
+    fn ask_too(&mut self, key: Key, until: Moment, now: Moment, work: &mut Work, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        let from = Asked::allowed_from(slot);
+        let next = now + asked_after(grace(slot.request.ttl()));
+        if slot.in_flight || from > now {
+            self.slots.schedule(key, from.max(next).min(until));
+        } else {
+            Asked::note(slot, now);
+            work.ask_beside(key, slot);
+            self.slots.schedule(key, next.min(until));
+        }
+        self.note_next(out);
+    }
+
+    /// What the store says of a claim whose future is asking.
+    pub(super) fn asked_too(&mut self, key: Key, standing: &Standing, now: Moment, out: &mut Outbox) {
+        let Some(slot) = self.slots.get_mut(key) else { return };
+        if let (Phase::Asking { is_held, .. }, Standing::Held(_)) = (&mut slot.phase, standing) {
+            *is_held = true;
+            // Should the future have been told to wait, before this, it has to ask again.
+            slot.doubted = true;
+            // The same answer may have just reached the future, which then needs a moment to be polled.
+            let grace = grace(slot.request.ttl());
+            self.slots.schedule(key, now + (grace - asked_after(grace)));
+            self.note_next(out);
         }
     }
 

@@ -1,11 +1,13 @@
 //! What a holder has in hand.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use crate::claim::{Claim, ClaimHash, Ticket};
 use crate::clock::Moment;
@@ -17,6 +19,7 @@ use super::book::{Book, Outbox, UNAVAILABLE_AFTER};
 use super::due::Renewal;
 use super::lease::{self, Validity};
 use super::lost::Lost;
+use super::overdue::Owner;
 use super::slot::{Request, Slot};
 use super::slots::Key;
 
@@ -166,7 +169,7 @@ impl Guard {
         if self.request.hold_at_most.is_some() && self.cap() < sent + span {
             return Err(Error::invalid(format!("cannot extend by {span:?} beyond what hold_at_most allows")));
         }
-        let renewal = Renewal { key: self.hold, waits: false };
+        let renewal = Renewal { key: self.hold, waits: false, is_beside: false };
         let leases = [Lease { claim: Arc::clone(&claim), ttl }];
         let answer = self.client.within(sent, sent + UNAVAILABLE_AFTER, self.client.store.renew(&leases)).await;
         let standings = answer.unwrap_or_else(|| {
@@ -212,13 +215,15 @@ impl Guard {
                 (lost, first, now)
             });
             match first {
-                Some((leaving, keeps)) => (Departing { guard: &self, leaving: Some(leaving), keeps, lost }, now),
+                Some((leaving, keeps)) => {
+                    (Departing { guard: &self, leaving: Some(leaving), owner: None, keeps, lost }, now)
+                }
                 None => return lost.map_or(Ok(()), |why| Err(self.lost_because(why))),
             }
         };
         loop {
-            let batch = std::slice::from_ref(departing.leaving.as_ref().expect("it was just put there"));
-            let answer = self.client.within(sent, sent + UNAVAILABLE_AFTER, self.client.release(batch)).await;
+            let answer = departing.send(sent).await;
+            let taken_over = departing.taken_over();
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
                 Some(Err(error)) => return Err(departing.lost_error().unwrap_or(error)),
@@ -228,14 +233,11 @@ impl Guard {
                     return Err(departing.lost_error().unwrap_or_else(too_late));
                 }
             };
-            let left = departing.leaving.take().expect("only the lines below take it");
-            let verdict = match (departing.lost_error(), &standing) {
-                (Some(error), _) => Err(error),
-                (None, Some(Standing::Gone(Why::Left) | Standing::Held(_)) | None) => Ok(()),
-                (None, Some(Standing::Gone(Why::Broken))) => Err(self.lost_because(LostWhy::Broken)),
-                (None, Some(Standing::Gone(Why::Expired))) => Err(self.lost_because(LostWhy::Expired)),
-                (None, Some(_)) => Err(self.lost_because(LostWhy::Evicted)),
-            };
+            if let Some(told) = taken_over {
+                return departing.verdict_of_both(standing, told).await;
+            }
+            let left = departing.leaving.take().expect("only what was taken over is not here");
+            let verdict = departing.verdict(standing.as_ref());
             if !departing.keeps {
                 return verdict;
             }
@@ -296,12 +298,61 @@ impl fmt::Debug for Guard {
 struct Departing<'a> {
     guard: &'a Guard,
     leaving: Option<Leaving>,
+    /// Whose it is, once it had to be waited for.
+    owner: Option<Arc<Owner>>,
     keeps: bool,
     /// What its caller is told, whatever the store says.
     lost: Option<LostWhy>,
 }
 
 impl Departing<'_> {
+    /// What the store says; `None` when it says nothing in time. The keeper repeats what is not answered soon.
+    async fn send(&mut self, sent: Moment) -> Option<Result<Vec<Standing>>> {
+        let Self { guard, leaving, owner, keeps, .. } = self;
+        let leaving = leaving.as_ref().expect("what is sent was just put there");
+        let (client, hold) = (&guard.client, keeps.then_some(guard.hold));
+        let mut call = client.within(sent, sent + UNAVAILABLE_AFTER, client.release(std::slice::from_ref(leaving)));
+        let mut is_first = true;
+        poll_fn(|cx| {
+            let answer = Pin::new(&mut call).poll(cx);
+            if answer.is_pending() && std::mem::take(&mut is_first) {
+                *owner = client.with_book(|book, _, out| book.sent(leaving, hold, sent, out));
+            }
+            answer
+        })
+        .await
+    }
+
+    /// There is an answer, or it is waited for no longer. `Some`: the keeper has taken the release over, and is told here.
+    fn taken_over(&mut self) -> Option<oneshot::Receiver<Standing>> {
+        let owner = self.owner.take().filter(|owner| !owner.answered())?;
+        self.leaving = None;
+        owner.repeated()
+    }
+
+    fn verdict(&self, standing: Option<&Standing>) -> Result<()> {
+        match (self.lost_error(), standing) {
+            (Some(error), _) => Err(error),
+            (None, Some(Standing::Gone(Why::Left) | Standing::Held(_)) | None) => Ok(()),
+            (None, Some(Standing::Gone(Why::Broken))) => Err(self.guard.lost_because(LostWhy::Broken)),
+            (None, Some(Standing::Gone(Why::Expired))) => Err(self.guard.lost_because(LostWhy::Expired)),
+            (None, Some(_)) => Err(self.guard.lost_because(LostWhy::Evicted)),
+        }
+    }
+
+    /// The same release ran twice, and the copy that ran second found no claim: the other answer says what became of it.
+    async fn verdict_of_both(&self, own: Option<Standing>, told: oneshot::Receiver<Standing>) -> Result<()> {
+        if own != Some(Standing::Gone(Why::Unknown)) {
+            return self.verdict(own.as_ref());
+        }
+        let client = &self.guard.client;
+        let now = client.clock.now();
+        match client.within(now, now + UNAVAILABLE_AFTER, told).await {
+            Some(Ok(standing)) => self.verdict(Some(&standing)),
+            _ => self.verdict(own.as_ref()),
+        }
+    }
+
     fn lost_error(&self) -> Option<Error> {
         self.lost.map(|why| self.guard.lost_because(why))
     }
@@ -309,6 +360,7 @@ impl Departing<'_> {
 
 impl Drop for Departing<'_> {
     fn drop(&mut self) {
+        drop(self.taken_over());
         let (client, hold, keeps) = (&self.guard.client, self.guard.hold, self.keeps);
         if let Some(leaving) = self.leaving.take() {
             client.with_book(|book, now: Moment, out| {

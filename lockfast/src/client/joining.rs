@@ -33,7 +33,7 @@ impl Book {
         }
         let current = self.slots.get_mut(key).filter(|slot| {
             let same = slot.claim.as_ref().is_some_and(|current| Arc::ptr_eq(current, claim));
-            same && matches!(slot.phase, Phase::Asking | Phase::Outside { .. })
+            same && matches!(slot.phase, Phase::Asking { .. } | Phase::Outside { .. })
         });
         let Some(slot) = current else {
             // The party gave up, or began anew, while this was with the store. By 1, somebody has to withdraw it.

@@ -19,14 +19,19 @@ impl Book {
         match landing {
             Landing::Renewed { renewals, leases, sent, answer } => {
                 for (index, (renewal, lease)) in renewals.into_iter().zip(&leases).enumerate() {
-                    let (Renewal { key, waits }, Lease { claim, .. }) = (renewal, lease);
+                    let (Renewal { key, waits, is_beside }, Lease { claim, .. }) = (renewal, lease);
                     self.asking -= usize::from(waits);
                     let slot = self.slots.get_mut(key).filter(|slot| is_claim_of(slot.claim.as_ref(), claim));
                     let Some(slot) = slot else { continue };
                     slot.in_flight = false;
                     match &answer {
+                        Err(_) if is_beside => {}
                         Ok(standings) => {
                             let standing = standings.get(index).unwrap_or(&Standing::Gone(Why::Unknown));
+                            if is_beside {
+                                self.asked_too(key, standing, now, out);
+                                continue;
+                            }
                             self.renewed(renewal, lease, sent, standing, now, out);
                         }
                         Err(error) => self.not_renewed(key, claim, error, now, out),
@@ -52,6 +57,11 @@ impl Book {
     ) {
         for (index, mut departure) in departures.into_iter().enumerate() {
             let standing = answer.as_ref().ok().and_then(|standings| standings.get(index).cloned());
+            if let Some(standing) = &standing
+                && let Some(tell) = departure.tell.take()
+            {
+                let _ = tell.send(standing.clone());
+            }
             if let Some(hold) = departure.hold {
                 let claim = Arc::clone(departure.leaving.claim().expect("a hold leaves with its claim"));
                 if let Some(last) = self.departed(hold, &claim, sent, standing, now, out) {
@@ -83,7 +93,7 @@ impl Book {
         now: Moment,
         out: &mut Outbox,
     ) {
-        let (Renewal { key, waits }, Lease { claim, ttl }) = (renewal, lease);
+        let (Renewal { key, waits, .. }, Lease { claim, ttl }) = (renewal, lease);
         let ttl = *ttl;
         if let Standing::Held(tickets) = standing {
             self.saw(tickets.last());

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! `slot` is one party, `slots` all of them and the wheel that says when to look at each, `lease` the local clock's verdict,
-//! `joining` the way from asking to holding, `alarm` sleeping for callers, `lost` waiting for a loss, `detached` locks that no process keeps, `report`, `stats` and `telling` what people get to see.
+//! `joining` the way from asking to holding, `overdue` releases that the keeper repeats, `alarm` sleeping for callers, `lost` waiting for a loss, `detached` locks that no process keeps, `report`, `stats` and `telling` what people get to see.
 
 mod admit;
 mod alarm;
@@ -25,6 +25,7 @@ mod landing;
 mod lease;
 mod lost;
 mod options;
+mod overdue;
 mod report;
 mod slot;
 mod slots;

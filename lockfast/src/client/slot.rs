@@ -91,8 +91,9 @@ pub(crate) enum Phase {
     Behind,
     /// To ask the store, at its next poll.
     Lead,
-    /// Its future is asking the store.
-    Asking,
+    /// Its future is asking the store, and may take until `until`. `is_held`: the store told the keeper that the claim
+    /// holds, so the answer is there, and the future has not been polled since.
+    Asking { until: Moment, is_held: bool },
     /// Not in line, though it should be: the keeper asks for it, until `give_up_at`.
     Outside { give_up_at: Moment },
     /// In line. `settling`: it was handed the lock with little time left, and the keeper renews before it may enter.

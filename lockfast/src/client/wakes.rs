@@ -91,7 +91,7 @@ impl Book {
         match slot.phase {
             Phase::Waiting { .. } => self.hand(key, ticket, now, out),
             // The push has overtaken the answer to the acquire; that one decides which ticket is ours.
-            Phase::Asking | Phase::Outside { .. } => slot.wait().early = ticket,
+            Phase::Asking { .. } | Phase::Outside { .. } => slot.wait().early = ticket,
             _ => {}
         }
     }
@@ -143,7 +143,8 @@ impl Book {
     }
 
     fn doubt_all(&mut self, is_meant: impl Fn(&Slot) -> bool, out: &mut Outbox) {
-        let waits = |slot: &Slot| matches!(slot.phase, Phase::Waiting { .. } | Phase::Asking | Phase::Outside { .. });
+        let waits =
+            |slot: &Slot| matches!(slot.phase, Phase::Waiting { .. } | Phase::Asking { .. } | Phase::Outside { .. });
         let meant = self.slots.keys().filter(|(_, slot)| waits(slot) && is_meant(slot));
         let keys: Vec<_> = meant.map(|(key, _)| key).collect();
         for key in keys {

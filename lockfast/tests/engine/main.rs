@@ -12,6 +12,7 @@ mod input;
 mod interleavings;
 mod leaving;
 mod loss;
+mod overdue;
 mod panics;
 mod passing;
 mod random;

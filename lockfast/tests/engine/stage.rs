@@ -88,6 +88,8 @@ pub(crate) async fn released_and_asked_anew(store: &mut Director, first: &Claim,
                     [Leaving::Done(gone) | Leaving::Unknown(gone)] if gone.id.hash() == first.id.hash()
                 );
             }
+            // The keeper asks about an acquire that takes long.
+            Call::Renew { leases, .. } if leases.iter().all(|lease| lease.ttl.is_zero()) => {}
             other => panic!("expected a release and an acquire, got {other:?}"),
         }
     }

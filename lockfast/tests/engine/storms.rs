@@ -7,7 +7,7 @@ use futures::{FutureExt, poll};
 use lockfast::store::{Admission, Leaving, Standing};
 use lockfast::{Ticket, Tickets};
 
-use crate::script::Director;
+use crate::script::{Call, Director};
 use crate::stage::{hold, renewed, settle, wait};
 use crate::steps::{millis, secs, waits};
 
@@ -82,7 +82,9 @@ async fn a_question_about_a_long_lease_has_time_to_be_answered() {
         let (_, _, answer) = store.acquire().await;
         assert!(settle(&mut store).await.is_empty(), "{ttl:?}: it is not withdrawn");
         store.hand.advance(millis(9900));
-        assert!(settle(&mut store).await.is_empty(), "{ttl:?}: it is not withdrawn");
+        let questions = settle(&mut store).await;
+        let is_question = |call: &Call| matches!(call, Call::Renew { leases, .. } if leases[0].ttl.is_zero());
+        assert!(questions.iter().all(is_question), "{ttl:?}: it is not withdrawn: {questions:?}");
         answer.give(Admission::Held(held(7)));
         let guard = asks.now_or_never().expect("it is there").unwrap();
         assert_eq!(guard.fence().unwrap(), 7);

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::poll;
-use lockfast::store::{Change, Leaving, Standing, Why};
-use lockfast::{Claim, Error, LostWhy, Ticket};
+use lockfast::store::{Admission, Change, Leaving, Standing, Why};
+use lockfast::{Claim, Error, LostWhy, Ticket, Tickets};
 
 use crate::script::Director;
 use crate::stage::{GRAIN, NEVER, hold, push, released_and_asked_anew, settle, soon, stop_keeper, wait};
-use crate::steps::{Party, done, entered, gone, is_same, millis, secs, unknown, until_waiting, wants};
+use crate::steps::{Party, done, entered, gone, is_same, millis, secs, unknown, until_waiting, waits, wants};
 
 /// How long a caller may take to hear the store's answer, and then to pick up what came of it.
 const UNPOLLED: Duration = secs(10 + 2);
@@ -33,7 +33,7 @@ async fn nobody_waits_behind_a_lost_lock_whose_guard_is_kept() {
 }
 
 #[tokio::test]
-async fn nobody_waits_behind_a_release_that_is_not_polled_again() {
+async fn no_task_waits_for_long_behind_a_release_that_the_store_does_not_answer() {
     let mut store = Director::new();
     // So long that no renewal, which it might be found at, is due.
     let mutex = store.locks.mutex("a").ttl(secs(3600));
@@ -42,12 +42,16 @@ async fn nobody_waits_behind_a_release_that_is_not_polled_again() {
     until_waiting(&store.locks, 1).await;
     let mut releasing = pin!(guard.release());
     assert!(poll!(releasing.as_mut()).is_pending());
-    assert!(matches!(&store.let_go().await[..], [Leaving::UnlessAlone { .. }]));
+    let (_, answer) = store.release().await;
+    store.hand.advance(millis(100) + GRAIN);
+    let (again, _unanswered) = store.release().await;
+    assert!(matches!(&again[..], [Leaving::UnlessAlone { .. }]), "the keeper repeats it: {again:?}");
 
-    store.hand.advance(UNPOLLED + GRAIN);
+    store.hand.advance(UNPOLLED);
     released_and_asked_anew(&mut store, &claim, 8).await;
     let next = entered(next).await;
-    // Polled at last, it hears the old answer, and takes nothing from the others.
+    // Answered at last, it takes nothing from the others.
+    answer.give(vec![Standing::Gone(Why::Left)]);
     soon(releasing).await.unwrap();
     next.check().unwrap();
     assert!(settle(&mut store).await.is_empty());
@@ -71,6 +75,67 @@ async fn nobody_waits_behind_a_question_that_is_not_polled_again() {
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
     until_waiting(&store.locks, 1).await;
     next.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_grant_that_answers_an_acquire_is_given_back_if_it_is_not_picked_up() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let mut idle = pin!(mutex.lock());
+    assert!(poll!(idle.as_mut()).is_pending());
+    let (claim, _, answer) = store.acquire().await;
+    answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
+    store.hand.advance(millis(1500));
+    let (leases, told) = store.renew().await;
+    assert!(is_same(&leases[0].claim, &claim) && leases[0].ttl.is_zero(), "a question: {leases:?}");
+    told.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
+    assert!(settle(&mut store).await.is_empty(), "the future may be polled in this moment");
+    store.hand.advance(millis(500) + GRAIN);
+    assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
+
+    // Polled at last, it asks anew.
+    assert!(poll!(idle.as_mut()).is_pending());
+    let again = released_and_asked_anew(&mut store, &claim, 8).await;
+    assert!(!is_same(&again, &claim));
+    assert_eq!(soon(idle).await.unwrap().fence().unwrap(), 8);
+}
+
+#[tokio::test]
+async fn an_acquire_that_is_answered_late_is_waited_for() {
+    for said in [Standing::Gone(Why::Unknown), waits(7, NEVER)] {
+        let mut store = Director::new();
+        let mutex = store.locks.mutex("a");
+        let mut asks = pin!(mutex.lock());
+        assert!(poll!(asks.as_mut()).is_pending());
+        let (_, _, answer) = store.acquire().await;
+        store.hand.advance(millis(1500));
+        let (_, told) = store.renew().await;
+        // The lock is there, and the question of the keeper had been answered before that.
+        answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
+        let guard = soon(asks).await.unwrap();
+        told.give(vec![said]);
+        assert!(settle(&mut store).await.is_empty());
+        guard.check().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_whose_claim_was_found_holding_enters_when_it_is_polled_in_time() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let mut asks = pin!(mutex.lock());
+    assert!(poll!(asks.as_mut()).is_pending());
+    let (claim, _, answer) = store.acquire().await;
+    // It waited when it was asked for, and was handed the lock since.
+    answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER });
+    store.hand.advance(millis(1500));
+    store.renew().await.1.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
+    assert!(settle(&mut store).await.is_empty());
+    assert!(poll!(asks.as_mut()).is_pending());
+    let (leases, told) = store.renew().await;
+    assert!(is_same(&leases[0].claim, &claim));
+    told.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
+    assert_eq!(soon(asks).await.unwrap().fence().unwrap(), 7);
 }
 
 #[tokio::test]

@@ -30,6 +30,7 @@ async fn validity_is_counted_from_before_the_request_was_sent() {
     let late = async {
         let (_, _, answer) = store.acquire().await;
         store.hand.advance(5 * SECOND);
+        let _question_of_the_keeper = store.renew().await;
         answer.give(held(7));
     };
     let (guard, ()) = tokio::join!(mutex.lock(), late);

@@ -1,0 +1,125 @@
+//! A release whose caller is not polled again: the keeper repeats it, and what is told twice happens once.
+
+use std::pin::pin;
+
+use futures::poll;
+use lockfast::store::{Leaving, Standing, Why};
+use lockfast::{Error, Ticket, Tickets};
+
+use crate::script::Director;
+use crate::stage::{GRAIN, hold, settle, soon};
+use crate::steps::{done, entered, is_same, millis, secs, until_waiting, wants};
+
+const OVERDUE: std::time::Duration = millis(100);
+
+#[tokio::test]
+async fn a_release_without_an_answer_is_repeated_once() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let mut releasing = pin!(guard.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let (_, _unanswered) = store.release().await;
+    store.hand.advance(OVERDUE - GRAIN);
+    assert!(settle(&mut store).await.is_empty(), "a slow answer is waited for");
+    store.hand.advance(2 * GRAIN);
+    assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
+    store.hand.advance(secs(5));
+    assert!(settle(&mut store).await.is_empty(), "once is enough");
+    drop(_unanswered);
+}
+
+#[tokio::test]
+async fn a_release_that_was_answered_is_not_repeated() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    for ticket in 7..9 {
+        let (guard, _) = hold(&mut store, &mutex, ticket).await;
+        let (released, _) = tokio::join!(guard.release(), store.let_go());
+        released.unwrap();
+    }
+    store.hand.advance(OVERDUE + GRAIN);
+    assert!(settle(&mut store).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_release_that_was_cancelled_is_sent_once_more_not_twice() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let mut releasing = Box::pin(guard.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let (_, _unanswered) = store.release().await;
+    drop(releasing);
+    assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
+    store.hand.advance(OVERDUE + GRAIN);
+    assert!(settle(&mut store).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_release_that_is_cancelled_after_it_was_repeated_is_not_sent_again() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let mut releasing = Box::pin(guard.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let (_, _unanswered) = store.release().await;
+    store.hand.advance(OVERDUE + GRAIN);
+    store.let_go().await;
+    drop(releasing);
+    assert!(settle(&mut store).await.is_empty());
+}
+
+/// The caller is answered `own` after the keeper, which repeated the release, was answered `repeated`.
+async fn told_twice(own: Standing, repeated: Standing) -> lockfast::Result<()> {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let mut releasing = pin!(guard.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let (_, first) = store.release().await;
+    store.hand.advance(OVERDUE + GRAIN);
+    let (_, second) = store.release().await;
+    first.give(vec![own]);
+    let (released, ()) = tokio::join!(releasing, async { second.give(vec![repeated]) });
+    released
+}
+
+#[tokio::test]
+async fn of_two_answers_to_one_release_the_one_that_found_the_claim_counts() {
+    let (left, unknown) = (Standing::Gone(Why::Left), Standing::Gone(Why::Unknown));
+    told_twice(left.clone(), unknown.clone()).await.unwrap();
+    told_twice(unknown.clone(), left).await.unwrap();
+    assert!(matches!(told_twice(unknown.clone(), unknown.clone()).await, Err(Error::Lost { .. })));
+    assert!(matches!(told_twice(unknown.clone(), Standing::Gone(Why::Broken)).await, Err(Error::Lost { .. })));
+    assert!(matches!(told_twice(Standing::Gone(Why::Broken), unknown).await, Err(Error::Lost { .. })));
+}
+
+#[tokio::test]
+async fn a_local_hand_off_goes_on_although_the_releaser_is_not_polled() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let (second, third) = (wants(mutex.clone()), wants(mutex));
+    until_waiting(&store.locks, 2).await;
+    let mut releasing = pin!(guard.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let (sent, answer) = store.release().await;
+    store.hand.advance(OVERDUE + GRAIN);
+    let (again, repeated) = store.release().await;
+    let floor = |leaving: &[Leaving]| match leaving {
+        [Leaving::UnlessAlone { claim: it, floor, .. }] if is_same(it, &claim) => *floor,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(floor(&sent), floor(&again), "the same release, so that the store can tell");
+    // The store had done the first; to the second it says what it has.
+    repeated.give(vec![Standing::Held(Tickets::new(Ticket(20), 2))]);
+    let guard = entered(second).await;
+    assert_eq!(guard.fence().unwrap(), 20);
+    // The answer to the first comes late, and takes nothing from the next holder.
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(20), 2))]);
+    soon(releasing).await.unwrap();
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(entered(third).await.fence().unwrap(), 21);
+}
