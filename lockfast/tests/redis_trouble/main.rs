@@ -17,3 +17,4 @@ mod rights;
 mod stage;
 mod storms;
 mod tls;
+mod unpolled;
