@@ -52,8 +52,10 @@ pub(crate) struct Book {
     pub(crate) report_at: Moment,
     /// How many renewals of waiting parties are with the store: their answers may name more who fell out.
     pub(crate) asking: usize,
-    /// Somebody is on the way back into the line; they go one after the other.
-    pub(crate) rejoin_in_flight: bool,
+    /// How many rejoins are with the store.
+    pub(crate) rejoins: usize,
+    /// How many may be with it at once: one until it has answered one.
+    pub(crate) most_rejoins: usize,
     /// Names about which an answer was not heard that may have said who holds now: those who want them have to ask.
     pub(crate) missed: Vec<Name>,
     pub(crate) releases: Arc<Releases>,
@@ -148,7 +150,8 @@ impl Book {
             unlisted: Vec::new(),
             report_at: Moment::NEVER,
             asking: 0,
-            rejoin_in_flight: false,
+            rejoins: 0,
+            most_rejoins: 1,
             missed: Vec::new(),
             releases: Arc::default(),
             wakes_at: Moment::NEVER,

@@ -1,11 +1,13 @@
 //! What is due, and when: the half of the keeper that looks at parties and decides what to ask the store.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::{Demands, Ticket};
+use crate::claim::Ticket;
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
+use crate::name::Name;
 use crate::store::{Lease, Leaving, Report, Standing};
 
 use super::book::{Book, Departure, Outbox, grace};
@@ -15,6 +17,9 @@ use super::slots::Key;
 
 /// How long those who fell out of the line wait for others who may have stood before them.
 const ALL_FELL: Duration = Duration::from_millis(250);
+
+/// How many rejoins are sent without waiting for answers. Together they keep a store busy for some milliseconds.
+const REJOINS: usize = 256;
 
 /// What is due.
 #[derive(Default)]
@@ -84,7 +89,7 @@ impl Book {
         }
         work.callbacks = std::mem::take(&mut self.callbacks);
         let first = |at: Option<(&(Moment, u64), &_)>| at.map_or(Moment::NEVER, |((at, _), _)| *at);
-        let rejoin = if self.rejoin_in_flight { Moment::NEVER } else { self.rejoin_from() };
+        let rejoin = if self.rejoins > 0 { Moment::NEVER } else { self.rejoin_from() };
         let overdue = self.next_overdue();
         let candidates = [first(self.departures.first_key_value()), rejoin, overdue, self.report_at, watch_again_at];
         work.next = candidates.into_iter().fold(self.slots.next_at(), Moment::min);
@@ -216,38 +221,43 @@ impl Book {
         }
     }
 
-    /// Those who fell out of the line together go back one after the other, in the order in which they stood: once all who
-    /// fell out are known, or the first of them has waited long enough.
+    /// Requests that fell out of the queue together go back in the order in which they stood: once all of them are known, or
+    /// the first of them has waited long enough. The first goes alone, since the store may be in trouble. When it is answered,
+    /// the others are sent one behind the other without waiting for answers: what a store is asked on one connection it does
+    /// in that order.
     fn next_to_rejoin(&mut self, now: Moment, work: &mut Work, out: &mut Outbox) {
-        if self.rejoin_in_flight || self.rejoin_from() > now {
+        if self.rejoins > 0 || self.rejoin_from() > now {
             return;
         }
         let mut later: Vec<((Ticket, Key), Moment)> = Vec::new();
-        let mut held_up: Vec<(Demands, Moment)> = Vec::new();
-        while !self.rejoin_in_flight
+        let mut held_up: HashMap<Name, Moment> = HashMap::new();
+        while self.rejoins < self.most_rejoins
             && let Some((place, fell)) = self.rejoining.pop_first()
         {
             let key = place.1;
             let Some(slot) = self.slots.get(key).filter(|slot| matches!(slot.phase, Phase::Outside { .. })) else {
                 continue;
             };
-            let own = Asked::allowed_from(slot).max(fell);
-            let ahead = held_up.iter_mut().find(|(names, _)| *names == slot.request.demands);
-            let from = ahead.as_ref().map_or(own, |(_, from)| own.max(*from));
+            let names = slot.request.demands.iter().map(|demand| &demand.name);
+            let ahead = names.clone().filter_map(|name| held_up.get(name)).max().copied().unwrap_or(Moment::START);
+            let from = Asked::allowed_from(slot).max(fell).max(ahead);
             if from > now {
-                // It may not ask yet. Those behind it for the same names wait until it may, the others do not.
-                match ahead {
-                    Some((_, until)) => *until = from,
-                    None => held_up.push((slot.request.demands.clone(), from)),
-                }
+                // It may not ask yet. Requests behind it for one of its names wait until it may, the others do not.
+                held_up.extend(names.map(|name| (name.clone(), from)));
                 later.push((place, from));
                 continue;
             }
             let joins = work.joins.len();
             self.join_for(key, true, now, work, out);
-            self.rejoin_in_flight = work.joins.len() > joins;
+            self.rejoins += work.joins.len() - joins;
         }
         self.rejoining.extend(later);
+    }
+
+    /// One of the rejoins has an answer.
+    pub(super) fn rejoined(&mut self, is_ok: bool) {
+        self.rejoins -= 1;
+        self.most_rejoins = if is_ok && !self.rejoining.is_empty() { REJOINS } else { 1 };
     }
 
     fn rejoin_from(&self) -> Moment {
@@ -271,7 +281,6 @@ mod tests {
     use super::*;
     use crate::claim::{ClientId, Demand};
     use crate::clock::Clock;
-    use crate::name::Name;
 
     use crate::client::{Request, Span, Telling, Validity};
 

@@ -39,7 +39,9 @@ impl Book {
                 }
             }
             Landing::Joined { asked, in_order, answer } => {
-                self.rejoin_in_flight &= !in_order;
+                if in_order {
+                    self.rejoined(answer.is_ok());
+                }
                 self.admitted(&asked, answer, now, out);
             }
             Landing::Released { departures, sent, answer } => self.released(departures, sent, answer, now, out),

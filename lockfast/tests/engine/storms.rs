@@ -4,12 +4,12 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::{FutureExt, poll};
-use lockfast::store::{Admission, Leaving, Standing};
+use lockfast::store::{Admission, Change, Leaving, Standing};
 use lockfast::{Ticket, Tickets};
 
 use crate::script::{Call, Director};
 use crate::stage::{hold, renewed, settle, wait};
-use crate::steps::{millis, secs, waits};
+use crate::steps::{gone, millis, secs, waits};
 
 /// An hour, a day and the longest there is.
 const LONG: [Duration; 3] = [secs(3600), secs(24 * 3600), secs(7 * 24 * 3600)];
@@ -89,4 +89,51 @@ async fn a_question_about_a_long_lease_has_time_to_be_answered() {
         let guard = asks.now_or_never().expect("it is there").unwrap();
         assert_eq!(guard.fence().unwrap(), 7);
     }
+}
+
+#[tokio::test]
+async fn requests_that_fell_out_go_back_in_order_without_waiting_for_each_other() {
+    let mut store = Director::new();
+    let mut waiters = Vec::new();
+    for ticket in [12, 10, 14, 11, 13] {
+        // Two names, so that the order of each is seen, and that neither waits for the other.
+        let mutex = store.locks.mutex(&format!("name {}", ticket % 2)).local_handover(false);
+        waiters.push((ticket, wait(&mut store, mutex, ticket).await));
+    }
+    store.push(Change::Resync);
+    let (leases, answer) = store.renew().await;
+    assert_eq!(leases.len(), 5);
+    answer.give(gone(5));
+    let name_of = |ticket: u64| format!("lock:name {}", ticket % 2);
+    let (first, _, answer) = store.acquire().await;
+    assert_eq!(first.demands[0].name.as_str(), name_of(10));
+    assert!(settle(&mut store).await.is_empty(), "the first goes alone: the store may be in trouble");
+    answer.give(Admission::Queued { ticket: Ticket(20), position: 1, recheck_in: secs(3600) });
+    let mut unanswered = Vec::new();
+    for ticket in 11..15 {
+        let (claim, _, answer) = store.acquire().await;
+        assert_eq!(claim.demands[0].name.as_str(), name_of(ticket), "in the order in which they stood");
+        unanswered.push(answer);
+    }
+    // An answer to one of the later ones does not wait for those before it.
+    unanswered.pop().unwrap().give(Admission::Held(held(24)));
+    let (_, (entered, _)) = waiters.into_iter().find(|(ticket, _)| *ticket == 14).unwrap();
+    assert_eq!(entered.await.unwrap().unwrap().fence().unwrap(), 24);
+}
+
+#[tokio::test]
+async fn a_rejoin_that_fails_makes_the_next_one_go_alone() {
+    let mut store = Director::new();
+    let mut waiters = Vec::new();
+    for ticket in 10..15 {
+        let mutex = store.locks.mutex("a").local_handover(false);
+        waiters.push(wait(&mut store, mutex, ticket).await);
+    }
+    store.push(Change::Resync);
+    let (leases, answer) = store.renew().await;
+    answer.give(gone(leases.len()));
+    let (_, _, answer) = store.acquire().await;
+    answer.lose();
+    let (_, _, _unanswered) = store.acquire().await;
+    assert!(settle(&mut store).await.is_empty(), "one at a time");
 }

@@ -6,7 +6,8 @@ use lockfast::store::{Admission, Change, Standing};
 use lockfast::{Claim, Ticket, Tickets};
 
 use crate::script::{Call, Director};
-use crate::steps::{Canary, Party, entered, gone, is_same, secs, until_waiting, waits, wants};
+use crate::stage::{GRAIN, push, settle, wait};
+use crate::steps::{Canary, Party, entered, gone, is_same, millis, secs, until_waiting, waits, wants};
 
 fn queued(ticket: u64) -> Admission {
     Admission::Queued { ticket: Ticket(ticket), position: 1, recheck_in: secs(3600) }
@@ -84,7 +85,7 @@ async fn crowd(store: &mut Director, count: u64) -> Vec<(u64, Arc<Claim>, Party)
 }
 
 #[tokio::test]
-async fn those_who_fell_out_of_the_line_go_back_one_by_one_in_their_old_order_with_new_ids() {
+async fn requests_that_fell_out_of_the_queue_go_back_in_order_with_new_ids() {
     const COUNT: u64 = 24;
     let mut store = Director::new();
     let crowd = crowd(&mut store, COUNT).await;
@@ -102,7 +103,7 @@ async fn those_who_fell_out_of_the_line_go_back_one_by_one_in_their_old_order_wi
     for nth in 0..COUNT {
         let (claim, _, answer) = store.acquire().await;
         assert!(!old.contains(&claim.id.hash()));
-        assert!(store.call_now().is_none(), "the next goes when this one is back");
+        assert!(nth > 0 || store.call_now().is_none(), "the first goes alone");
         answer.give(queued(200 + nth));
         new.push(claim);
     }
@@ -133,4 +134,33 @@ async fn nobody_goes_back_before_everybody_is_known_to_be_out() {
     assert!(store.call_now().is_none(), "an older one may be in the other call");
     later.give(gone(second.len()));
     assert!(matches!(store.call().await, Call::Acquire { .. }));
+}
+
+#[tokio::test]
+async fn a_waiter_asks_when_the_shortened_lease_ahead_ends() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    let (waiter, claim) = wait(&mut store, mutex, 8).await;
+    push(&mut store, Change::Recheck(claim.id.hash(), millis(2500))).await;
+    store.hand.advance(millis(2400));
+    assert!(settle(&mut store).await.is_empty(), "the lease ahead goes on");
+    store.hand.advance(millis(101) + GRAIN);
+    let (leases, answer) = store.renew().await;
+    assert!(is_same(&leases[0].claim, &claim));
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(8), 1))]);
+    drop(entered(waiter).await);
+}
+
+#[tokio::test]
+async fn a_waiter_asks_again_when_a_lease_gets_shorter_while_it_asks() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    let (_waiter, claim) = wait(&mut store, mutex, 8).await;
+    store.push(Change::Resync);
+    let (_, answer) = store.renew().await;
+    push(&mut store, Change::Recheck(claim.id.hash(), millis(2500))).await;
+    // The answer is from before that.
+    answer.give(vec![waits(8, secs(3600))]);
+    let (leases, _) = store.renew().await;
+    assert!(is_same(&leases[0].claim, &claim));
 }

@@ -24,7 +24,8 @@ async fn waiter(locks: &Locks, mutex: Mutex) -> JoinHandle<lockfast::Result<Guar
 }
 
 async fn enters(entering: JoinHandle<lockfast::Result<Guard>>) {
-    let entered = tokio::time::timeout(PROMISED, entering).await.expect("the lock is free, and reaches the next waiter");
+    let entered =
+        tokio::time::timeout(PROMISED, entering).await.expect("the lock is free, and reaches the next waiter");
     entered.unwrap().unwrap().release().await.unwrap();
 }
 

@@ -117,6 +117,7 @@ macro_rules! conformance_of_users {
                     a_guard_trusts_its_lease_less_than_the_store_does
                     an_extended_lock_lasts
                     hold_at_least_lingers
+                    a_waiter_enters_when_a_lingering_lock_ends
                     what_was_held_long_enough_does_not_linger
                     hold_at_most_loses
                     work_stops_when_its_lock_is_lost

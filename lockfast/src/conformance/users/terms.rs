@@ -55,6 +55,19 @@ pub async fn a_guard_trusts_its_lease_less_than_the_store_does(place: &Place) {
     one.let_go(held).await;
 }
 
+/// The lock does not stand free until the waiter's next renewal.
+pub async fn a_waiter_enters_when_a_lingering_lock_ends(place: &Place) {
+    let [one, two, _] = place.three().await;
+    let ttl = place.brief() * 60;
+    let held = promised(one.mutex("a").ttl(ttl).hold_at_least(place.brief()).lock().await);
+    let waiter = two.mutex("a").ttl(ttl);
+    let entering = two.in_line(async move { waiter.lock().await }).await;
+    one.let_go(held).await;
+    // Its renewal would come after 20.
+    let entered = place.held_within(10.0, entering).await;
+    two.let_go(entered).await;
+}
+
 /// Extending makes sure of at least so much, and takes nothing away.
 pub async fn an_extended_lock_lasts(place: &Place) {
     let [one, two, _] = place.three().await;
