@@ -15,6 +15,7 @@ mod loss;
 mod overdue;
 mod panics;
 mod passing;
+mod patience;
 mod random;
 mod script;
 mod slow;
