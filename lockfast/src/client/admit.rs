@@ -284,7 +284,7 @@ impl Book {
                     self.forget_claim(key);
                     self.depart(leaving, now, out);
                     self.ask(key, now, out)
-                } else if left < slot.request.ttl() / 2 && !settled {
+                } else if left < slot.enough() && !settled {
                     slot.phase = Phase::Waiting { ticket: tickets.first, settling: true };
                     self.slots.schedule_now(key);
                     out.ring = true;

@@ -202,7 +202,8 @@ macro_rules! options {
             }
 
             /// The lease is not renewed: the lock is lost when it ends, unless
-            /// [extended](crate::Guard::extend).
+            /// [extended](crate::Guard::extend). Each holder begins with a whole lease, less a tenth at most: a lock that was
+            /// waited for is renewed once, as it is handed over, and tasks of one process do not pass it to each other.
             pub fn no_renewal(mut self) -> Self {
                 self.ask.options_mut().renewal = crate::client::Renewal::Off;
                 self

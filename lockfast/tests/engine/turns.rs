@@ -1,6 +1,6 @@
 //! A turn of local hand-over always ends, and what comes after it.
 
-use lockfast::store::{Admission, Leaving, Standing, Why};
+use lockfast::store::{Admission, Change, Leaving, Standing, Why};
 use lockfast::{Error, Guard, LostWhy, Ticket, Tickets};
 
 use crate::script::Director;
@@ -149,4 +149,23 @@ async fn who_ends_a_turn_with_a_lock_that_the_store_had_taken_away_hears_of_it()
         store.grant(20).await;
         assert_eq!(entered(parties.next().unwrap()).await.fence().unwrap(), 20);
     }
+}
+
+#[tokio::test]
+async fn a_lock_without_renewal_is_not_passed_on_here() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").no_renewal();
+    let holder = wants(mutex.clone());
+    let claim = store.grant(1).await;
+    let guard = entered(holder).await;
+    // The next task asks for itself, and so gets a lease of its own, which begins whole.
+    let next = wants(mutex);
+    let other = store.queue(2, secs(3600)).await;
+    assert!(!is_same(&claim, &other));
+    until_waiting(&store.locks, 1).await;
+    let (released, left) = tokio::join!(guard.release(), store.let_go());
+    released.unwrap();
+    assert!(matches!(&left[..], [Leaving::Done(left)] if is_same(left, &claim)), "{left:?}");
+    store.push(Change::Held(other.id.hash(), Ticket(2)));
+    assert_eq!(entered(next).await.fence().unwrap(), 2);
 }
