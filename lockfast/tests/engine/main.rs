@@ -5,6 +5,7 @@ mod batches;
 mod cancelling;
 mod closing;
 mod counting;
+mod deadlines;
 mod events;
 mod ghosts;
 mod handover;

@@ -313,6 +313,9 @@ async fn a_lock_without_renewal_that_is_picked_up_late_begins_whole() {
     assert!(poll!(waiter.as_mut()).is_pending());
     push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
     store.hand.advance(SECOND);
+    assert!(settle(&mut store).await.is_empty());
+    // The keeper is woken for it.
+    store.keeper_sleeps().await;
     assert!(poll!(waiter.as_mut()).is_pending());
     renewed(&mut store, 7).await;
     assert_eq!(soon(waiter).await.unwrap().remaining(), Duration::from_millis(4_948));
