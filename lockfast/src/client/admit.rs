@@ -26,6 +26,9 @@ use super::joining::Asking;
 use super::slot::{Phase, Request, Slot};
 use super::slots::Key;
 
+/// How long the answer to a question is awaited at least, also by a caller whose patience ends before that: without the answer
+/// it could not say whether the lock is taken or the store is down. With the last look, less than a second.
+const FIRST_ANSWER: Duration = Duration::from_millis(800);
 /// How long telling a caller who is in its way may take, once its patience has ended; and how much of the line is looked at, since
 /// all who wait in a long one may give up at the same time.
 const LAST_LOOK: Duration = Duration::from_millis(100);
@@ -97,7 +100,8 @@ impl<'a> Place<'a> {
     }
 
     async fn ask(&self, Asking { claim, sent, .. }: &Asking, busy: Busy, patience: Moment) -> Result<Admission> {
-        let limit = patience.min(*sent + UNAVAILABLE_AFTER);
+        // However often it asks, the last answer is awaited until `FIRST_ANSWER` after the end of patience.
+        let limit = patience.max(patience.min(*sent) + FIRST_ANSWER).min(*sent + UNAVAILABLE_AFTER);
         let answer = self.client.within(*sent, limit, self.client.store.acquire(claim, busy)).await;
         let too_late = || Err(Error::unavailable(self.client.doing("asking for", &claim.demands), "no answer in time"));
         answer.unwrap_or_else(too_late).map_err(|error| self.client.in_users_words(error, &claim.demands))
@@ -280,7 +284,7 @@ impl Book {
                     self.forget_claim(key);
                     self.depart(leaving, now, out);
                     self.ask(key, now, out)
-                } else if left < slot.request.ttl() / 2 && !settled {
+                } else if left < slot.enough() && !settled {
                     slot.phase = Phase::Waiting { ticket: tickets.first, settling: true };
                     self.slots.schedule_now(key);
                     out.ring = true;

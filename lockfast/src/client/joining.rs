@@ -132,7 +132,7 @@ impl Book {
         }
         let block = slot.claim.as_ref().map_or(1, |claim| claim.block);
         // Valid from when its last acquire or renewal was sent. With little of that left, the keeper renews first.
-        if slot.lease_until.since(now) < slot.request.ttl() / 2 && !settling {
+        if slot.lease_until.since(now) < slot.enough() && !settling {
             slot.phase = Phase::Waiting { ticket, settling: true };
             self.slots.schedule_now(key);
             out.ring = true;

@@ -130,6 +130,10 @@ impl Default for Retry {
 }
 
 impl Retry {
+    /// One attempt.
+    pub(crate) const ONCE: Self =
+        Self { count: Some(0), base: Duration::from_millis(1), max: Duration::from_millis(1), jitter: false };
+
     fn check(&self) -> Result<()> {
         if self.base < Duration::from_millis(1) || self.max < self.base || self.max > LONGEST_TTL {
             return Err(Error::invalid(format!(

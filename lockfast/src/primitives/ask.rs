@@ -48,7 +48,8 @@ impl Ask {
         may_hand_over: bool,
     ) -> Result<Entered> {
         let until = patience.map_or(Moment::NEVER, |patience| self.client().clock.now() + patience);
-        let retry = self.options.retry.as_ref();
+        // Without patience there is nothing to wait for: one attempt, which leaves no entry in the queue.
+        let retry = if patience == Some(Duration::ZERO) { Some(Retry::ONCE) } else { self.options.retry };
         let request = self.request(demands, may_hand_over && retry.is_none())?;
         match retry {
             // In a box, so that it takes no room in the futures of the many who do without.
@@ -70,7 +71,7 @@ impl Ask {
         attempt(self.client(), request, Moment::NEVER).await
     }
 
-    async fn by_attempts(&self, request: Arc<Request>, retry: &Retry, until: Moment) -> Result<Entered> {
+    async fn by_attempts(&self, request: Arc<Request>, retry: Retry, until: Moment) -> Result<Entered> {
         let client = self.client();
         let start = client.clock.now();
         let mut pauses = retry.pauses();
@@ -201,7 +202,8 @@ macro_rules! options {
             }
 
             /// The lease is not renewed: the lock is lost when it ends, unless
-            /// [extended](crate::Guard::extend).
+            /// [extended](crate::Guard::extend). Each holder begins with a whole lease, less a tenth at most: a lock that was
+            /// waited for is renewed once, as it is handed over, and tasks of one process do not pass it to each other.
             pub fn no_renewal(mut self) -> Self {
                 self.ask.options_mut().renewal = crate::client::Renewal::Off;
                 self

@@ -51,6 +51,9 @@ impl Mutex {
     }
 
     /// Waits in line for at most `patience`, then fails as [`Busy`](crate::Error::Busy), which says who holds it.
+    /// One question is always sent and its answer awaited, so that a free lock is acquired however short `patience` is; only a
+    /// store that does not answer is [`Unavailable`](crate::Error::Unavailable), less than a second after `patience` has
+    /// ended. Without any patience it does not stand in the queue: it asks once.
     ///
     /// # Cancel safety
     ///

@@ -11,19 +11,12 @@ use lockfast::{Error, Events, Guard, Happening, LostWhy, Ticket, Tickets};
 use tokio::sync::oneshot;
 
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, TTL, VALID, hold, must_not_block, push, renewed, settle, soon, until};
+use crate::stage::{GRAIN, TTL, VALID, hold, must_not_block, push, renewed, settle, soon, told, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn next(events: &mut Events) -> Happening {
     soon(events.next()).await.unwrap().what
-}
-
-/// Resolves when the keeper has run a guard's callback.
-fn told(guard: &Guard) -> oneshot::Receiver<LostWhy> {
-    let (tell, told) = oneshot::channel();
-    guard.on_lost(move |why| tell.send(why).unwrap());
-    told
 }
 
 #[tokio::test]

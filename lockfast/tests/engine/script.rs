@@ -1,13 +1,15 @@
 //! A store that does nothing by itself: every call arrives at the test, which answers it, late or never, and pushes what
 //! it likes. With it an interleaving is written down step by step instead of hoped for.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store, Why};
-use lockfast::{Claim, Error, Guarantees, Locks, ManualClock, Result, Ticket, Tickets};
+use lockfast::{Claim, Error, Guarantees, Locks, ManualClock, Name, Result, Ticket, Tickets};
 use tokio::sync::{mpsc, oneshot};
 
 /// One call that the client made and that waits for the test's answer.
@@ -50,6 +52,15 @@ struct Script {
     calls: mpsc::UnboundedSender<Call>,
     pushes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
     watched: mpsc::UnboundedSender<()>,
+    heard: Arc<Heard>,
+    reports: Arc<AtomicU64>,
+}
+
+/// How many pushes the keeper has heard, and after how many it found no more.
+#[derive(Debug, Default)]
+struct Heard {
+    pushes: AtomicU64,
+    all: AtomicU64,
 }
 
 impl Script {
@@ -91,14 +102,24 @@ impl Store for Script {
     }
 
     async fn record(&self, _report: &Report) -> Result<()> {
+        self.reports.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
     fn watch(&self, _scope: Scope) -> BoxStream<'static, Change> {
-        let (push, pushed) = mpsc::unbounded_channel();
+        let (push, mut pushed) = mpsc::unbounded_channel();
         *self.pushes.lock().unwrap() = Some(push);
         let _ = self.watched.send(());
-        futures::stream::unfold(pushed, |mut pushed| async move { Some((pushed.recv().await?, pushed)) }).boxed()
+        let heard = Arc::clone(&self.heard);
+        futures::stream::poll_fn(move |cx| {
+            let change = pushed.poll_recv(cx);
+            match &change {
+                Poll::Ready(_) => drop(heard.pushes.fetch_add(1, Ordering::SeqCst)),
+                Poll::Pending => heard.all.store(heard.pushes.load(Ordering::SeqCst), Ordering::SeqCst),
+            }
+            change
+        })
+        .boxed()
     }
 }
 
@@ -110,6 +131,8 @@ pub(crate) struct Director {
     calls: mpsc::UnboundedReceiver<Call>,
     pushes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
     watched: mpsc::UnboundedReceiver<()>,
+    heard: Arc<Heard>,
+    reports: Arc<AtomicU64>,
 }
 
 /// How long a test waits for what must come; only a failing test waits that long.
@@ -121,10 +144,17 @@ impl Director {
         let hand = ManualClock::new();
         let (call, calls) = mpsc::unbounded_channel();
         let (watch, watched) = mpsc::unbounded_channel();
-        let pushes = Arc::new(Mutex::new(None));
-        let store = Script { calls: call, pushes: Arc::clone(&pushes), watched: watch };
+        let (pushes, heard) = (Arc::new(Mutex::new(None)), Arc::<Heard>::default());
+        let reports = Arc::<AtomicU64>::default();
+        let store = Script {
+            calls: call,
+            pushes: Arc::clone(&pushes),
+            watched: watch,
+            heard: Arc::clone(&heard),
+            reports: Arc::clone(&reports),
+        };
         let locks = Locks::builder().clock(hand.clock()).build(Arc::new(store)).unwrap();
-        Self { locks, hand, calls, pushes, watched }
+        Self { locks, hand, calls, pushes, watched, heard, reports }
     }
 
     /// The next call, whatever it is.
@@ -181,6 +211,28 @@ impl Director {
 
     pub(crate) fn push(&self, change: Change) {
         self.pushes.lock().unwrap().as_ref().expect("the client watches").send(change).expect("the keeper listens");
+    }
+
+    /// Whether the client has a keeper that listens for pushes.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.pushes.lock().unwrap().as_ref().is_some_and(|pushes| !pushes.is_closed())
+    }
+
+    /// How many reports the client has made.
+    pub(crate) fn reports(&self) -> u64 {
+        self.reports.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the keeper has nothing left to do and sleeps: it looks for pushes last before that.
+    pub(crate) async fn keeper_sleeps(&self) {
+        let before = self.heard.pushes.load(Ordering::SeqCst);
+        self.push(Change::Resource(Name::new("nothing").unwrap()));
+        let sleeps = async {
+            while self.heard.all.load(Ordering::SeqCst) <= before {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(SOON, sleeps).await.expect("the keeper has nothing to do");
     }
 
     /// Ends the stream of pushes, and waits until the client has asked for a new one.

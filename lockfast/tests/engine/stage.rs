@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use lockfast::store::{Admission, Change, Leaving, Standing};
-use lockfast::{Claim, Guard, Mutex, Ticket, Tickets};
+use lockfast::{Claim, Guard, LostWhy, Mutex, Ticket, Tickets};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -122,6 +122,13 @@ pub(crate) async fn settle(store: &mut Director) -> Vec<Call> {
             other => calls.push(other),
         }
     }
+}
+
+/// Resolves when the keeper has run a guard's callback.
+pub(crate) fn told(guard: &Guard) -> oneshot::Receiver<LostWhy> {
+    let (tell, told) = oneshot::channel();
+    guard.on_lost(move |why| tell.send(why).unwrap());
+    told
 }
 
 /// Pushes something that makes the keeper ask nothing, and waits until it has heard it.

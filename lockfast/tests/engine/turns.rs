@@ -1,11 +1,15 @@
 //! A turn of local hand-over always ends, and what comes after it.
 
-use lockfast::store::{Admission, Leaving, Standing, Why};
+use std::pin::pin;
+use std::task::Poll;
+
+use futures::poll;
+use lockfast::store::{Admission, Change, Leaving, Standing, Why};
 use lockfast::{Error, Guard, LostWhy, Ticket, Tickets};
 
-use crate::script::Director;
-use crate::stage::{GRAIN, released_and_asked_anew};
-use crate::steps::{Party, entered, millis, secs, soon, until_waiting, wants};
+use crate::script::{Call, Director};
+use crate::stage::{GRAIN, Stopped, released_and_asked_anew, settle, stop_keeper};
+use crate::steps::{Party, entered, is_same, millis, secs, soon, until_waiting, wants};
 
 /// Releases with a question to the store, which answers it.
 async fn asks_whether_alone(store: &mut Director, guard: Guard, answer: Standing) -> u32 {
@@ -148,5 +152,57 @@ async fn who_ends_a_turn_with_a_lock_that_the_store_had_taken_away_hears_of_it()
         // Whoever is behind it asks all the same.
         store.grant(20).await;
         assert_eq!(entered(parties.next().unwrap()).await.fence().unwrap(), 20);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_without_renewal_is_not_passed_on_here() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").no_renewal();
+    let holder = wants(mutex.clone());
+    let claim = store.grant(1).await;
+    let guard = entered(holder).await;
+    // The next task asks for itself, and so gets a lease of its own, which begins whole.
+    let next = wants(mutex);
+    let other = store.queue(2, secs(3600)).await;
+    assert!(!is_same(&claim, &other));
+    until_waiting(&store.locks, 1).await;
+    let (released, left) = tokio::join!(guard.release(), store.let_go());
+    released.unwrap();
+    assert!(matches!(&left[..], [Leaving::Done(left)] if is_same(left, &claim)), "{left:?}");
+    store.push(Change::Held(other.id.hash(), Ticket(2)));
+    assert_eq!(entered(next).await.fence().unwrap(), 2);
+}
+
+#[tokio::test]
+async fn hold_at_most_of_the_last_holder_does_not_end_a_hold_on_its_way_to_the_next() {
+    // Whether or not the keeper looks at the hold before the next task does.
+    for keeper_looks in [true, false] {
+        let mut store = Director::new();
+        let (guard, _) = holder_and(&mut store, 0).await;
+        let capped = wants(store.locks.mutex("a").hold_at_most(millis(5)));
+        until_waiting(&store.locks, 1).await;
+        let mutex = store.locks.mutex("a");
+        let mut next = pin!(mutex.lock());
+        assert!(poll!(next.as_mut()).is_pending());
+        asks_whether_alone(&mut store, guard, block(100, 2)).await;
+        let capped = entered(capped).await;
+        assert_eq!((capped.fence().unwrap(), capped.remaining()), (100, millis(5)));
+        store.hand.advance(millis(4));
+        capped.release().await.unwrap();
+
+        // It is on its way now, and what would have ended it comes.
+        let stopped = if keeper_looks { None } else { Some(stop_keeper(&mut store).await) };
+        store.hand.advance(millis(3));
+        if keeper_looks {
+            let calls = settle(&mut store).await;
+            assert!(calls.iter().all(|call| matches!(call, Call::Renew { .. })), "{calls:?}");
+        }
+        let Poll::Ready(guard) = poll!(next.as_mut()) else { panic!("it was passed to it") };
+        let guard = guard.unwrap();
+        assert_eq!(guard.fence().unwrap(), 101);
+        guard.check().unwrap();
+        assert!(guard.remaining() > secs(20), "{guard:?}");
+        drop(stopped.map(Stopped::go_on));
     }
 }

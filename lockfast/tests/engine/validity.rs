@@ -266,3 +266,57 @@ async fn without_renewal_nothing_is_sent_and_it_is_lost_on_time() {
     assert_eq!(soon(tells).await.unwrap(), LostWhy::Expired);
     assert!(settle(&mut store).await.is_empty());
 }
+
+#[tokio::test]
+async fn a_lock_without_renewal_begins_whole_after_a_wait() {
+    // The second has had a renewal fail, so that two thirds of its lease are gone.
+    for (waited, fails) in [(9 * SECOND, 0), (20 * SECOND, 1)] {
+        let mut store = Director::new();
+        let mutex = store.locks.mutex("a").ttl(TTL).no_renewal();
+        let (mut waiter, claim) = wait(&mut store, mutex, 7).await;
+        store.hand.advance(waited);
+        for _ in 0..fails {
+            store.renew().await.1.lose();
+        }
+        settle(&mut store).await;
+        store.push(Change::Held(claim.id.hash(), Ticket(7)));
+        let (leases, answer) = store.renew().await;
+        assert_eq!((leases[0].claim.id.hash(), leases[0].ttl), (claim.id.hash(), TTL));
+        settle(&mut store).await;
+        assert!(poll!(&mut waiter).is_pending());
+        answer.give(still_held(7));
+        let guard = soon(waiter).await.unwrap().unwrap();
+        assert_eq!(guard.remaining(), VALID);
+        assert!(settle(&mut store).await.is_empty(), "it is not renewed again");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_without_renewal_that_was_handed_over_soon_is_not_renewed_first() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL).no_renewal();
+    let (waiter, claim) = wait(&mut store, mutex, 7).await;
+    store.hand.advance(2 * SECOND);
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
+    let guard = soon(waiter).await.unwrap().unwrap();
+    assert_eq!(guard.remaining(), VALID - 2 * SECOND);
+    assert!(settle(&mut store).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_lock_without_renewal_that_is_picked_up_late_begins_whole() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(5 * SECOND).no_renewal();
+    let mut waiter = pin!(mutex.lock());
+    assert!(poll!(waiter.as_mut()).is_pending());
+    let claim = store.queue(7, NEVER).await;
+    assert!(poll!(waiter.as_mut()).is_pending());
+    push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
+    store.hand.advance(SECOND);
+    assert!(settle(&mut store).await.is_empty());
+    // The keeper is woken for it.
+    store.keeper_sleeps().await;
+    assert!(poll!(waiter.as_mut()).is_pending());
+    renewed(&mut store, 7).await;
+    assert_eq!(soon(waiter).await.unwrap().remaining(), Duration::from_millis(4_948));
+}

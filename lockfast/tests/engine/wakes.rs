@@ -7,7 +7,7 @@ use lockfast::{Claim, Ticket, Tickets};
 
 use crate::script::{Call, Director};
 use crate::stage::{GRAIN, push, settle, wait};
-use crate::steps::{Canary, Party, entered, gone, is_same, millis, secs, until_waiting, waits, wants};
+use crate::steps::{Canary, Party, done, entered, gone, is_same, millis, secs, until_waiting, waits, wants};
 
 fn queued(ticket: u64) -> Admission {
     Admission::Queued { ticket: Ticket(ticket), position: 1, recheck_in: secs(3600) }
@@ -40,6 +40,23 @@ async fn a_push_that_overtakes_the_answer_and_has_another_ticket_does_not_count(
     assert!(!party.is_finished());
     store.push(Change::Held(claim.id.hash(), Ticket(7)));
     assert_eq!(entered(party).await.fence().unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_push_that_overtakes_the_answer_to_a_rejoin_counts() {
+    let mut store = Director::new();
+    let party = wants(store.locks.mutex("a"));
+    let first = store.queue(7, secs(3600)).await;
+    until_waiting(&store.locks, 1).await;
+    let canary = Canary::perch(&mut store).await;
+    store.push(Change::Gone(first.id.hash()));
+    store.renew().await.1.give(gone(1));
+    let (second, _, answer) = store.acquire().await;
+    assert!(!is_same(&first, &second));
+    store.push(Change::Held(second.id.hash(), Ticket(9)));
+    let _canary = canary.sings(&store).await;
+    answer.give(queued(9));
+    assert_eq!(entered(party).await.fence().unwrap(), 9);
 }
 
 #[tokio::test]
@@ -163,4 +180,30 @@ async fn a_waiter_asks_again_when_a_lease_gets_shorter_while_it_asks() {
     answer.give(vec![waits(8, secs(3600))]);
     let (leases, _) = store.renew().await;
     assert!(is_same(&leases[0].claim, &claim));
+}
+
+#[tokio::test]
+async fn a_waiter_that_leaves_during_its_renewal_holds_up_no_rejoin() {
+    for answered in [true, false] {
+        let mut store = Director::new();
+        let mut crowd = crowd(&mut store, 2).await;
+        let (_, stays, _party) = crowd.pop().unwrap();
+        let (_, leaves, party) = crowd.pop().unwrap();
+        store.push(Change::Gone(leaves.id.hash()));
+        let (_, answer) = store.renew().await;
+        party.abort();
+        assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &leaves)));
+        if answered {
+            answer.give(vec![waits(100, secs(3600))])
+        } else {
+            answer.lose()
+        }
+        store.keeper_sleeps().await;
+
+        store.push(Change::Gone(stays.id.hash()));
+        store.renew().await.1.give(gone(1));
+        // Without any time passing: no answer is awaited that could name an older one.
+        let (again, ..) = store.acquire().await;
+        assert!(!is_same(&again, &stays) && again.demands == stays.demands);
+    }
 }

@@ -12,6 +12,7 @@ mod leftovers;
 mod listing;
 mod meddling;
 mod minimal;
+mod patience;
 mod refusals;
 mod rights;
 mod stage;

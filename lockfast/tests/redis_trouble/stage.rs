@@ -1,5 +1,6 @@
 //! What the tests share: an administrator's connection, claims made by hand, users in line, and a way in between.
 
+use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
@@ -259,6 +260,11 @@ pub(crate) struct Way {
 
 impl Way {
     pub(crate) fn to(server: &servers::Redis) -> Self {
+        Self::slow(server, Duration::ZERO)
+    }
+
+    /// The same, on which everything takes this long in each direction.
+    pub(crate) fn slow(server: &servers::Redis, delay: Duration) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (target, open) = (Arc::new(AtomicU16::new(server.port())), Arc::new(Mutex::new(Vec::new())));
@@ -271,7 +277,7 @@ impl Way {
                     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     to.set_nodelay(true).unwrap();
                     std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
+                        carry(&mut from, &mut to, delay);
                         let _ = to.shutdown(Shutdown::Both);
                         let _ = from.shutdown(Shutdown::Both);
                     });
@@ -300,6 +306,17 @@ impl Way {
     pub(crate) fn cut(&self) {
         for stream in self.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Passes on what comes, each piece after `delay`, until either end is gone.
+fn carry(from: &mut TcpStream, to: &mut TcpStream, delay: Duration) {
+    let mut piece = [0; 1 << 16];
+    while let Ok(length @ 1..) = from.read(&mut piece) {
+        std::thread::sleep(delay);
+        if to.write_all(&piece[..length]).is_err() {
+            return;
         }
     }
 }
