@@ -4,6 +4,7 @@
 
 mod connections;
 mod deaths;
+mod expiry;
 mod failures;
 mod forgetting;
 mod full;

@@ -26,11 +26,13 @@ local function write(claim, lease)
   rule.touch(claim)
 end
 
-local function mark(claim, why, lease)
+-- Leaves a tombstone, which keeps the claim's id out. One that lives longer stays as it is.
+local function bury(claim, why, lease)
   local record = rule.record_of(claim)
-  redis.call('PEXPIRE', record, lease)
-  if not redis.call('SET', record, 'gone ' .. why, 'PX', lease, 'NX') then
-    rule.raise(record, lease)
+  if redis.call('PTTL', record) < lease then
+    -- Begins with what a full Redis allows.
+    redis.call('PEXPIRE', record, lease)
+    redis.call('SET', record, 'gone ' .. why, 'PX', lease, 'NX')
   end
 end
 
@@ -58,7 +60,7 @@ end
 
 function leave.unknown(claim, lease)
   local answer = leave.done(claim)
-  mark(claim, 'left', tonumber(lease))
+  bury(claim, 'left', tonumber(lease))
   return answer
 end
 
@@ -163,7 +165,7 @@ leave['break'] = function(claim, ticket, at_once)
   -- What is not whole has lost something to somebody else, and must not be written down again.
   if at_once == '1' or known.lingers or not known.held or not rule.is_whole(known) then
     rule.forget(known)
-    mark(known, 'broken', tonumber(known.ttl))
+    bury(known, 'broken', tonumber(known.ttl))
     rule.tell(known.client, 'gone ' .. known.owner)
   elseif not known.broken then
     known.broken = true
