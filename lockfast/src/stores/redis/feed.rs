@@ -134,6 +134,10 @@ fn change(line: &str) -> Option<Change> {
         // What stands at the key of a claim that holds it alone, from now on.
         "lockfast1" => read_value(line).map(|(owner, tickets)| Change::Held(owner, tickets.first)),
         "gone" => Some(Change::Gone(owner_of(words.next()?)?)),
+        "recheck" => {
+            let owner = owner_of(words.next()?)?;
+            Some(Change::Recheck(owner, Duration::from_millis(words.next()?.parse().ok()?)))
+        }
         _ => None,
     }
 }

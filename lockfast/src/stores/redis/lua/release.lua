@@ -36,6 +36,37 @@ local function bury(claim, why, lease)
   end
 end
 
+-- The first claim that does not fit on one of the names of a claim that holds.
+local function first_waiter(want)
+  if rule.last_holds(want) then
+    return nil
+  end
+  local used, first = rule.is_exclusive(want) and rule.ALL or 0, nil
+  rule.each_seat(rule.line_of(want), function(seat, record)
+    local who, weight, capacity = rule.read_seat(seat)
+    if rule.load(who, want, record) then
+      used = used + weight
+      if used > capacity then
+        first = who
+        return 'stop'
+      end
+    end
+  end, true)
+  return first
+end
+
+-- The lease of `claim` ends after `span`, earlier than the claims behind it were told. Each first waiter asks then.
+local function tell_first_waiters(claim, span)
+  local told = {}
+  for _, want in ipairs(claim.wants) do
+    local first = first_waiter(want)
+    if first and not told[first.owner] then
+      told[first.owner] = true
+      rule.tell(first.client, 'recheck ' .. first.owner .. ' ' .. rule.digits(span))
+    end
+  end
+end
+
 local function is_at_work(claim)
   return claim and claim.held and not claim.broken and not claim.lingers and rule.is_whole(claim)
 end
@@ -73,6 +104,7 @@ function leave.linger(claim, span)
   if not known.lingers then
     known.lingers = true
     write(known, span)
+    tell_first_waiters(known, span)
   end
   return 'gone left'
 end
