@@ -14,6 +14,7 @@ mod listing;
 mod meddling;
 mod minimal;
 mod refusals;
+mod replicas;
 mod rights;
 mod stage;
 mod storms;

@@ -24,6 +24,7 @@ mod wire;
 use std::fmt;
 use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -40,7 +41,9 @@ use crate::store::{
 
 pub use checkup::Checkup;
 use feed::{Feed, Watch};
+use lane::Lane;
 use lanes::Lanes;
+use replicas::{ANSWERED_WITHIN, HAVE_IT_WITHIN, Replicas};
 use scripts::Call;
 use server::Server;
 
@@ -67,9 +70,29 @@ struct Inside {
     feed: Arc<Feed>,
 }
 
+impl Inside {
+    /// Comes back when as many replicas as the URL asks for have what was written on this connection; at once if it asks for
+    /// none, or if the answer says of no claim that it holds. Until then it is unknown whether a holder may count on it.
+    async fn have_it(
+        &self,
+        lane: &Arc<Lane>,
+        standings: &[Standing],
+        within: impl FnOnce() -> Duration + Send,
+    ) -> Result<()> {
+        let is_held = |standing: &Standing| matches!(standing, Standing::Held(_));
+        match self.lanes.server() {
+            server if server.replicas > 0 && standings.iter().any(is_held) => {
+                // Apart: a verb that waits for no replicas need not carry it along.
+                Box::pin(Replicas::have_it(server, lane, within())).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Redis {
     /// Connects to the server of a URL: `redis://user:password@host:port/database`, or `rediss://` with TLS. After a question
-    /// mark may follow `replicas=1`, if a lock shall count only when so many replicas have it, and `ca=FILE`, the
+    /// mark may follow `replicas=1`, if a lock shall count only while so many replicas have it, and `ca=FILE`, the
     /// certificates to trust. Fails when the server cannot be used, with the reason.
     pub async fn open(url: &str) -> Result<Arc<Self>> {
         let server = Server::of_url(url)?;
@@ -89,7 +112,8 @@ impl Redis {
     }
 
     async fn at(server: Server) -> Result<Arc<Self>> {
-        let feed = Arc::new(Feed::default());
+        // With replicas, a grant counts when they have it: a push is no more than a hint to ask.
+        let feed = Arc::new(Feed::new(server.replicas == 0));
         let hears = Arc::clone(&feed);
         let lanes = Lanes::new(server, Clock::boot(), Arc::new(move |info| hears.hear(&info)));
         let store = Self { inside: Arc::new(Inside { lanes, feed }) };
@@ -162,7 +186,7 @@ impl Store for Redis {
         let admission = answers::admission(&answer, claim)?;
         let counts = lanes.server().replicas > 0 && matches!(admission, Admission::Held(_) | Admission::Queued { .. });
         // Apart: those who do not wait for replicas need not carry it along.
-        if counts && let Err(error) = Box::pin(lane.replicas.have_it(lanes.server(), &lane)).await {
+        if counts && let Err(error) = Box::pin(Replicas::have_it(lanes.server(), &lane, ANSWERED_WITHIN)).await {
             // It was not asked for. What of it remains, if this does not arrive either, ends with its lease. By the rule, which
             // pushes: nobody reads in this answer who holds now.
             let withdrawn = asks::release_by_rule(&[Leaving::Done(Arc::clone(claim))], lanes.now());
@@ -174,27 +198,36 @@ impl Store for Redis {
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
         let lanes = &self.inside.lanes;
+        let lane = lanes.lane().await?;
         let (mut standings, mut before) = (vec![Standing::Gone(Why::Unknown); leases.len()], 0);
         for some in by_names(leases, |lease| lease.claim.demands.len()) {
             let (call, order) = asks::renew(some, lanes.now());
-            let answer = lanes.call(|| "renewing".to_owned(), &call).await?;
+            let answer = lanes.call_on(&lane, || "renewing".to_owned(), &call).await?;
             for (index, standing) in order.into_iter().zip(answers::standings(&answer, some.len())?) {
                 standings[before + index] = standing;
             }
             before += some.len();
         }
+        // Half of the time that the keeper gives a renewal: what is unknown by then is asked for once more.
+        let shortest = || leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or_default();
+        self.inside.have_it(&lane, &standings, || HAVE_IT_WITHIN.min(shortest() / 8)).await?;
         Ok(standings)
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        let lanes = &self.inside.lanes;
+        let Inside { lanes, feed } = &*self.inside;
+        let lane = lanes.lane().await?;
         let mut standings = Vec::with_capacity(leaving.len());
         for some in by_names(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
             // Of an answer to several nobody hears who holds now if it is lost: so those are pushed.
             let call = if leaving.len() == 1 { asks::release } else { asks::release_by_rule };
-            let answer = lanes.call(|| "releasing".to_owned(), &call(some, lanes.now())).await?;
+            let answer = lanes.call_on(&lane, || "releasing".to_owned(), &call(some, lanes.now())).await?;
             standings.extend(answers::departures(&answer, some.len())?);
         }
+        if let ([Standing::Gone(why @ Why::PassedOn(..))], [leaving]) = (&mut standings[..], leaving) {
+            feed.passed_on(why, leaving);
+        }
+        self.inside.have_it(&lane, &standings, || ANSWERED_WITHIN).await?;
         Ok(standings)
     }
 
