@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
 mod connections;
+mod crowded_listing;
 mod deaths;
 mod expiry;
 mod failures;

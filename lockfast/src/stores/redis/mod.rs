@@ -19,6 +19,7 @@ mod replicas;
 mod replies;
 mod scripts;
 mod server;
+mod walk;
 mod wire;
 
 use std::fmt;
@@ -44,11 +45,13 @@ use feed::{Feed, Watch};
 use lane::Lane;
 use lanes::Lanes;
 use replicas::{ANSWERED_WITHIN, HAVE_IT_WITHIN, Replicas};
-use scripts::Call;
 use server::Server;
+use walk::Walk;
 
 /// How many names one script deals with. It is alone on the server while it runs, so it should not run for long.
 const NAMES_A_SCRIPT: usize = 94;
+/// How many names one script looks at, which costs about twice as much.
+const NAMES_LOOKED_AT: usize = 47;
 
 /// Locks in Redis or Valkey, for whoever reaches the server.
 ///
@@ -126,7 +129,7 @@ impl Redis {
         let (lanes, seats) = (&self.inside.lanes, seats.max(1));
         let (mut resources, mut begun): (Vec<Resource>, Option<Resource>) = (Vec::new(), None);
         while !names.is_empty() {
-            let some = &names[..names.len().min(NAMES_A_SCRIPT)];
+            let some = &names[..names.len().min(NAMES_LOOKED_AT)];
             let call = asks::look(some, seats, begun.as_ref(), lanes.now());
             let answer = lanes.call(|| "looking at locks".to_owned(), &call).await?;
             for found in answers::resources(&answer, some)? {
@@ -144,22 +147,6 @@ impl Redis {
             }
         }
         Ok(resources)
-    }
-
-    /// Names from the listings of all clients, after `after`, at most so many from each, and one more if there is.
-    async fn list(
-        &self,
-        beginning: &str,
-        after: Option<&Name>,
-        limit: usize,
-    ) -> Result<(crate::store::Counters, Vec<Name>)> {
-        let mut call = Call::of(&scripts::LIST, 0);
-        call.text(beginning).number(limit as u64);
-        if let Some(after) = after.filter(|after| after.as_str() >= beginning) {
-            call.text(after.as_str());
-        }
-        let answer = self.inside.lanes.call(|| "listing locks".to_owned(), &call).await?;
-        answers::listing(&answer)
     }
 }
 
@@ -239,27 +226,21 @@ impl Store for Redis {
                 let wanted = query.after.as_ref().is_none_or(|after| name > after);
                 let names = if wanted { slice::from_ref(name) } else { &[] };
                 // Both at once: of many who look at the same time, the first need not wait until all have looked.
-                let (resources, listed) = futures::join!(self.look(names, query.seats), self.list("", None, 0));
-                return Ok(Page { resources: resources?, next: None, fleet: listed?.0 });
+                let (resources, fleet) = futures::join!(self.look(names, query.seats), walk::fleet(&self.inside.lanes));
+                return Ok(Page { resources: resources?, next: None, fleet: fleet? });
             }
             Names::Beginning(beginning) => beginning,
         };
-        let mut page = Page::default();
-        let mut after = query.after.clone();
+        let mut walk = Walk::begin(&self.inside.lanes, beginning, query.after.as_ref()).await?;
+        let mut page = Page { fleet: walk.fleet, ..Page::default() };
         loop {
             // What is listed may be gone by now; then there is room for more.
-            let room = limit - page.resources.len();
-            let (fleet, mut names) = self.list(beginning, after.as_ref(), room).await?;
-            page.fleet = fleet;
-            let is_more = names.len() > room;
-            names.truncate(room);
+            let (mut names, is_more) = walk.next(limit - page.resources.len()).await?;
             page.resources.extend(self.look(&names, query.seats).await?);
-            after = names.pop().or(after);
-            if !is_more {
-                return Ok(page);
+            if is_more && page.resources.len() == limit {
+                page.next = names.pop();
             }
-            if page.resources.len() == limit {
-                page.next = after;
+            if !is_more || page.next.is_some() {
                 return Ok(page);
             }
         }
