@@ -3,12 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockfast::store::{Leaving, Standing, Store, Why};
-use lockfast::{Claim, Redis, Ticket};
+use lockfast::store::{Busy, Leaving, Scope, Standing, Store, Why};
+use lockfast::{Claim, ClientId, Demand, Name, Redis, Ticket};
 
-use crate::stage::{Admin, claim, hold, millis, queue, secs};
+use crate::stage::{Admin, claim, claim_by, claim_of, hold, millis, queue, secs, until};
 
 const WEEK: Duration = secs(7 * 24 * 3600);
+
+fn reader(name: &str, ttl: Duration) -> Arc<Claim> {
+    claim_of(Demand::shared(Name::new(name).unwrap()).into(), ttl)
+}
 
 async fn leave(store: &Redis, leaving: Leaving) -> Standing {
     store.release(&[leaving]).await.unwrap().remove(0)
@@ -67,4 +71,65 @@ async fn the_tombstone_of_a_broken_claim_lives_for_one_lease() {
     assert_eq!(leave(&store, Leaving::Unknown(Arc::clone(&broken))).await, Standing::Gone(Why::Broken));
     let left = record_lives_for(&mut admin, &broken);
     assert!(left > secs(60), "its own release does not shorten it: {left:?}");
+}
+
+#[tokio::test]
+async fn the_reader_marker_lives_as_long_as_the_longest_lease_that_is_left() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    let readers = [60, 5, 600].map(|ttl| reader("lock:a", secs(ttl)));
+    for reader in &readers {
+        hold(&store, reader).await;
+    }
+    leave(&store, Leaving::Done(Arc::clone(&readers[2]))).await;
+    let left = admin.number("PTTL lock:a");
+    assert!((50_000..=60_000).contains(&left), "{left}");
+    leave(&store, Leaving::Linger(Arc::clone(&readers[1]), millis(700))).await;
+    let left = admin.number("PTTL lock:a");
+    assert!((45_000..=60_000).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn a_queue_lives_longer_than_the_longest_lease_in_it() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    // A claim whose client has a live push subscription joins by the short way, the others by the rule.
+    let client = ClientId(7);
+    let _pushes = store.watch(Scope::Client(client));
+    until("pushes are subscribed", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 1).await;
+    for (name, client) in [("lock:a", 0), ("lock:b", client.0)] {
+        hold(&store, &claim_by(client, name, secs(60))).await;
+        for ttl in [1, 600] {
+            queue(&store, &claim_by(client, name, secs(ttl))).await;
+        }
+        let line = admin.line_of(name).unwrap();
+        assert!(admin.number(&format!("PTTL {line}")) >= 590_000, "{name}");
+    }
+    let readers = [1, 600].map(|ttl| reader("lock:c", secs(ttl)));
+    for reader in &readers {
+        assert!(store.acquire(reader, Busy::Wait).await.is_ok());
+    }
+    let line = admin.line_of("lock:c").unwrap();
+    assert!(admin.number(&format!("PTTL {line}")) >= 590_000, "readers");
+}
+
+#[tokio::test]
+async fn connecting_never_sets_the_ticket_counter_back() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    // The same server; and one whose counter came from a server with a clock that was ahead.
+    for (number, forget) in ["", "DEL lockfast:identity", "SET lockfast:identity another"].iter().enumerate() {
+        let first = Redis::open(&server.url()).await.unwrap();
+        let ticket = hold(&first, &claim(&format!("lock:{number}:a"), secs(30))).await;
+        let ahead = ticket + 1_000_000_000_000;
+        admin.run(&format!("SET lockfast:tickets {ahead}"));
+        if !forget.is_empty() {
+            admin.run(forget);
+        }
+        let second = Redis::open(&server.url()).await.unwrap();
+        let next = hold(&second, &claim(&format!("lock:{number}:b"), secs(30))).await;
+        assert!(next > ahead, "{forget:?}: {next} after {ahead}");
+    }
 }
