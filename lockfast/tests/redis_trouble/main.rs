@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
 mod connections;
+mod crowded_listing;
 mod deaths;
+mod expiry;
 mod failures;
 mod forgetting;
 mod full;
@@ -14,6 +16,7 @@ mod meddling;
 mod minimal;
 mod patience;
 mod refusals;
+mod replicas;
 mod rights;
 mod stage;
 mod storms;

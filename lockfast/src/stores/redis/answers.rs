@@ -267,14 +267,14 @@ fn foreign(lease: Option<u64>) -> Seat {
     }
 }
 
-/// The names of a listing, in order, each once; and what all clients have counted.
-pub(super) fn listing(answer: &Value) -> Result<(Counters, Vec<Name>)> {
-    read_listing(answer).ok_or_else(|| odd(answer))
+/// What all clients have counted; and the clients that have a listing, each with the moment when it ends.
+pub(super) fn clients(answer: &Value) -> Result<(Counters, Vec<(String, u64)>)> {
+    read_clients(answer).ok_or_else(|| odd(answer))
 }
 
-fn read_listing(answer: &Value) -> Option<(Counters, Vec<Name>)> {
+fn read_clients(answer: &Value) -> Option<(Counters, Vec<(String, u64)>)> {
     let Value::Array(parts) = answer else { return None };
-    let [Value::Array(fleet), Value::Array(names)] = &parts[..] else { return None };
+    let [Value::Array(fleet), Value::Array(clients)] = &parts[..] else { return None };
     let [acquired, released, contended, lost] = &fleet[..] else { return None };
     let counters = Counters {
         acquired: number(acquired)?,
@@ -282,10 +282,20 @@ fn read_listing(answer: &Value) -> Option<(Counters, Vec<Name>)> {
         contended: number(contended)?,
         lost: number(lost)?,
     };
-    let mut names: Vec<_> = names.iter().filter_map(text).map(Name::stored).collect();
-    names.sort_unstable();
-    names.dedup();
-    Some((counters, names))
+    let client = |pair: &[Value; 2]| Some((text(&pair[0])?.to_owned(), number(&pair[1])?));
+    Some((counters, clients.as_chunks().0.iter().map(client).collect::<Option<_>>()?))
+}
+
+/// For each client, whether its listing goes on, and the next names in it.
+pub(super) fn names_of_clients(answer: &Value, count: usize) -> Result<Vec<(bool, Vec<Name>)>> {
+    let listing = |part: &Value| {
+        let Value::Array(words) = part else { return None };
+        let (goes_on, names) = words.split_first()?;
+        Some((text(goes_on)? == "1", names.iter().filter_map(text).map(Name::stored).collect()))
+    };
+    let Value::Array(parts) = answer else { return Err(odd(answer)) };
+    let listings = parts.iter().map(listing).collect::<Option<Vec<_>>>();
+    listings.filter(|listings| listings.len() == count).ok_or_else(|| odd(answer))
 }
 
 /// The server's time in milliseconds.

@@ -7,11 +7,16 @@ use crate::name::Name;
 use crate::store::{Busy, Counters, Lease, Leaving, Report, Resource};
 
 use super::keys;
+use super::lane::ANSWERS_WITHIN;
 use super::scripts::{self, Call, digits};
 use super::{NAMES_A_SCRIPT, by_names, note};
 
 /// As long as Redis is asked to keep anything, in milliseconds: a thousand years. It counts no further than some more of them.
 const FOR_EVER: u64 = 1_000 * 365 * 24 * 3600 * 1_000;
+
+/// An acquire may be as late as its connection lives without an answer, and once more as long in the buffers of a network
+/// that stalls.
+const LEAST_TOMBSTONE: Duration = ANSWERS_WITHIN.saturating_mul(2);
 
 /// More than any line has.
 const MOST_SEATS: usize = 1 << 40;
@@ -120,7 +125,7 @@ fn leave(call: &mut Call, leaving: &Leaving) {
         Leaving::Done(claim) => address(call.text("done"), claim),
         Leaving::Unknown(claim) => {
             address(call.text("unknown"), claim);
-            call.number(millis(claim.ttl));
+            call.number(millis(claim.tombstone().max(LEAST_TOMBSTONE)));
         }
         Leaving::Linger(claim, span) => {
             address(call.text("linger"), claim);

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use crate::claim::{ClientId, Ticket};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::store::{Change, Scope};
+use crate::store::{Change, Leaving, Scope, Why};
 
 use super::super::mailbox::{Reader, Subscribers};
 use super::Inside;
@@ -37,10 +37,11 @@ const LONG_PAUSE: Duration = Duration::from_secs(10);
 
 type AllEars = HashMap<ClientId, watch::Receiver<Hearing>, RandomState>;
 
-#[derive(Default)]
 pub(super) struct Feed {
     subscribers: Mutex<Subscribers>,
     ears: Mutex<AllEars>,
+    /// Whether a grant counts as soon as the server tells of it. Otherwise its claim is told to ask.
+    grants_count: bool,
 }
 
 /// Whether a client's pushes arrive.
@@ -54,6 +55,10 @@ enum Hearing {
 }
 
 impl Feed {
+    pub(super) fn new(grants_count: bool) -> Self {
+        Self { subscribers: Mutex::default(), ears: Mutex::default(), grants_count }
+    }
+
     /// Whether this client can be told of something; waits a moment for a subscription that is on its way.
     pub(super) async fn ears(&self, client: ClientId) -> Ears {
         let hearing = match self.hearing(client) {
@@ -99,11 +104,29 @@ impl Feed {
             subscribers.tell_of_line(&Name::stored(message), &mut told);
         } else if let Some(client) = channel.strip_prefix(PUSH).and_then(|id| u64::from_str_radix(id, 16).ok()) {
             for change in message.lines().filter_map(change) {
-                subscribers.tell(ClientId(client), &change, &mut told);
+                subscribers.tell(ClientId(client), &self.as_it_counts(change), &mut told);
             }
         }
         drop(subscribers);
         told.iter().for_each(|mailbox| mailbox.wake());
+    }
+
+    fn as_it_counts(&self, change: Change) -> Change {
+        match change {
+            Change::Held(owner, _) if !self.grants_count => Change::Recheck(owner, Duration::ZERO),
+            other => other,
+        }
+    }
+
+    /// The answer to `leaving` named the claim of the same client that holds now.
+    pub(super) fn passed_on(&self, why: &mut Why, leaving: &Leaving) {
+        if let (Why::PassedOn(owner, ticket), Some(left), false) = (&*why, leaving.claim(), self.grants_count) {
+            let mut told = Vec::new();
+            let change = self.as_it_counts(Change::Held(*owner, *ticket));
+            self.subscribers().tell(left.client, &change, &mut told);
+            told.iter().for_each(|mailbox| mailbox.wake());
+            *why = Why::Left;
+        }
     }
 
     fn resync(&self, scope: &Scope) {
@@ -134,6 +157,10 @@ fn change(line: &str) -> Option<Change> {
         // What stands at the key of a claim that holds it alone, from now on.
         "lockfast1" => read_value(line).map(|(owner, tickets)| Change::Held(owner, tickets.first)),
         "gone" => Some(Change::Gone(owner_of(words.next()?)?)),
+        "recheck" => {
+            let owner = owner_of(words.next()?)?;
+            Some(Change::Recheck(owner, Duration::from_millis(words.next()?.parse().ok()?)))
+        }
         _ => None,
     }
 }

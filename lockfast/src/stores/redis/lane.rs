@@ -16,8 +16,9 @@ use super::scripts::Call;
 use super::server::{Connected, Server};
 use super::wire::Wire;
 
-/// Redis answers in less than a millisecond. One that says nothing for this long will not, on this connection.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// Redis answers in less than a millisecond. One that says nothing for this long will not, on this connection: it is given up,
+/// with the requests that were not sent yet.
+pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// How often that is looked at, in this time.
 const LOOKS: u32 = 4;
 /// Who gives up on an answer that took longer than this has reason to doubt the connection.
@@ -31,7 +32,7 @@ pub(super) struct Lane {
     wire: Wire,
     /// Which server it leads to: another each time one is started.
     pub(super) run_id: String,
-    /// Whether replicas have what was written on it.
+    /// What asks replicas whether they have what was written on it.
     pub(super) replicas: Replicas,
     /// How many watches want each channel. Held while the server is told, so that it hears of the last in order.
     channels: tokio::sync::Mutex<HashMap<String, usize>>,

@@ -24,7 +24,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const CLOSED: Error = Error::Closed("its store is not used any more");
 
 pub(super) struct Lanes {
-    server: Server,
+    server: Arc<Server>,
     clock: Clock,
     hear: Hear,
     stations: Mutex<Stations>,
@@ -58,10 +58,10 @@ struct State {
 
 impl Lanes {
     pub(super) fn new(server: Server, clock: Clock, hear: Hear) -> Self {
-        Self { server, clock, hear, stations: Mutex::default(), epoch: AtomicU64::new(0) }
+        Self { server: Arc::new(server), clock, hear, stations: Mutex::default(), epoch: AtomicU64::new(0) }
     }
 
-    pub(super) fn server(&self) -> &Server {
+    pub(super) fn server(&self) -> &Arc<Server> {
         &self.server
     }
 

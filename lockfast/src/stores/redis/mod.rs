@@ -19,11 +19,13 @@ mod replicas;
 mod replies;
 mod scripts;
 mod server;
+mod walk;
 mod wire;
 
 use std::fmt;
 use std::slice;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -40,12 +42,16 @@ use crate::store::{
 
 pub use checkup::Checkup;
 use feed::{Feed, Watch};
+use lane::Lane;
 use lanes::Lanes;
-use scripts::Call;
+use replicas::{ANSWERED_WITHIN, HAVE_IT_WITHIN, Replicas};
 use server::Server;
+use walk::Walk;
 
 /// How many names one script deals with. It is alone on the server while it runs, so it should not run for long.
 const NAMES_A_SCRIPT: usize = 94;
+/// How many names one script looks at, which costs about twice as much.
+const NAMES_LOOKED_AT: usize = 47;
 
 /// Locks in Redis or Valkey, for whoever reaches the server.
 ///
@@ -67,9 +73,29 @@ struct Inside {
     feed: Arc<Feed>,
 }
 
+impl Inside {
+    /// Comes back when as many replicas as the URL asks for have what was written on this connection; at once if it asks for
+    /// none, or if the answer says of no claim that it holds. Until then it is unknown whether a holder may count on it.
+    async fn have_it(
+        &self,
+        lane: &Arc<Lane>,
+        standings: &[Standing],
+        within: impl FnOnce() -> Duration + Send,
+    ) -> Result<()> {
+        let is_held = |standing: &Standing| matches!(standing, Standing::Held(_));
+        match self.lanes.server() {
+            server if server.replicas > 0 && standings.iter().any(is_held) => {
+                // Apart: a verb that waits for no replicas need not carry it along.
+                Box::pin(Replicas::have_it(server, lane, within())).await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Redis {
     /// Connects to the server of a URL: `redis://user:password@host:port/database`, or `rediss://` with TLS. After a question
-    /// mark may follow `replicas=1`, if a lock shall count only when so many replicas have it, and `ca=FILE`, the
+    /// mark may follow `replicas=1`, if a lock shall count only while so many replicas have it, and `ca=FILE`, the
     /// certificates to trust. Fails when the server cannot be used, with the reason.
     pub async fn open(url: &str) -> Result<Arc<Self>> {
         let server = Server::of_url(url)?;
@@ -89,7 +115,8 @@ impl Redis {
     }
 
     async fn at(server: Server) -> Result<Arc<Self>> {
-        let feed = Arc::new(Feed::default());
+        // With replicas, a grant counts when they have it: a push is no more than a hint to ask.
+        let feed = Arc::new(Feed::new(server.replicas == 0));
         let hears = Arc::clone(&feed);
         let lanes = Lanes::new(server, Clock::boot(), Arc::new(move |info| hears.hear(&info)));
         let store = Self { inside: Arc::new(Inside { lanes, feed }) };
@@ -102,7 +129,7 @@ impl Redis {
         let (lanes, seats) = (&self.inside.lanes, seats.max(1));
         let (mut resources, mut begun): (Vec<Resource>, Option<Resource>) = (Vec::new(), None);
         while !names.is_empty() {
-            let some = &names[..names.len().min(NAMES_A_SCRIPT)];
+            let some = &names[..names.len().min(NAMES_LOOKED_AT)];
             let call = asks::look(some, seats, begun.as_ref(), lanes.now());
             let answer = lanes.call(|| "looking at locks".to_owned(), &call).await?;
             for found in answers::resources(&answer, some)? {
@@ -120,22 +147,6 @@ impl Redis {
             }
         }
         Ok(resources)
-    }
-
-    /// Names from the listings of all clients, after `after`, at most so many from each, and one more if there is.
-    async fn list(
-        &self,
-        beginning: &str,
-        after: Option<&Name>,
-        limit: usize,
-    ) -> Result<(crate::store::Counters, Vec<Name>)> {
-        let mut call = Call::of(&scripts::LIST, 0);
-        call.text(beginning).number(limit as u64);
-        if let Some(after) = after.filter(|after| after.as_str() >= beginning) {
-            call.text(after.as_str());
-        }
-        let answer = self.inside.lanes.call(|| "listing locks".to_owned(), &call).await?;
-        answers::listing(&answer)
     }
 }
 
@@ -162,7 +173,7 @@ impl Store for Redis {
         let admission = answers::admission(&answer, claim)?;
         let counts = lanes.server().replicas > 0 && matches!(admission, Admission::Held(_) | Admission::Queued { .. });
         // Apart: those who do not wait for replicas need not carry it along.
-        if counts && let Err(error) = Box::pin(lane.replicas.have_it(lanes.server(), &lane)).await {
+        if counts && let Err(error) = Box::pin(Replicas::have_it(lanes.server(), &lane, ANSWERED_WITHIN)).await {
             // It was not asked for. What of it remains, if this does not arrive either, ends with its lease. By the rule, which
             // pushes: nobody reads in this answer who holds now.
             let withdrawn = asks::release_by_rule(&[Leaving::Done(Arc::clone(claim))], lanes.now());
@@ -174,27 +185,36 @@ impl Store for Redis {
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
         let lanes = &self.inside.lanes;
+        let lane = lanes.lane().await?;
         let (mut standings, mut before) = (vec![Standing::Gone(Why::Unknown); leases.len()], 0);
         for some in by_names(leases, |lease| lease.claim.demands.len()) {
             let (call, order) = asks::renew(some, lanes.now());
-            let answer = lanes.call(|| "renewing".to_owned(), &call).await?;
+            let answer = lanes.call_on(&lane, || "renewing".to_owned(), &call).await?;
             for (index, standing) in order.into_iter().zip(answers::standings(&answer, some.len())?) {
                 standings[before + index] = standing;
             }
             before += some.len();
         }
+        // Half of the time that the keeper gives a renewal: what is unknown by then is asked for once more.
+        let shortest = || leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or_default();
+        self.inside.have_it(&lane, &standings, || HAVE_IT_WITHIN.min(shortest() / 8)).await?;
         Ok(standings)
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        let lanes = &self.inside.lanes;
+        let Inside { lanes, feed } = &*self.inside;
+        let lane = lanes.lane().await?;
         let mut standings = Vec::with_capacity(leaving.len());
         for some in by_names(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
             // Of an answer to several nobody hears who holds now if it is lost: so those are pushed.
             let call = if leaving.len() == 1 { asks::release } else { asks::release_by_rule };
-            let answer = lanes.call(|| "releasing".to_owned(), &call(some, lanes.now())).await?;
+            let answer = lanes.call_on(&lane, || "releasing".to_owned(), &call(some, lanes.now())).await?;
             standings.extend(answers::departures(&answer, some.len())?);
         }
+        if let ([Standing::Gone(why @ Why::PassedOn(..))], [leaving]) = (&mut standings[..], leaving) {
+            feed.passed_on(why, leaving);
+        }
+        self.inside.have_it(&lane, &standings, || ANSWERED_WITHIN).await?;
         Ok(standings)
     }
 
@@ -206,27 +226,21 @@ impl Store for Redis {
                 let wanted = query.after.as_ref().is_none_or(|after| name > after);
                 let names = if wanted { slice::from_ref(name) } else { &[] };
                 // Both at once: of many who look at the same time, the first need not wait until all have looked.
-                let (resources, listed) = futures::join!(self.look(names, query.seats), self.list("", None, 0));
-                return Ok(Page { resources: resources?, next: None, fleet: listed?.0 });
+                let (resources, fleet) = futures::join!(self.look(names, query.seats), walk::fleet(&self.inside.lanes));
+                return Ok(Page { resources: resources?, next: None, fleet: fleet? });
             }
             Names::Beginning(beginning) => beginning,
         };
-        let mut page = Page::default();
-        let mut after = query.after.clone();
+        let mut walk = Walk::begin(&self.inside.lanes, beginning, query.after.as_ref()).await?;
+        let mut page = Page { fleet: walk.fleet, ..Page::default() };
         loop {
             // What is listed may be gone by now; then there is room for more.
-            let room = limit - page.resources.len();
-            let (fleet, mut names) = self.list(beginning, after.as_ref(), room).await?;
-            page.fleet = fleet;
-            let is_more = names.len() > room;
-            names.truncate(room);
+            let (mut names, is_more) = walk.next(limit - page.resources.len()).await?;
             page.resources.extend(self.look(&names, query.seats).await?);
-            after = names.pop().or(after);
-            if !is_more {
-                return Ok(page);
+            if is_more && page.resources.len() == limit {
+                page.next = names.pop();
             }
-            if page.resources.len() == limit {
-                page.next = after;
+            if !is_more || page.next.is_some() {
                 return Ok(page);
             }
         }

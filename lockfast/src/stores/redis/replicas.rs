@@ -1,14 +1,17 @@
 //! Waiting until replicas have what was just written (`?replicas=N`), so that a failover does not forget it.
 //!
-//! The server holds up everything behind a `WAIT` on the same connection, so it has one of its own, next to each connection
-//! that claims are written on, driven by the same runtime. It answers for what it wrote itself; a small write there, sent
-//! after a claim has joined, stands behind the join in the one stream that replicas read: if it is the same server's. One
-//! `WAIT` answers for all who joined before it was sent, whatever comes of it.
+//! The server holds up everything behind a `WAIT` on the same connection, so `WAIT` has a connection of its own, next to each
+//! connection that claims are written on, driven by the same runtime. It answers for what it wrote itself; a small write there,
+//! sent after a claim was written, stands behind the claim in the one stream that replicas read: if it is the same server's.
+//! One `WAIT` answers for all requests that were made before it was sent.
+//!
+//! A task of the runtime sends them, one after the other, as long as there are requests. A request that is dropped, or not
+//! polled any more, holds up no other.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 
@@ -18,42 +21,40 @@ use super::server::Server;
 use super::wire::Wire;
 
 /// Replicas that have not said in this time that they have it do not have it.
-const HAVE_IT_WITHIN: Duration = Duration::from_secs(1);
+pub(super) const HAVE_IT_WITHIN: Duration = Duration::from_secs(1);
+/// How long a request waits that has to be answered before anything else can be done: for the `WAIT` before its own, for a new
+/// connection, and for its own.
+pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(6);
 const DOING: &str = "waiting for replicas";
 /// What is written only to be waited for.
 const COPIED: &str = "lockfast:copied";
 
 #[derive(Default)]
 pub(super) struct Replicas {
-    asked: AtomicU64,
-    gate: Mutex<Gate>,
+    requests: Mutex<Requests>,
 }
 
-struct Gate {
+#[derive(Default)]
+struct Requests {
+    /// Those that no `WAIT` was sent for. Each is told how many replicas have it.
+    open: Vec<oneshot::Sender<Result<u32>>>,
+    /// A task answers them, and will look here again.
+    are_answered: bool,
     wire: Option<Wire>,
-    /// Up to whom the last answer speaks, and how many replicas it counted.
-    answered: u64,
-    count: Result<u32>,
-}
-
-impl Default for Gate {
-    fn default() -> Self {
-        Self { wire: None, answered: 0, count: Ok(0) }
-    }
 }
 
 impl Replicas {
-    /// Comes back when `server.replicas` have all that was written before on this connection. Fails when they do not in time.
-    pub(super) async fn have_it(&self, server: &Server, lane: &Lane) -> Result<()> {
+    /// Comes back when `server.replicas` have all that was written before on the connection `lane`, which this belongs to. Fails
+    /// when they do not, or it is not known in this time.
+    pub(super) async fn have_it(server: &Arc<Server>, lane: &Arc<Lane>, within: Duration) -> Result<()> {
         let wanted = server.replicas;
-        let place = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        let mut gate = self.gate.lock().await;
-        if gate.answered < place {
-            let up_to = self.asked.load(Ordering::Acquire);
-            gate.count = gate.ask(server, lane).await;
-            gate.answered = up_to;
+        let (tell, told) = oneshot::channel();
+        if lane.replicas.open(tell) {
+            tokio::spawn(answer_all(Arc::clone(server), Arc::clone(lane)));
         }
-        match gate.count.clone()? {
+        let late = |_| Error::unavailable(DOING, format!("no answer within {within:?}"));
+        let ended = |_| Error::unavailable(DOING, "its runtime has ended");
+        match tokio::time::timeout(within, told).await.map_err(late)?.map_err(ended)?? {
             enough if enough >= wanted => Ok(()),
             count => Err(Error::unavailable(
                 DOING,
@@ -61,25 +62,52 @@ impl Replicas {
             )),
         }
     }
+
+    /// Opens a request. Says whether there is no task that will answer it.
+    fn open(&self, tell: oneshot::Sender<Result<u32>>) -> bool {
+        let mut requests = self.requests();
+        requests.open.push(tell);
+        !std::mem::replace(&mut requests.are_answered, true)
+    }
+
+    fn requests(&self) -> MutexGuard<'_, Requests> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl Gate {
-    async fn ask(&mut self, server: &Server, lane: &Lane) -> Result<u32> {
-        // Taken out meanwhile: whoever is cancelled here leaves no connection with an answer under way.
-        let mut wire = match self.wire.take() {
-            Some(wire) => wire,
-            None => next_to(lane, server).await?,
+async fn answer_all(server: Arc<Server>, lane: Arc<Lane>) {
+    let mut wire = lane.replicas.requests().wire.take();
+    loop {
+        let requests = {
+            let mut requests = lane.replicas.requests();
+            if requests.open.is_empty() {
+                requests.are_answered = false;
+                requests.wire = wire;
+                return;
+            }
+            std::mem::take(&mut requests.open)
         };
-        let mut both = redis::pipe();
-        both.cmd("SET").arg(COPIED).arg("1").arg("PX").arg(60_000).ignore();
-        both.cmd("WAIT").arg(server.replicas).arg(HAVE_IT_WITHIN.as_millis() as u64);
-        let late = || Error::unavailable(DOING, "no answer in time");
-        let asked = both.query_async::<(u32,)>(&mut wire);
-        let answer = tokio::time::timeout(2 * HAVE_IT_WITHIN, asked).await.map_err(|_| late())?;
-        let (count,) = answer.map_err(|error| explain(DOING, &error))?;
-        self.wire = Some(wire);
-        Ok(count)
+        let count = count(&server, &lane, &mut wire).await;
+        for request in requests {
+            let _ = request.send(count.clone());
+        }
     }
+}
+
+/// How many replicas have all that was written so far. A connection that did not answer well is not used again.
+async fn count(server: &Server, lane: &Lane, kept: &mut Option<Wire>) -> Result<u32> {
+    let mut wire = match kept.take() {
+        Some(wire) => wire,
+        None => next_to(lane, server).await?,
+    };
+    let mut both = redis::pipe();
+    both.cmd("SET").arg(COPIED).arg("1").arg("PX").arg(60_000).ignore();
+    both.cmd("WAIT").arg(server.replicas).arg(HAVE_IT_WITHIN.as_millis() as u64);
+    let late = |_| Error::unavailable(DOING, "no answer in time");
+    let answer = tokio::time::timeout(2 * HAVE_IT_WITHIN, both.query_async::<(u32,)>(&mut wire)).await.map_err(late)?;
+    let (count,) = answer.map_err(|error| explain(DOING, &error))?;
+    *kept = Some(wire);
+    Ok(count)
 }
 
 /// Another connection to the same server. If the address leads to another one by now, its replicas say nothing about what was

@@ -28,7 +28,8 @@ pub(super) static RELEASE_ALONE: Script = script!("release_alone" "kept" "listin
 pub(super) static RELEASE: Script = script!("words" "release_several" "kept" "listing" "line" "mark" "rule" "release");
 pub(super) static LOOK: Script = script!("look" "kept" "listing" "line" "mark" "rule" "look_at_each");
 pub(super) static RECORD: Script = script!("listing" "record");
-pub(super) static LIST: Script = script!("listing" "list");
+pub(super) static LIST_CLIENTS: Script = script!("listing" "list_clients");
+pub(super) static LIST_NAMES: Script = script!("listing" "list_names");
 pub(super) static FENCED_SET: Script = script!("fenced_set");
 pub(super) static SEED: Script = script!("seed");
 

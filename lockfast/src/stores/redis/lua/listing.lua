@@ -20,7 +20,12 @@ function listing.entry_of(name, owner)
 end
 
 function listing.name_of(entry)
-  return (string.gsub(string.sub(entry, 1, -34), '%z\255', '\0'))
+  local name = string.sub(entry, 1, -34)
+  -- Few names have such a byte, and looking for it costs less than replacing it.
+  if string.find(name, '\0', 1, true) then
+    name = string.gsub(name, '%z\255', '\0')
+  end
+  return name
 end
 
 function listing.clock()

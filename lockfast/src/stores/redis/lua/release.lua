@@ -26,11 +26,44 @@ local function write(claim, lease)
   rule.touch(claim)
 end
 
-local function mark(claim, why, lease)
+-- Leaves a tombstone, which keeps the claim's id out. One that lives longer stays as it is.
+local function bury(claim, why, lease)
   local record = rule.record_of(claim)
-  redis.call('PEXPIRE', record, lease)
-  if not redis.call('SET', record, 'gone ' .. why, 'PX', lease, 'NX') then
-    rule.raise(record, lease)
+  if redis.call('PTTL', record) < lease then
+    -- Begins with what a full Redis allows.
+    redis.call('PEXPIRE', record, lease)
+    redis.call('SET', record, 'gone ' .. why, 'PX', lease, 'NX')
+  end
+end
+
+-- The first claim that does not fit on one of the names of a claim that holds.
+local function first_waiter(want)
+  if rule.last_holds(want) then
+    return nil
+  end
+  local used, first = rule.is_exclusive(want) and rule.ALL or 0, nil
+  rule.each_seat(rule.line_of(want), function(seat, record)
+    local who, weight, capacity = rule.read_seat(seat)
+    if rule.load(who, want, record) then
+      used = used + weight
+      if used > capacity then
+        first = who
+        return 'stop'
+      end
+    end
+  end, true)
+  return first
+end
+
+-- The lease of `claim` ends after `span`, earlier than the claims behind it were told. Each first waiter asks then.
+local function tell_first_waiters(claim, span)
+  local told = {}
+  for _, want in ipairs(claim.wants) do
+    local first = first_waiter(want)
+    if first and not told[first.owner] then
+      told[first.owner] = true
+      rule.tell(first.client, 'recheck ' .. first.owner .. ' ' .. rule.digits(span))
+    end
   end
 end
 
@@ -58,7 +91,7 @@ end
 
 function leave.unknown(claim, lease)
   local answer = leave.done(claim)
-  mark(claim, 'left', tonumber(lease))
+  bury(claim, 'left', tonumber(lease))
   return answer
 end
 
@@ -71,6 +104,7 @@ function leave.linger(claim, span)
   if not known.lingers then
     known.lingers = true
     write(known, span)
+    tell_first_waiters(known, span)
   end
   return 'gone left'
 end
@@ -163,7 +197,7 @@ leave['break'] = function(claim, ticket, at_once)
   -- What is not whole has lost something to somebody else, and must not be written down again.
   if at_once == '1' or known.lingers or not known.held or not rule.is_whole(known) then
     rule.forget(known)
-    mark(known, 'broken', tonumber(known.ttl))
+    bury(known, 'broken', tonumber(known.ttl))
     rule.tell(known.client, 'gone ' .. known.owner)
   elseif not known.broken then
     known.broken = true

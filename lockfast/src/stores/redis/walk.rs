@@ -1,0 +1,143 @@
+//! A walk through the listings of all clients, in the order of names.
+//!
+//! Each client has a listing of its own, so that its names end with it. A walk merges them here: it reads a few names of each
+//! client, and more of a client only when all names that it has read of it come before one that is wanted. No script reads more
+//! than [`NAMES_READ`] names.
+//!
+//! A page of `p` names from `c` clients reads `p + c` names at least, and seldom twice as many. So a walk over all pages is linear
+//! in the number of names, as long as a page has as many names as there are clients.
+
+use std::collections::BTreeSet;
+
+use crate::error::Result;
+use crate::name::Name;
+use crate::store::Counters;
+
+use super::answers;
+use super::lanes::Lanes;
+use super::scripts::{self, Call};
+
+/// How many names one script reads, and of how many clients. It is alone on the server while it runs: for about a third of a
+/// millisecond.
+const NAMES_READ: usize = 200;
+const LISTINGS_READ: usize = 40;
+/// How many clients are asked for at a time.
+const CLIENTS_READ: usize = 300;
+/// The listing of claims that no client keeps.
+const DETACHED: &str = "detached";
+
+pub(super) struct Walk<'a> {
+    lanes: &'a Lanes,
+    beginning: &'a str,
+    cursors: Vec<Cursor>,
+    /// Names that were read, and are still to come.
+    read: BTreeSet<Name>,
+    /// What all clients have counted.
+    pub(super) fleet: Counters,
+}
+
+/// How far one listing was read.
+struct Cursor {
+    client: String,
+    /// All names up to this one were read.
+    after: Option<Name>,
+    is_over: bool,
+}
+
+/// What all clients have counted.
+pub(super) async fn fleet(lanes: &Lanes) -> Result<Counters> {
+    Ok(clients(lanes, 0, None).await?.0)
+}
+
+impl<'a> Walk<'a> {
+    /// Begins behind `after`, among the names that begin so.
+    pub(super) async fn begin(lanes: &'a Lanes, beginning: &'a str, after: Option<&Name>) -> Result<Self> {
+        let after = after.filter(|after| after.as_str() >= beginning);
+        let (fleet, mut all) = all_clients(lanes).await?;
+        all.insert(DETACHED.to_owned());
+        let cursor = |client| Cursor { client, after: after.cloned(), is_over: false };
+        let cursors = all.into_iter().map(cursor).collect();
+        Ok(Self { lanes, beginning, cursors, read: BTreeSet::new(), fleet })
+    }
+
+    /// The next names, at most so many, and whether there are more.
+    pub(super) async fn next(&mut self, most: usize) -> Result<(Vec<Name>, bool)> {
+        let share = most / self.cursors.len() + 1;
+        loop {
+            let behind = self.behind(most);
+            if behind.is_empty() {
+                break;
+            }
+            // Of a few that have most of the names, more at a time.
+            let each = share.max(NAMES_READ / 4 / behind.len()).min(NAMES_READ);
+            for some in behind.chunks((NAMES_READ / each).min(LISTINGS_READ)) {
+                self.read(some, each).await?;
+            }
+        }
+        let mut names = Vec::with_capacity(most.min(self.read.len()));
+        while names.len() < most
+            && let Some(name) = self.read.pop_first()
+        {
+            names.push(name);
+        }
+        Ok((names, !self.read.is_empty()))
+    }
+
+    /// Which listings to read next, of those that may have one of the first names, `most` of them and one more, that was not read
+    /// yet. When enough names are known, the half of them that is furthest behind: what is read there may show that the others
+    /// have none.
+    fn behind(&self, most: usize) -> Vec<usize> {
+        let mut behind: Vec<_> = (0..self.cursors.len()).filter(|index| !self.cursors[*index].is_over).collect();
+        if let Some(one_more) = self.read.iter().nth(most) {
+            behind.retain(|index| self.cursors[*index].after.as_ref().is_none_or(|after| after < one_more));
+            behind.sort_by(|one, other| self.cursors[*one].after.cmp(&self.cursors[*other].after));
+            behind.truncate(behind.len().div_ceil(2));
+        }
+        behind
+    }
+
+    async fn read(&mut self, cursors: &[usize], each: usize) -> Result<()> {
+        let mut call = Call::of(&scripts::LIST_NAMES, 0);
+        call.text(self.beginning).number(each as u64);
+        for index in cursors {
+            let Cursor { client, after, .. } = &self.cursors[*index];
+            call.text(client).text(after.as_ref().map_or("", Name::as_str));
+        }
+        let answer = self.lanes.call(|| "listing locks".to_owned(), &call).await?;
+        for (index, (goes_on, names)) in cursors.iter().zip(answers::names_of_clients(&answer, cursors.len())?) {
+            let cursor = &mut self.cursors[*index];
+            // One that goes on has a name that was not read before: otherwise the walk would not end.
+            cursor.is_over = !goes_on || names.is_empty();
+            cursor.after = names.last().cloned().or(cursor.after.take());
+            self.read.extend(names);
+        }
+        Ok(())
+    }
+}
+
+/// All clients that have a listing. A client that reports meanwhile moves behind those that were read, and is found there again.
+async fn all_clients(lanes: &Lanes) -> Result<(Counters, BTreeSet<String>)> {
+    let (fleet, mut found) = clients(lanes, CLIENTS_READ, None).await?;
+    let (mut all, mut most) = (BTreeSet::new(), CLIENTS_READ);
+    loop {
+        let is_last = found.len() < most;
+        let (first, last) = (found.first().map(|(_, ends)| *ends), found.last().map(|(_, ends)| *ends));
+        all.extend(found.into_iter().map(|(client, _)| client));
+        if is_last {
+            return Ok((fleet, all));
+        }
+        // Many that end at the same moment are read together.
+        most = if first == last { 2 * most } else { CLIENTS_READ };
+        found = clients(lanes, most, last).await?.1;
+    }
+}
+
+async fn clients(lanes: &Lanes, most: usize, from: Option<u64>) -> Result<(Counters, Vec<(String, u64)>)> {
+    let mut call = Call::of(&scripts::LIST_CLIENTS, 0);
+    call.number(most as u64);
+    if let Some(from) = from {
+        call.number(from);
+    }
+    let answer = lanes.call(|| "listing locks".to_owned(), &call).await?;
+    answers::clients(&answer)
+}

@@ -1,0 +1,135 @@
+//! How long keys live: as long as the longest lease that needs them, and tombstones no longer than an acquire can be late.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::store::{Busy, Leaving, Scope, Standing, Store, Why};
+use lockfast::{Claim, ClientId, Demand, Name, Redis, Ticket};
+
+use crate::stage::{Admin, claim, claim_by, claim_of, hold, millis, queue, secs, until};
+
+const WEEK: Duration = secs(7 * 24 * 3600);
+
+fn reader(name: &str, ttl: Duration) -> Arc<Claim> {
+    claim_of(Demand::shared(Name::new(name).unwrap()).into(), ttl)
+}
+
+async fn leave(store: &Redis, leaving: Leaving) -> Standing {
+    store.release(&[leaving]).await.unwrap().remove(0)
+}
+
+/// For how much longer the record of a claim, or its tombstone, lives.
+fn record_lives_for(admin: &mut Admin, claim: &Claim) -> Duration {
+    let owner = claim.id.hash().to_string();
+    let key = admin.list("KEYS lockfast:*:claim:*").into_iter().find(|key| key.ends_with(&owner));
+    let key = key.expect("there is a record, or a tombstone");
+    millis(admin.number(&format!("PTTL {key}")).try_into().expect("it has an end"))
+}
+
+#[tokio::test]
+async fn a_tombstone_of_a_long_lease_lives_for_a_minute() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    let [never, holds, waits] = ["lock:a", "lock:b", "lock:b"].map(|name| claim(name, WEEK));
+    hold(&store, &holds).await;
+    queue(&store, &waits).await;
+    for claim in [never, waits, holds] {
+        leave(&store, Leaving::Unknown(Arc::clone(&claim))).await;
+        let left = record_lives_for(&mut admin, &claim);
+        assert!(left <= secs(60) && left > secs(50), "{left:?}");
+        // A second release of unknown outcome does not lengthen it beyond that.
+        leave(&store, Leaving::Unknown(Arc::clone(&claim))).await;
+        assert!(record_lives_for(&mut admin, &claim) <= secs(60));
+    }
+}
+
+#[tokio::test]
+async fn a_tombstone_outlives_twice_what_the_connection_holds_back() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    let brief = claim("lock:a", millis(500));
+    leave(&store, Leaving::Unknown(Arc::clone(&brief))).await;
+    let left = record_lives_for(&mut admin, &brief);
+    // A connection that is silent for five seconds is given up.
+    assert!(left <= secs(10) && left > secs(7), "{left:?}");
+}
+
+#[tokio::test]
+async fn the_tombstone_of_a_broken_claim_lives_for_one_lease() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    let broken = claim("lock:a", secs(120));
+    let ticket = Ticket(hold(&store, &broken).await);
+    let name = broken.demands[0].name.clone();
+    let standing = leave(&store, Leaving::Break { name, ticket, at_once: true }).await;
+    assert_eq!(standing, Standing::Gone(Why::Broken));
+    let left = record_lives_for(&mut admin, &broken);
+    assert!(left <= secs(120) && left > secs(60), "{left:?}");
+    assert_eq!(leave(&store, Leaving::Unknown(Arc::clone(&broken))).await, Standing::Gone(Why::Broken));
+    let left = record_lives_for(&mut admin, &broken);
+    assert!(left > secs(60), "its own release does not shorten it: {left:?}");
+}
+
+#[tokio::test]
+async fn the_reader_marker_lives_as_long_as_the_longest_lease_that_is_left() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    let readers = [60, 5, 600].map(|ttl| reader("lock:a", secs(ttl)));
+    for reader in &readers {
+        hold(&store, reader).await;
+    }
+    leave(&store, Leaving::Done(Arc::clone(&readers[2]))).await;
+    let left = admin.number("PTTL lock:a");
+    assert!((50_000..=60_000).contains(&left), "{left}");
+    leave(&store, Leaving::Linger(Arc::clone(&readers[1]), millis(700))).await;
+    let left = admin.number("PTTL lock:a");
+    assert!((45_000..=60_000).contains(&left), "{left}");
+}
+
+#[tokio::test]
+async fn a_queue_lives_longer_than_the_longest_lease_in_it() {
+    let server = servers::Redis::start();
+    let store = Redis::open(&server.url()).await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    // A claim whose client has a live push subscription joins by the short way, the others by the rule.
+    let client = ClientId(7);
+    let _pushes = store.watch(Scope::Client(client));
+    until("pushes are subscribed", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 1).await;
+    for (name, client) in [("lock:a", 0), ("lock:b", client.0)] {
+        hold(&store, &claim_by(client, name, secs(60))).await;
+        for ttl in [1, 600] {
+            queue(&store, &claim_by(client, name, secs(ttl))).await;
+        }
+        let line = admin.line_of(name).unwrap();
+        assert!(admin.number(&format!("PTTL {line}")) >= 590_000, "{name}");
+    }
+    let readers = [1, 600].map(|ttl| reader("lock:c", secs(ttl)));
+    for reader in &readers {
+        assert!(store.acquire(reader, Busy::Wait).await.is_ok());
+    }
+    let line = admin.line_of("lock:c").unwrap();
+    assert!(admin.number(&format!("PTTL {line}")) >= 590_000, "readers");
+}
+
+#[tokio::test]
+async fn connecting_never_sets_the_ticket_counter_back() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    // The same server; and one whose counter came from a server with a clock that was ahead.
+    for (number, forget) in ["", "DEL lockfast:identity", "SET lockfast:identity another"].iter().enumerate() {
+        let first = Redis::open(&server.url()).await.unwrap();
+        let ticket = hold(&first, &claim(&format!("lock:{number}:a"), secs(30))).await;
+        let ahead = ticket + 1_000_000_000_000;
+        admin.run(&format!("SET lockfast:tickets {ahead}"));
+        if !forget.is_empty() {
+            admin.run(forget);
+        }
+        let second = Redis::open(&server.url()).await.unwrap();
+        let next = hold(&second, &claim(&format!("lock:{number}:b"), secs(30))).await;
+        assert!(next > ahead, "{forget:?}: {next} after {ahead}");
+    }
+}
