@@ -19,10 +19,8 @@ use crate::store::LONGEST_TTL;
 /// "lock", in the header of every file of ours.
 const APPLICATION: i32 = 0x6c6f_636b;
 const FORMAT: i32 = 1;
-/// How long a verb waits for other processes to be done with theirs. Each takes microseconds, unless it is stopped.
-const PATIENCE_IN_PAUSES: i32 = 5_000;
-/// The same for opening it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a transaction waits for those of other processes. Each takes microseconds, unless its process is stopped.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// File systems whose locks, memory maps and named pipes do not reach all machines that see the file.
 const NETWORK: &[(u32, &str)] = &[
@@ -77,10 +75,6 @@ impl File {
         fs::metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
     }
 
-    pub(super) fn explain(&self, doing: &str, error: &rusqlite::Error) -> Error {
-        explain(doing, &self.path, error)
-    }
-
     fn prepare(&mut self) -> Result<()> {
         let path = self.path.clone();
         let failed = |error: rusqlite::Error| explain("opening", &path, &error);
@@ -107,7 +101,7 @@ impl File {
         }
         // The last transactions before a power cut may be gone, never half done. Claims end with the boot anyway, tickets
         // are raised at the next one, and what has to be remembered is sealed with more care.
-        self.connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
+        patiently(|| self.connection.pragma_update(None, "synchronous", "NORMAL")).map_err(failed)?;
         self.connection.set_prepared_statement_cache_capacity(64);
         self.adopt()
     }
@@ -172,8 +166,7 @@ impl File {
     }
 }
 
-/// Tries again for a while when somebody is in the way. SQLite's own patience does not cover the first steps of a file: where
-/// two could wait for each other it gives up at once.
+/// Tries again for a while when another process is in the way.
 fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let clock = Clock::boot();
     let until = clock.now() + PATIENCE;
@@ -187,7 +180,7 @@ fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Resu
     }
 }
 
-fn is_busy(error: &rusqlite::Error) -> bool {
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
@@ -231,13 +224,9 @@ pub(super) fn real_path(path: &Path) -> Result<PathBuf> {
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags)?;
-    // Verbs of other processes take microseconds: look again soon, and give up when somebody is stopped in the middle.
-    connection.busy_handler(Some(|tries: i32| {
-        let pause = if tries < 20 { fastrand::u64(20..100) } else { fastrand::u64(500..1500) };
-        std::thread::sleep(Duration::from_micros(pause));
-        tries < PATIENCE_IN_PAUSES
-    }))?;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // SQLite itself never waits: it would do so on the caller's thread, with the connection in hand.
+    connection.busy_timeout(Duration::ZERO)?;
     // Statements stay as they were prepared; otherwise every new value is a reason to plan anew, at half the cost of a verb.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // A short-lived process would spend its last milliseconds on tidying up for the next one.
@@ -307,7 +296,7 @@ fn opening(path: &Path) -> String {
 }
 
 /// What SQLite said, as something that can be acted on.
-fn explain(doing: &str, path: &Path, error: &rusqlite::Error) -> Error {
+pub(super) fn explain(doing: &str, path: &Path, error: &rusqlite::Error) -> Error {
     let shown = path.display();
     let unavailable = |cause: &str| Error::unavailable(format!("{doing} {shown}"), cause);
     match error.sqlite_error_code() {
