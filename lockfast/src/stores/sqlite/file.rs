@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
@@ -15,6 +15,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavio
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::store::LONGEST_TTL;
+
+use super::boot_time::BootTime;
 
 /// "lock", in the header of every file of ours.
 const APPLICATION: i32 = 0x6c6f_636b;
@@ -44,14 +46,12 @@ pub(super) struct File {
     path: PathBuf,
     /// Which file that was: it may be removed while it is open, and another one take its name.
     identity: (u64, u64),
-    boot: String,
-    clock: Clock,
+    time: BootTime,
 }
 
 impl File {
-    pub(super) fn open(path: &Path, clock: &Clock) -> Result<Self> {
+    pub(super) fn open(path: &Path, time: &BootTime) -> Result<Self> {
         refuse_networks(path)?;
-        let boot = boot_of(clock)?;
         let is_new = !path.exists();
         let connection = connect(path).map_err(|error| explain("opening", path, &error))?;
         if is_new {
@@ -61,13 +61,13 @@ impl File {
         }
         let found = fs::metadata(path).map_err(|error| Error::unavailable(opening(path), error))?;
         let identity = (found.dev(), found.ino());
-        let mut file = Self { connection, path: path.to_owned(), identity, boot, clock: clock.clone() };
+        let mut file = Self { connection, path: path.to_owned(), identity, time: time.clone() };
         file.prepare()?;
         Ok(file)
     }
 
     pub(super) fn boot(&self) -> &str {
-        &self.boot
+        self.time.id()
     }
 
     /// Whether the name still leads to the open file. If not, whatever is kept here is seen by nobody else.
@@ -111,14 +111,14 @@ impl File {
         let path = self.path.clone();
         let failed = |error: rusqlite::Error| explain("opening", &path, &error);
         let wall = self.wall();
-        let now = nanos(self.clock.now().as_nanos());
+        let now = nanos(self.time.now().as_nanos());
         let whole = patiently(|| Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate));
         let whole = whole.map_err(failed)?;
         match kind_of(&whole).map_err(failed)? {
             (APPLICATION, FORMAT) => {
                 let boot: String = whole.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
-                if boot != self.boot {
-                    move_to_boot(&whole, &self.boot, wall, now).map_err(failed)?;
+                if boot != self.boot() {
+                    move_to_boot(&whole, self.boot(), wall, now).map_err(failed)?;
                 }
                 // It may be a copy that was put back, and know nothing of the last tickets.
                 // And the time of day may have been put right since this boot was first seen.
@@ -134,7 +134,7 @@ impl File {
                 }
                 whole.execute_batch(include_str!("schema.sql")).map_err(failed)?;
                 let first = "INSERT INTO state (id, boot, wall, ticket, ends) VALUES (1, ?1, ?2, ?3, ?4)";
-                whole.execute(first, (&self.boot, wall, ticket_of(wall + now), i64::MAX)).map_err(failed)?;
+                whole.execute(first, (self.boot(), wall, ticket_of(wall + now), i64::MAX)).map_err(failed)?;
                 whole.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
                 whole.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
             }
@@ -148,9 +148,8 @@ impl File {
 
     /// What to add to a moment for nanoseconds since 1970.
     fn wall(&self) -> i64 {
-        let wall = self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall = i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX / 2);
-        wall - nanos(self.clock.now().as_nanos())
+        let wall = i64::try_from(self.time.wall().as_nanos()).unwrap_or(i64::MAX / 2);
+        wall - nanos(self.time.now().as_nanos())
     }
 
     fn not_ours(&self, application: i32, format: i32) -> Error {
@@ -241,15 +240,6 @@ pub(super) fn nanos(nanos: u64) -> i64 {
 /// Tickets trail the time of day in microseconds.
 fn ticket_of(wall_nanos: i64) -> i64 {
     (wall_nanos / 1000).max(0)
-}
-
-fn boot_of(clock: &Clock) -> Result<String> {
-    if clock.is_manual() {
-        return Ok("manual".to_owned());
-    }
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    let id = id.map_err(|error| Error::unavailable("reading this machine's boot id", error))?;
-    Ok(id.trim().to_owned())
 }
 
 fn refuse_networks(path: &Path) -> Result<()> {

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::claim::{Claim, ClaimMap, ClientId, Ticket};
-use crate::clock::Clock;
 use crate::store::Change;
 
 use super::super::mailbox::Subscribers;
+use super::boot_time::BootTime;
 use super::file::File;
 use super::home::{Home, Life, Residence};
 use super::ledger::{Ledger, Letter, News};
@@ -23,7 +23,7 @@ const LATER: Duration = Duration::from_millis(250);
 
 pub(super) struct Inside {
     pub(super) path: PathBuf,
-    pub(super) clock: Clock,
+    pub(super) time: BootTime,
     pub(super) kept: Mutex<Kept>,
     pub(super) subscribers: Mutex<Subscribers>,
     pub(super) residence: Residence,

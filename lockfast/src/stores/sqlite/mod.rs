@@ -4,6 +4,7 @@
 //! store's own if another process has the file locked ([`waiting`]). Processes tell each other of hand-offs by datagrams, and
 //! see each other's deaths by the end of a pipe ([`home`]); the [`lookout`] hears both.
 
+mod boot_time;
 mod file;
 mod home;
 mod inside;
@@ -35,6 +36,7 @@ use crate::store::{
     Store, Survives,
 };
 
+use boot_time::BootTime;
 use file::File;
 use home::{Residence, Street};
 use inside::{Inside, Kept};
@@ -112,11 +114,12 @@ impl Sqlite {
 
     fn open_with(path: &Path, options: SqliteOptions) -> Result<Arc<Self>> {
         let path = file::real_path(path)?;
-        let file = File::open(&path, &options.clock)?;
+        let time = BootTime::of(options.clock)?;
+        let file = File::open(&path, &time)?;
         let residence = Residence::move_in(Street::beside(&path)?, options.count_children)?;
         let inside = Arc::new(Inside {
             path,
-            clock: options.clock,
+            time,
             kept: Mutex::new(Kept { file: Some(file), known: ClaimMap::default() }),
             subscribers: Mutex::default(),
             residence,

@@ -51,7 +51,7 @@ impl Inside {
         let open = file.as_mut().expect("a transaction has begun in it");
         let done = in_transaction(open, |file| {
             // Read once, when nobody else can come between: so time never goes back for the rows.
-            let now = self.clock.now();
+            let now = self.time.now();
             let Some(mut ledger) = Ledger::open(&file.connection, file.boot(), now, self.residence.home, known)? else {
                 return Err(Failure::Refused(Error::unavailable(
                     "using the file of locks",
@@ -122,7 +122,7 @@ impl Inside {
         }
         kept.file = None;
         drop(kept);
-        let file = File::open(&self.path, &self.clock).map_err(Undone::Failed)?;
+        let file = File::open(&self.path, &self.time).map_err(Undone::Failed)?;
         let mut kept = self.kept();
         kept.file = Some(file);
         kept.known.clear();
