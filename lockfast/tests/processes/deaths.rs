@@ -161,6 +161,24 @@ fn who_stood_behind_one_that_gave_up_sees_the_holder_die() {
 }
 
 #[test]
+fn a_waiter_whose_front_neighbour_left_watches_the_holder_itself() {
+    in_time(async {
+        let site = Site::file();
+        let (holder, next, mut last) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        holder.holds(all()).await;
+        let impatient = next.waits(all()).await;
+        let waiting = last.waits(all()).await;
+        let left = next.store.release(&[Leaving::Done(impatient)]).await.unwrap();
+        assert_eq!(left, [Standing::Gone(Why::Left)]);
+        // Stopped, the process that left can neither see the holder's death nor be seen dead: only the last waiter's own
+        // liveness pipe to the holder is left.
+        next.process.stop();
+        holder.process.kill();
+        last.is_handed(&waiting).await;
+    });
+}
+
+#[test]
 fn the_death_of_any_holder_of_a_semaphore_is_seen_by_the_first_who_waits() {
     in_time(async {
         let site = Site::file();
