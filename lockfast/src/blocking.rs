@@ -158,7 +158,12 @@ impl Guard {
 
     /// See [`crate::Guard::into_token`].
     pub fn into_token(self) -> Result<Token> {
-        self.0.into_token()
+        block_on(self.0.into_token())
+    }
+
+    /// See [`crate::Guard::detach`].
+    pub fn detach(self) -> Result<()> {
+        block_on(self.0.detach())
     }
 
     /// See [`crate::Guard::release`].

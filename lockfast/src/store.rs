@@ -78,7 +78,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// renews it. With [`Busy::Refuse`] a claim that would have to wait leaves no trace.
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission>;
 
-    /// Renews claims, waiting or holding, and says where each stands, in the order given. Never joins.
+    /// Renews claims, waiting or holding, and says where each stands, in the order given. Never joins. A claim that is
+    /// renewed with [`detached`](Claim::detached) set is from then on judged by its lease alone.
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>>;
 
     /// Ends claims and hands on what they held, in the order given.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing};
-use lockfast::{Claim, Error, Guarantees, Locks, LostWhy, ManualClock, Memory, Result, Store, Token};
+use lockfast::{Claim, ClaimHash, Error, Guarantees, Locks, LostWhy, ManualClock, Memory, Result, Store, Token};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -20,7 +20,7 @@ fn stage() -> (Locks, Locks, ManualClock) {
 }
 
 async fn token(locks: &Locks, name: &str) -> Token {
-    locks.mutex(name).detached().ttl(TTL).lock().await.unwrap().into_token().unwrap()
+    locks.mutex(name).detached().ttl(TTL).lock().await.unwrap().into_token().await.unwrap()
 }
 
 /// Until so many stand in line behind the holder.
@@ -78,9 +78,9 @@ async fn giving_a_token_back_hands_the_lock_on() {
 #[tokio::test]
 async fn a_token_of_several_names_or_of_some_permits_gives_them_all_back() {
     let (ours, theirs, _) = stage();
-    let both = ours.multi(["a", "b"]).detached().lock().await.unwrap().into_token().unwrap();
-    let one = ours.semaphore("api", 1).detached().acquire().await.unwrap().into_token().unwrap();
-    let reader = ours.rwlock("catalog").detached().read().await.unwrap().into_token().unwrap();
+    let both = ours.multi(["a", "b"]).detached().lock().await.unwrap().into_token().await.unwrap();
+    let one = ours.semaphore("api", 1).detached().acquire().await.unwrap().into_token().await.unwrap();
+    let reader = ours.rwlock("catalog").detached().read().await.unwrap().into_token().await.unwrap();
     assert!(theirs.mutex("b").try_lock().await.unwrap().is_none());
     assert!(theirs.semaphore("api", 1).try_acquire().await.unwrap().is_none());
     assert!(theirs.rwlock("catalog").try_write().await.unwrap().is_none());
@@ -106,7 +106,7 @@ async fn a_token_works_under_any_prefix_and_is_named_as_its_user_knows_it() {
 #[tokio::test]
 async fn only_a_detached_lock_becomes_a_token_and_another_is_given_back() {
     let (ours, theirs, _) = stage();
-    let refused = ours.mutex("a").lock().await.unwrap().into_token().unwrap_err();
+    let refused = ours.mutex("a").lock().await.unwrap().into_token().await.unwrap_err();
     assert!(matches!(&refused, Error::Invalid(what) if what.contains("detached")), "{refused}");
     drop(theirs.mutex("a").lock_within(TTL).await.unwrap());
 }
@@ -116,7 +116,7 @@ async fn a_lock_that_is_lost_does_not_become_a_token() {
     let (ours, _, hand) = stage();
     let guard = ours.mutex("a").detached().ttl(TTL).no_renewal().lock().await.unwrap();
     hand.advance(TTL);
-    assert!(matches!(guard.into_token(), Err(Error::Lost { why: LostWhy::Expired, .. })));
+    assert!(matches!(guard.into_token().await, Err(Error::Lost { why: LostWhy::Expired, .. })));
 }
 
 #[tokio::test]
@@ -147,11 +147,13 @@ async fn the_counters_of_all_clients_add_up_over_a_token() {
     assert_eq!((fleet.acquired, fleet.released, fleet.lost), (1, 1, 0));
 }
 
-/// A store that notes what is said of each claim that asks to join.
-#[derive(Debug)]
+/// A store that notes what is said of each claim, and fails to detach one if it is told to.
+#[derive(Debug, Default)]
 struct Noting {
     store: Memory,
     joined: Mutex<Vec<(bool, u32)>>,
+    detached: Mutex<Vec<ClaimHash>>,
+    fails: bool,
 }
 
 #[async_trait]
@@ -166,6 +168,13 @@ impl Store for Noting {
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
+        for lease in leases.iter().filter(|lease| lease.claim.detached) {
+            assert_eq!(lease.ttl, lease.claim.ttl, "with a whole lease");
+            self.detached.lock().unwrap().push(lease.claim.id.hash());
+            if self.fails {
+                return Err(Error::unavailable("renewing", "as told"));
+            }
+        }
         self.store.renew(leases).await
     }
 
@@ -187,19 +196,52 @@ impl Store for Noting {
 }
 
 #[tokio::test]
-async fn a_detached_claim_says_so_when_it_joins_and_is_never_passed_on_locally() {
-    let store = Arc::new(Noting { store: Memory::new(), joined: Mutex::default() });
+async fn a_claim_is_exempt_from_liveness_only_once_it_is_detached() {
+    let store = Arc::new(Noting::default());
+    let locks = Locks::new(store.clone()).unwrap();
+    let guard = locks.mutex("a").detached().ttl(TTL).lock().await.unwrap();
+    let token = guard.token().unwrap();
+    guard.extend(TTL).await.unwrap();
+    assert_eq!(*store.joined.lock().unwrap(), [(false, 1)]);
+    assert!(store.detached.lock().unwrap().is_empty(), "not before its token was delivered");
+    guard.detach().await.unwrap();
+    assert_eq!(*store.detached.lock().unwrap(), [token.owner()]);
+    locks.release_token(&token).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_that_cannot_be_detached_is_given_back() {
+    let store = Arc::new(Noting { fails: true, ..Noting::default() });
+    let locks = Locks::new(store.clone()).unwrap();
+    let failed = locks.mutex("a").detached().ttl(TTL).lock().await.unwrap().into_token().await.unwrap_err();
+    assert!(matches!(failed, Error::Unavailable { .. }), "{failed}");
+    drop(locks.mutex("a").lock_within(TTL).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_token_that_was_shown_is_worth_nothing_before_the_guard_lets_go() {
+    let (ours, theirs, _) = stage();
+    let guard = ours.mutex("a").detached().ttl(TTL).lock().await.unwrap();
+    let token = guard.token().unwrap();
+    drop(guard);
+    drop(theirs.mutex("a").lock_within(TTL).await.unwrap());
+    assert!(matches!(theirs.release_token(&token).await, Err(Error::Lost { .. })));
+}
+
+#[tokio::test]
+async fn a_detachable_claim_is_never_passed_on_locally() {
+    let store = Arc::new(Noting::default());
     let locks = Locks::new(store.clone()).unwrap();
     let first = locks.mutex("a").detached().lock().await.unwrap();
     let owner = first.owner();
     let waiting: Vec<_> = (0..3)
         .map(|_| {
             let mutex = locks.mutex("a").detached();
-            tokio::spawn(async move { mutex.lock().await.unwrap().into_token().unwrap() })
+            tokio::spawn(async move { mutex.lock().await.unwrap().into_token().await.unwrap() })
         })
         .collect();
     wait_for_waiters(&locks, "a", 3).await;
-    assert_eq!(*store.joined.lock().unwrap(), [(true, 1); 4], "each with a place of its own");
+    assert_eq!(*store.joined.lock().unwrap(), [(false, 1); 4], "each with a place of its own");
     first.release().await.unwrap();
     let mut owners = vec![owner];
     for waiting in waiting {

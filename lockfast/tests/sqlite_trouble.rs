@@ -210,6 +210,7 @@ async fn a_boot_ends_what_had_a_process_and_keeps_what_had_none() {
     let highest = hold(&store, &claim("had-a-process")).await;
     let detached = Arc::new(Claim { detached: true, ..(*claim("detached")).clone() });
     hold(&store, &detached).await;
+    store.renew(&[Lease { claim: detached, ttl: Duration::from_secs(30) }]).await.unwrap();
     let lingering = claim("lingering");
     hold(&store, &lingering).await;
     store.release(&[Leaving::Linger(lingering, Duration::from_secs(20))]).await.unwrap();

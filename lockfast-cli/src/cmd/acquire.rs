@@ -2,6 +2,7 @@
 //!
 //! The right to it goes to standard output, or to a file that only its owner can read; never to a log or an argument.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use lockfast::{Builder, Error, Guard, Locks, Retry, Token};
@@ -55,33 +56,37 @@ pub(crate) async fn run(args: AcquireArgs, settings: Settings) -> Exit {
 }
 
 async fn answer(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let stop = interrupted();
+    let mut stop = pin!(interrupted());
     // Order matters: a lock whose token cannot be written down would be nobody's.
-    let file = args.token_file.as_deref().map(TokenFile::create).transpose()?;
+    let mut file = args.token_file.as_deref().map(TokenFile::create).transpose()?;
     let ttl = args.wanted.ttl.or(settings.ttl).unwrap_or(DEFAULT_TTL);
     let locks = settings.connect(as_wanted(settings.builder().ttl(ttl), &args.wanted)).await?;
     let taken = tokio::select! {
-        taken = take(&locks, &args.wanted, ttl) => taken,
-        signal = stop => Err(Failure::quiet(Exit::Signal(signal))),
+        taken = take(&locks, args, &mut file) => taken,
+        signal = &mut stop => Err(Failure::quiet(Exit::Signal(signal))),
     };
-    let token = match taken {
-        Ok(token) => token,
-        Err(failure) => {
-            // Whoever stopped waiting leaves the line now, not when its lease ends.
-            let _ = locks.shutdown(GOODBYE).await;
-            return Err(failure);
-        }
-    };
-    if let Err(failure) = hand_over(&token, args, file) {
-        // Nobody has the token, so nobody could give the lock back.
-        let _ = locks.release_token(&token).await;
-        let _ = locks.shutdown(GOODBYE).await;
-        return Err(failure);
-    }
+    // A claim that is still waiting, and a lock whose token nobody has, end now and not with their lease.
+    let _ = locks.shutdown(GOODBYE).await;
+    let token = taken?;
+    file.into_iter().for_each(TokenFile::keep);
     let (fence, ttl) = (token.fence(), brief(token.ttl()));
     tracing::info!("acquired {:?} with fence {fence}; it is yours for {ttl}, and after each renew", args.wanted.key);
-    let _ = locks.shutdown(GOODBYE).await;
     Ok(Exit::Yes)
+}
+
+/// Takes the lock and delivers its token. Order matters: the lock outlives this process only from `detach` on, when the token
+/// has been written. Killed before that, the process takes the lock with it.
+async fn take(locks: &Locks, args: &AcquireArgs, file: &mut Option<TokenFile>) -> Result<Token, Failure> {
+    let failed = |error: Error| Failure::while_(format!("acquiring {:?}", args.wanted.key), &error);
+    let guard = enter(locks, &args.wanted).await.map_err(failed)?;
+    let token = guard.token().map_err(failed)?;
+    if let Err(failure) = hand_over(&token, args, file.as_mut()) {
+        // Nobody has the token, so nobody could give the lock back.
+        let _ = guard.release().await;
+        return Err(failure);
+    }
+    guard.detach().await.map_err(failed)?;
+    Ok(token)
 }
 
 /// What the flags say about every lock of this client.
@@ -94,14 +99,6 @@ fn as_wanted(mut builder: Builder, wanted: &Wanted) -> Builder {
         builder = builder.retry(Retry { count: Some(0), ..Retry::default() });
     }
     wanted.label.iter().fold(builder, |builder, (key, value)| builder.label(key, value))
-}
-
-async fn take(locks: &Locks, wanted: &Wanted, ttl: Duration) -> Result<Token, Failure> {
-    let failed = |error: Error| Failure::while_(format!("acquiring {:?}", wanted.key), &error);
-    let guard = enter(locks, wanted).await.map_err(failed)?;
-    // Having waited, it may have used up some of its lease; a script counts on a whole one.
-    guard.extend(ttl).await.map_err(failed)?;
-    guard.into_token().map_err(failed)
 }
 
 async fn enter(locks: &Locks, wanted: &Wanted) -> lockfast::Result<Guard> {
@@ -138,7 +135,7 @@ struct Acquired<'a> {
     token: Option<String>,
 }
 
-fn hand_over(token: &Token, args: &AcquireArgs, file: Option<TokenFile>) -> Result<(), Failure> {
+fn hand_over(token: &Token, args: &AcquireArgs, file: Option<&mut TokenFile>) -> Result<(), Failure> {
     let in_file = file.is_some();
     if matches!(args.output, Format::Json) {
         put(&json::pretty(&Acquired {

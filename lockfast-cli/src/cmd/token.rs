@@ -9,11 +9,11 @@ use lockfast::Token;
 
 use crate::exit::{Exit, Failure};
 
-/// A new, empty file for a token. Removed again unless a token is written.
+/// A new, empty file for a token. Removed again unless it is kept: a token that is worth nothing must not stay.
 pub(crate) struct TokenFile {
     path: PathBuf,
     file: File,
-    is_written: bool,
+    is_kept: bool,
 }
 
 impl TokenFile {
@@ -23,7 +23,7 @@ impl TokenFile {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         match options.open(path) {
-            Ok(file) => Ok(Self { path: path.to_owned(), file, is_written: false }),
+            Ok(file) => Ok(Self { path: path.to_owned(), file, is_kept: false }),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Failure::new(
                 Exit::No,
                 format!(
@@ -36,22 +36,26 @@ impl TokenFile {
         }
     }
 
-    pub(crate) fn write(mut self, token: &Token) -> Result<(), Failure> {
+    /// Writes the token down, so that not even a power cut takes it away.
+    pub(crate) fn write(&mut self, token: &Token) -> Result<(), Failure> {
         let written = writeln!(self.file, "{token}").and_then(|()| self.file.sync_all());
         written.map_err(|error| {
             Failure::new(
                 Exit::No,
                 format!("writing the token file {}: {error}; gave the lock back", self.path.display()),
             )
-        })?;
-        self.is_written = true;
-        Ok(())
+        })
+    }
+
+    /// The token in it is worth something now.
+    pub(crate) fn keep(mut self) {
+        self.is_kept = true;
     }
 }
 
 impl Drop for TokenFile {
     fn drop(&mut self) {
-        if !self.is_written {
+        if !self.is_kept {
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -108,8 +112,10 @@ mod tests {
     #[tokio::test]
     async fn a_token_file_is_new_and_readable_by_its_owner_alone() {
         let path = path("mode");
-        let token = Locks::in_memory().mutex("a").detached().lock().await.unwrap().into_token().unwrap();
-        TokenFile::create(&path).unwrap().write(&token).unwrap();
+        let token = Locks::in_memory().mutex("a").detached().lock().await.unwrap().into_token().await.unwrap();
+        let mut file = TokenFile::create(&path).unwrap();
+        file.write(&token).unwrap();
+        file.keep();
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;
@@ -123,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_file_without_a_token_does_not_stay() {
+    fn a_token_file_that_is_not_kept_does_not_stay() {
         let path = path("unused");
         drop(TokenFile::create(&path).unwrap());
         assert!(!path.exists());

@@ -1,5 +1,6 @@
 //! `acquire`, `renew` and `release`.
 
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
@@ -116,6 +117,46 @@ fn who_is_interrupted_while_it_waits_leaves_the_line_at_once() {
         assert_eq!(stage.line("deploy")["waiters"].as_array().unwrap().len(), 0);
         assert!(!file.exists());
     }
+}
+
+/// The next waiter must not wait for the lease of one that died while it waited.
+fn skips_a_killed_waiter(stage: &Stage) {
+    let token = stage.acquire("deploy");
+    let killed = stage.start(&["acquire", "deploy", "--ttl", "1h"]);
+    stage.wait_for_waiters("deploy", 1);
+    let next = stage.start(&["acquire", "deploy", "--ttl", "1m"]);
+    stage.wait_for_waiters("deploy", 2);
+    killed.signal(Signal::KILL);
+    assert_eq!(killed.end().code, None);
+    stage.run_with(&["release"], &token).yes();
+    stage.run_with(&["release"], &next.end().yes()).yes();
+}
+
+#[test]
+fn a_killed_acquire_that_only_waited_is_skipped_in_a_file() {
+    skips_a_killed_waiter(&Stage::new());
+}
+
+#[test]
+fn a_killed_acquire_that_only_waited_is_skipped_on_redis() {
+    let server = servers::Redis::start();
+    skips_a_killed_waiter(&Stage::on(server.url()));
+}
+
+#[test]
+fn a_lock_whose_token_was_not_written_ends_with_its_process() {
+    let stage = Stage::new();
+    let (ours, mut theirs) = std::io::pipe().unwrap();
+    // Full, so that the token stays on its way.
+    rustix::io::ioctl_fionbio(&theirs, true).unwrap();
+    while theirs.write(&[b' '; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&theirs, false).unwrap();
+    let mut command = stage.command(&["acquire", "deploy", "--ttl", "1h"]);
+    let holder = Running::start(command.stdout(Stdio::from(theirs)));
+    until("it holds", || stage.run(&["status", "deploy"]).code == Some(0));
+    holder.signal(Signal::KILL);
+    until("the lock is free", || stage.run(&["status", "deploy"]).code == Some(1));
+    drop((holder, ours));
 }
 
 #[test]

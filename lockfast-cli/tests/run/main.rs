@@ -6,6 +6,7 @@ mod disks;
 mod elect;
 mod ends;
 mod exits;
+mod namespaces;
 mod redis;
 mod signals;
 mod stage;

@@ -192,7 +192,8 @@ impl Book {
             ttl: slot.request.ttl(),
             block,
             floor: self.floor,
-            detached: slot.request.detached,
+            // Only a renewal exempts it from liveness, once it holds and its token was delivered.
+            detached: false,
             note: Arc::clone(&slot.request.note),
         });
         self.by_hash.insert(claim.id.hash(), key);

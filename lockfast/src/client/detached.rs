@@ -1,12 +1,14 @@
 //! Locks that no process keeps: a guard becomes a [`Token`], and whoever has the token renews it and gives it back.
 //!
-//! A detached claim says so from the moment it joins, since stores that see a process die would end its claims. It takes
-//! no part in local hand-over: the next one would hold under a claim that somebody else has the right to.
+//! While it waits, and under its guard, such a claim ends with its process like any other: a process that is killed while it
+//! waits must not be handed the lock, and one whose token nobody has yet must not keep it. Only once the token was delivered
+//! does one renewal exempt the claim from liveness. It takes no part in local hand-over: the next one would hold under a claim
+//! that somebody else has the right to.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::claim::{Claim, Ticket, Token};
+use crate::claim::{Claim, Demands, Ticket, Token};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
 use crate::store::{Lease, Leaving, Standing, Why};
@@ -17,11 +19,17 @@ use super::{Client, Guard, Options};
 
 impl Guard {
     /// Lets go of the lock without giving it back: from now on nobody renews it, and whoever has the token may, or may give
-    /// it back, from any process. Otherwise the lease ends it.
+    /// it back, from any process. Otherwise the lease ends it; it is a whole one at first.
     ///
     /// For a guard of a lock that was asked for as [`detached`](crate::Mutex::detached); another is
-    /// [`Invalid`](Error::Invalid), and given back. How much of the lease is left, [`remaining`](Self::remaining) says;
-    /// [`extend`](Self::extend) first if it shall be a whole one.
+    /// [`Invalid`](Error::Invalid), and given back. After any other error the lock is given back too.
+    ///
+    /// A process that dies during this call leaves a lock whose token nobody has. Where that matters, write the
+    /// [`token`](Self::token) down first, and [`detach`](Self::detach) then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future gives the lock back.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -29,42 +37,88 @@ impl Guard {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
     /// # let locks = Locks::in_memory();
     /// let guard = locks.mutex("deploy").detached().ttl(Duration::from_secs(600)).lock().await?;
-    /// let token = guard.into_token()?;
+    /// let token = guard.into_token().await?;
     /// assert!(locks.mutex("deploy").is_locked().await?);
     /// locks.release_token(&token).await?;
     /// assert!(!locks.mutex("deploy").is_locked().await?);
     /// # Ok(()) }
     /// ```
-    pub fn into_token(mut self) -> Result<Token> {
+    pub async fn into_token(self) -> Result<Token> {
+        let token = self.token()?;
+        self.detach().await?;
+        Ok(token)
+    }
+
+    /// The right to this lock, to be delivered before the guard lets go of it with [`detach`](Self::detach). Until then the
+    /// lock ends with this guard.
+    ///
+    /// ```
+    /// # use lockfast::Locks;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.mutex("deploy").detached().lock().await?;
+    /// println!("{}", guard.token()?);
+    /// guard.detach().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn token(&self) -> Result<Token> {
+        let (claim, unsure) = self.detachable()?;
+        let Claim { id, demands, ttl, .. } = Claim::clone(&claim);
+        Ok(Token { id, demands, ttl, fence: self.fence, unsure })
+    }
+
+    /// Lets go of the lock without giving it back, with a whole lease, for whoever has its [`token`](Self::token). After an
+    /// error the lock is given back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future gives the lock back.
+    pub async fn detach(mut self) -> Result<()> {
+        let (claim, _) = self.detachable()?;
+        let ttl = claim.ttl;
+        let leases = [Lease { claim: Arc::new(Claim { detached: true, ..Claim::clone(&claim) }), ttl }];
+        let doing = || self.client.doing("detaching", &self.request.demands);
+        let standing = self.client.answer(self.client.store.renew(&leases), doing).await?;
+        if !matches!(standing, Standing::Held(_)) {
+            return Err(self.client.gone(&self.request.demands, &standing));
+        }
+        let let_go = self.client.with_book(|book, now, out| {
+            // Lost meanwhile, it was reported so. Dropping the guard gives back what the store still counts.
+            !self.validity().is_over(now) && book.let_go(self.hold, now, out)
+        });
+        if !let_go {
+            return Err(self.lost_error());
+        }
+        self.is_done = true;
+        Ok(())
+    }
+
+    /// The claim of a lock that can be detached, and whether one of its acquires may still run.
+    fn detachable(&self) -> Result<(Arc<Claim>, bool)> {
         self.client.check_usable()?;
         if !self.request.detached {
             return Err(Error::invalid(
                 "only a lock that was asked for as detached can become a token; write `.detached()` before locking",
             ));
         }
-        let kept =
-            self.client.with_book(
-                |book, now, out| {
-                    if self.validity().is_over(now) { None } else { book.let_go(self.hold, now, out) }
-                },
-            );
-        let Some((claim, unsure)) = kept else { return Err(self.lost_error()) };
-        self.is_done = true;
-        let Claim { id, demands, ttl, .. } = Claim::clone(&claim);
-        Ok(Token { id, demands, ttl, fence: self.fence, unsure })
+        self.check()?;
+        let found = self.client.with_book(|book, _, _| {
+            let slot = book.slots.get(self.hold)?;
+            Some((slot.claim.clone()?, slot.unsure))
+        });
+        found.ok_or_else(|| self.lost_error())
     }
 }
 
 impl Book {
-    /// Forgets a hold without a word to the store. Also says whether one of its acquires may still run.
-    fn let_go(&mut self, hold: Key, now: Moment, out: &mut Outbox) -> Option<(Arc<Claim>, bool)> {
-        let slot = self.slots.get_mut(hold)?;
+    /// Forgets a hold without a word to the store; `false` if it is gone already.
+    fn let_go(&mut self, hold: Key, now: Moment, out: &mut Outbox) -> bool {
         // Its place in listings stays too.
-        slot.listed = false;
-        let mut slot = self.remove(hold)?;
+        self.slots.get_mut(hold).into_iter().for_each(|slot| slot.listed = false);
+        let Some(slot) = self.remove(hold) else { return false };
         self.telling.tally.let_go(now.since(slot.since));
         self.report_soon(now, out);
-        Some((slot.claim.take()?, slot.unsure))
+        true
     }
 }
 
@@ -77,7 +131,7 @@ impl Client {
         let doing = || self.doing("renewing", &token.demands);
         match self.answer(self.store.renew(&leases), doing).await? {
             Standing::Held(_) => Ok(()),
-            standing => Err(self.token_lost(token, &standing)),
+            standing => Err(self.gone(&token.demands, &standing)),
         }
     }
 
@@ -93,7 +147,7 @@ impl Client {
                 self.with_book(|book, now, out| book.report_soon(now, out));
                 Ok(())
             }
-            standing => Err(self.token_lost(token, &standing)),
+            standing => Err(self.gone(&token.demands, &standing)),
         }
     }
 
@@ -130,12 +184,13 @@ impl Client {
         })
     }
 
-    fn token_lost(&self, token: &Token, standing: &Standing) -> Error {
+    /// What it means for the holder of these that the store does not count it as holding.
+    fn gone(&self, demands: &Demands, standing: &Standing) -> Error {
         let why = match standing {
             Standing::Gone(Why::Broken) => LostWhy::Broken,
             Standing::Gone(Why::Expired) => LostWhy::Expired,
             _ => LostWhy::Evicted,
         };
-        Error::Lost { name: self.title(&token.demands), why }
+        Error::Lost { name: self.title(demands), why }
     }
 }

@@ -261,14 +261,15 @@ pub(crate) use options;
 macro_rules! detachable {
     ($face:ty) => {
         impl $face {
-            /// May outlive this process: the lock is judged by its lease alone, never by whether a process lives, and its guard
-            /// can become a [`Token`](crate::Token) for others to renew and give back. Until then it is a guard like any other.
+            /// May outlive this process: its guard can become a [`Token`](crate::Token) for others to renew and give back.
+            /// From then on the lock is judged by its lease alone, never by whether a process lives. Until then it waits and
+            /// holds like any other, and ends with its process.
             ///
             /// ```
             /// # use lockfast::Locks;
             /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
             /// # let locks = Locks::in_memory();
-            /// let token = locks.mutex("deploy").detached().lock().await?.into_token()?;
+            /// let token = locks.mutex("deploy").detached().lock().await?.into_token().await?;
             /// locks.renew_token(&token, token.ttl()).await?;
             /// locks.release_token(&token).await?;
             /// # Ok(()) }

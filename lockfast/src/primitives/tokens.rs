@@ -19,7 +19,7 @@ impl Locks {
     /// # use lockfast::{Error, Locks};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
     /// # let locks = Locks::in_memory();
-    /// let token = locks.mutex("deploy").detached().lock().await?.into_token()?;
+    /// let token = locks.mutex("deploy").detached().lock().await?.into_token().await?;
     /// locks.renew_token(&token, token.ttl()).await?;
     /// locks.break_lock("deploy", token.fence()).await?;
     /// assert!(matches!(locks.renew_token(&token, token.ttl()).await, Err(Error::Lost { .. })));
@@ -40,7 +40,7 @@ impl Locks {
     /// # use lockfast::{Error, Locks};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
     /// # let locks = Locks::in_memory();
-    /// let token = locks.semaphore("external-api", 5).detached().acquire().await?.into_token()?;
+    /// let token = locks.semaphore("external-api", 5).detached().acquire().await?.into_token().await?;
     /// locks.release_token(&token).await?;
     /// assert!(matches!(locks.release_token(&token).await, Err(Error::Lost { .. })));
     /// # Ok(()) }

@@ -156,7 +156,8 @@ pub enum Why {
     Unknown,
 }
 
-/// One renewal. Carries the whole claim because some stores find a claim by the names in it.
+/// One renewal. Carries the whole claim because some stores find a claim by the names in it. With [`Claim::detached`] set it
+/// also exempts the claim from liveness, from then on.
 ///
 /// ```
 /// # use lockfast::{store::*, *};

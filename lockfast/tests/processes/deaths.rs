@@ -161,6 +161,24 @@ fn who_stood_behind_one_that_gave_up_sees_the_holder_die() {
 }
 
 #[test]
+fn a_waiter_whose_front_neighbour_left_watches_the_holder_itself() {
+    in_time(async {
+        let site = Site::file();
+        let (holder, next, mut last) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        holder.holds(all()).await;
+        let impatient = next.waits(all()).await;
+        let waiting = last.waits(all()).await;
+        let left = next.store.release(&[Leaving::Done(impatient)]).await.unwrap();
+        assert_eq!(left, [Standing::Gone(Why::Left)]);
+        // Stopped, the process that left can neither see the holder's death nor be seen dead: only the last waiter's own
+        // liveness pipe to the holder is left.
+        next.process.stop();
+        holder.process.kill();
+        last.is_handed(&waiting).await;
+    });
+}
+
+#[test]
 fn the_death_of_any_holder_of_a_semaphore_is_seen_by_the_first_who_waits() {
     in_time(async {
         let site = Site::file();
@@ -200,6 +218,7 @@ fn what_is_left_to_its_lease_outlives_its_process() {
         let (first, other) = (Party::at(&site).await, Party::at(&site).await);
         let detached = Arc::new(Claim { detached: true, ..(*first.claim(all())).clone() });
         first.store.acquire(&detached, Busy::Wait).await.unwrap();
+        first.store.renew(&[Lease { ttl: detached.ttl, claim: detached }]).await.unwrap();
         let lingering = first.holds(Demand::exclusive(name("b"))).await;
         first.store.release(&[Leaving::Linger(lingering, Duration::from_secs(20))]).await.unwrap();
         first.holds(Demand::exclusive(name("c"))).await;
@@ -210,6 +229,25 @@ fn what_is_left_to_its_lease_outlives_its_process() {
         other.process.pass(Duration::from_secs(31)).await;
         other.holds(all()).await;
         other.holds(Demand::exclusive(name("b"))).await;
+    });
+}
+
+#[test]
+fn a_claim_that_will_be_detached_ends_with_its_process_until_it_is() {
+    in_time(async {
+        let site = Site::file();
+        let (holder, mut last) = (Party::at(&site).await, Party::at(&site).await);
+        let (waits, holds) = (Party::at(&site).await, Party::at(&site).await);
+        let detached = |party: &Party, demand| Arc::new(Claim { detached: true, ..(*party.claim(demand)).clone() });
+        let held = holder.holds(all()).await;
+        waits.store.acquire(&detached(&waits, all()), Busy::Wait).await.unwrap();
+        let waiting = last.waits(all()).await;
+        waits.process.kill();
+        holder.store.release(&[Leaving::Done(held)]).await.unwrap();
+        last.is_handed(&waiting).await;
+        holds.store.acquire(&detached(&holds, Demand::exclusive(name("b"))), Busy::Wait).await.unwrap();
+        holds.process.kill();
+        last.holds(Demand::exclusive(name("b"))).await;
     });
 }
 

@@ -128,6 +128,20 @@ impl Process {
         rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
+    /// Stops the process, and comes back when all of its threads stand still.
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    pub fn stop(&self) {
+        self.signal(rustix::process::Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.lock().unwrap().id());
+        let stands_still = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        };
+        while !std::fs::read_dir(&tasks).unwrap().flatten().all(stands_still) {
+            std::thread::yield_now();
+        }
+    }
+
     /// How the process ended, if it has.
     pub fn ended(&self) -> Option<std::process::ExitStatus> {
         self.child.lock().unwrap().try_wait().unwrap()

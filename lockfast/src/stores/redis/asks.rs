@@ -31,7 +31,6 @@ pub(super) enum Ears {
 pub(super) fn acquire(claim: &Claim, busy: Busy, ears: Ears, now: u64) -> Call {
     let mut kind = String::new();
     kind.extend((busy == Busy::Refuse).then_some('r'));
-    kind.extend(claim.detached.then_some('d'));
     kind.extend((ears == Ears::None).then_some('q'));
     let (ttl, block) = (millis(claim.ttl), u64::from(claim.block.max(1)));
     note::with_text(&claim.note, |note| {
@@ -76,7 +75,8 @@ pub(super) fn renew(leases: &[Lease], now: u64) -> (Call, Vec<usize>) {
             call.bytes(&Begins::of(claim).0);
         } else {
             let home = keys::tag(&claim.demands[0].name);
-            call.text(&format!("{} {} {home} {}", claim.id.hash(), claim.client, millis(*ttl)));
+            let detach = if claim.detached { " d" } else { "" };
+            call.text(&format!("{} {} {home} {}{detach}", claim.id.hash(), claim.client, millis(*ttl)));
             wants(&mut call, &claim.demands);
         }
     }
@@ -84,7 +84,7 @@ pub(super) fn renew(leases: &[Lease], now: u64) -> (Call, Vec<usize>) {
 }
 
 fn is_usual(lease: &Lease, usual: Duration) -> bool {
-    lease.ttl == usual && is_alone(&lease.claim.demands)
+    lease.ttl == usual && is_alone(&lease.claim.demands) && !lease.claim.detached
 }
 
 pub(super) fn release(leaving: &[Leaving], now: u64) -> Call {

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
@@ -16,13 +16,13 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::store::LONGEST_TTL;
 
+use super::boot_time::BootTime;
+
 /// "lock", in the header of every file of ours.
 const APPLICATION: i32 = 0x6c6f_636b;
 const FORMAT: i32 = 1;
-/// How long a verb waits for other processes to be done with theirs. Each takes microseconds, unless it is stopped.
-const PATIENCE_IN_PAUSES: i32 = 5_000;
-/// The same for opening it.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a transaction waits for those of other processes. Each takes microseconds, unless its process is stopped.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// File systems whose locks, memory maps and named pipes do not reach all machines that see the file.
 const NETWORK: &[(u32, &str)] = &[
@@ -46,14 +46,12 @@ pub(super) struct File {
     path: PathBuf,
     /// Which file that was: it may be removed while it is open, and another one take its name.
     identity: (u64, u64),
-    boot: String,
-    clock: Clock,
+    time: BootTime,
 }
 
 impl File {
-    pub(super) fn open(path: &Path, clock: &Clock) -> Result<Self> {
+    pub(super) fn open(path: &Path, time: &BootTime) -> Result<Self> {
         refuse_networks(path)?;
-        let boot = boot_of(clock)?;
         let is_new = !path.exists();
         let connection = connect(path).map_err(|error| explain("opening", path, &error))?;
         if is_new {
@@ -63,22 +61,18 @@ impl File {
         }
         let found = fs::metadata(path).map_err(|error| Error::unavailable(opening(path), error))?;
         let identity = (found.dev(), found.ino());
-        let mut file = Self { connection, path: path.to_owned(), identity, boot, clock: clock.clone() };
+        let mut file = Self { connection, path: path.to_owned(), identity, time: time.clone() };
         file.prepare()?;
         Ok(file)
     }
 
     pub(super) fn boot(&self) -> &str {
-        &self.boot
+        self.time.id()
     }
 
     /// Whether the name still leads to the open file. If not, whatever is kept here is seen by nobody else.
     pub(super) fn is_in_place(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
-    }
-
-    pub(super) fn explain(&self, doing: &str, error: &rusqlite::Error) -> Error {
-        explain(doing, &self.path, error)
     }
 
     fn prepare(&mut self) -> Result<()> {
@@ -107,7 +101,7 @@ impl File {
         }
         // The last transactions before a power cut may be gone, never half done. Claims end with the boot anyway, tickets
         // are raised at the next one, and what has to be remembered is sealed with more care.
-        self.connection.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
+        patiently(|| self.connection.pragma_update(None, "synchronous", "NORMAL")).map_err(failed)?;
         self.connection.set_prepared_statement_cache_capacity(64);
         self.adopt()
     }
@@ -117,14 +111,14 @@ impl File {
         let path = self.path.clone();
         let failed = |error: rusqlite::Error| explain("opening", &path, &error);
         let wall = self.wall();
-        let now = nanos(self.clock.now().as_nanos());
+        let now = nanos(self.time.now().as_nanos());
         let whole = patiently(|| Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate));
         let whole = whole.map_err(failed)?;
         match kind_of(&whole).map_err(failed)? {
             (APPLICATION, FORMAT) => {
                 let boot: String = whole.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
-                if boot != self.boot {
-                    move_to_boot(&whole, &self.boot, wall, now).map_err(failed)?;
+                if boot != self.boot() {
+                    move_to_boot(&whole, self.boot(), wall, now).map_err(failed)?;
                 }
                 // It may be a copy that was put back, and know nothing of the last tickets.
                 // And the time of day may have been put right since this boot was first seen.
@@ -140,7 +134,7 @@ impl File {
                 }
                 whole.execute_batch(include_str!("schema.sql")).map_err(failed)?;
                 let first = "INSERT INTO state (id, boot, wall, ticket, ends) VALUES (1, ?1, ?2, ?3, ?4)";
-                whole.execute(first, (&self.boot, wall, ticket_of(wall + now), i64::MAX)).map_err(failed)?;
+                whole.execute(first, (self.boot(), wall, ticket_of(wall + now), i64::MAX)).map_err(failed)?;
                 whole.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
                 whole.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
             }
@@ -154,9 +148,8 @@ impl File {
 
     /// What to add to a moment for nanoseconds since 1970.
     fn wall(&self) -> i64 {
-        let wall = self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall = i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX / 2);
-        wall - nanos(self.clock.now().as_nanos())
+        let wall = i64::try_from(self.time.wall().as_nanos()).unwrap_or(i64::MAX / 2);
+        wall - nanos(self.time.now().as_nanos())
     }
 
     fn not_ours(&self, application: i32, format: i32) -> Error {
@@ -172,8 +165,7 @@ impl File {
     }
 }
 
-/// Tries again for a while when somebody is in the way. SQLite's own patience does not cover the first steps of a file: where
-/// two could wait for each other it gives up at once.
+/// Tries again for a while when another process is in the way.
 fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let clock = Clock::boot();
     let until = clock.now() + PATIENCE;
@@ -187,7 +179,7 @@ fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Resu
     }
 }
 
-fn is_busy(error: &rusqlite::Error) -> bool {
+pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
@@ -231,13 +223,9 @@ pub(super) fn real_path(path: &Path) -> Result<PathBuf> {
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags)?;
-    // Verbs of other processes take microseconds: look again soon, and give up when somebody is stopped in the middle.
-    connection.busy_handler(Some(|tries: i32| {
-        let pause = if tries < 20 { fastrand::u64(20..100) } else { fastrand::u64(500..1500) };
-        std::thread::sleep(Duration::from_micros(pause));
-        tries < PATIENCE_IN_PAUSES
-    }))?;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // SQLite itself never waits: it would do so on the caller's thread, with the connection in hand.
+    connection.busy_timeout(Duration::ZERO)?;
     // Statements stay as they were prepared; otherwise every new value is a reason to plan anew, at half the cost of a verb.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     // A short-lived process would spend its last milliseconds on tidying up for the next one.
@@ -252,15 +240,6 @@ pub(super) fn nanos(nanos: u64) -> i64 {
 /// Tickets trail the time of day in microseconds.
 fn ticket_of(wall_nanos: i64) -> i64 {
     (wall_nanos / 1000).max(0)
-}
-
-fn boot_of(clock: &Clock) -> Result<String> {
-    if clock.is_manual() {
-        return Ok("manual".to_owned());
-    }
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    let id = id.map_err(|error| Error::unavailable("reading this machine's boot id", error))?;
-    Ok(id.trim().to_owned())
 }
 
 fn refuse_networks(path: &Path) -> Result<()> {
@@ -307,7 +286,7 @@ fn opening(path: &Path) -> String {
 }
 
 /// What SQLite said, as something that can be acted on.
-fn explain(doing: &str, path: &Path, error: &rusqlite::Error) -> Error {
+pub(super) fn explain(doing: &str, path: &Path, error: &rusqlite::Error) -> Error {
     let shown = path.display();
     let unavailable = |cause: &str| Error::unavailable(format!("{doing} {shown}"), cause);
     match error.sqlite_error_code() {

@@ -271,7 +271,7 @@ impl<'a> Ledger<'a> {
                 nanos((self.now + claim.ttl).as_nanos()),
                 nanos(self.now.as_nanos()),
                 span(claim.ttl),
-                if claim.detached { DETACHED } else { 0 },
+                0,
                 pack_note(&claim.note),
                 names,
             ],
@@ -297,6 +297,11 @@ impl<'a> Ledger<'a> {
         self.ends_at(until);
         let sql = "UPDATE seats SET expires = ?3, state = state | ?4 WHERE name = ?1 AND ticket = ?2";
         self.of_all(seat, sql, &[nanos(until.as_nanos()), LINGERS.into()])
+    }
+
+    /// From now on its lease alone decides, whatever becomes of its process.
+    pub(super) fn detach(&mut self, seat: &Seat) -> Result<()> {
+        self.of_all(seat, "UPDATE seats SET state = state | ?3 WHERE name = ?1 AND ticket = ?2", &[DETACHED.into()])
     }
 
     pub(super) fn break_it(&mut self, seat: &Seat) -> Result<()> {

@@ -96,6 +96,10 @@ impl Lookout {
         self.ring();
     }
 
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
     fn watched(&self) -> MutexGuard<'_, Watched> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,7 +121,7 @@ impl Lookout {
             .map(|(_, (home, _))| *home)
             .collect();
         drop(files);
-        if self.is_over.load(Ordering::SeqCst) {
+        if self.is_over() {
             return None;
         }
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);

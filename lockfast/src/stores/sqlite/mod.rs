@@ -1,8 +1,10 @@
 //! The store in one file, for the processes of one machine.
 //!
-//! The lines are rows of a SQLite database; every verb is one transaction, run where it is called. Processes tell each other
-//! of hand-offs by datagrams, and see each other's deaths by the end of a pipe ([`home`]); the [`lookout`] hears both.
+//! The lines are rows of a SQLite database; every verb is one transaction, run where it is called, or on a thread of the
+//! store's own if another process has the file locked ([`waiting`]). Processes tell each other of hand-offs by datagrams, and
+//! see each other's deaths by the end of a pipe ([`home`]); the [`lookout`] hears both.
 
+mod boot_time;
 mod file;
 mod home;
 mod inside;
@@ -14,14 +16,17 @@ mod post;
 mod records;
 mod rule;
 mod seat;
+mod transaction;
+mod verbs;
+mod waiting;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, StreamExt};
 
 use crate::claim::{Claim, ClaimMap};
 use crate::clock::Clock;
@@ -31,12 +36,14 @@ use crate::store::{
     Store, Survives,
 };
 
+use boot_time::BootTime;
 use file::File;
-use home::{Life, Residence, Street};
+use home::{Residence, Street};
 use inside::{Inside, Kept};
 use lookout::Lookout;
 use post::Post;
-use rule::Failure;
+use transaction::{Lasting, Undone};
+use waiting::{Patience, Waiting};
 
 /// Locks among the processes of one machine, in one file. A process that dies is noticed at once, however it dies.
 ///
@@ -107,19 +114,21 @@ impl Sqlite {
 
     fn open_with(path: &Path, options: SqliteOptions) -> Result<Arc<Self>> {
         let path = file::real_path(path)?;
-        let file = File::open(&path, &options.clock)?;
+        let time = BootTime::of(options.clock)?;
+        let file = File::open(&path, &time)?;
         let residence = Residence::move_in(Street::beside(&path)?, options.count_children)?;
         let inside = Arc::new(Inside {
             path,
-            clock: options.clock,
+            time,
             kept: Mutex::new(Kept { file: Some(file), known: ClaimMap::default() }),
             subscribers: Mutex::default(),
             residence,
             lookout: Lookout::new()?,
             post: Post::default(),
+            waiting: Waiting::default(),
         });
         for home in inside.residence.street.dead() {
-            inside.deliver(inside.bury(home).unwrap_or_default());
+            inside.deliver(inside.follow_up(move |inside, patience| inside.bury(home, patience)));
         }
         let for_thread = Arc::clone(&inside);
         std::thread::Builder::new()
@@ -137,94 +146,79 @@ impl Store for Sqlite {
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
-        let inside = &self.inside;
-        let is_dead = |home| matches!(inside.residence.street.look_at(home), Life::Dead);
-        let asked = inside.verb("acquiring in", false, |ledger| {
-            let admission = ledger.acquire(claim, busy, &is_dead)?;
-            let dead = match admission {
-                Admission::Queued { .. } => inside.look_out_for(ledger, claim)?,
-                _ => Vec::new(),
-            };
-            Ok((admission, dead))
-        });
-        if !matches!(asked, Ok((Admission::Queued { .. }, _))) {
-            inside.lookout.forget(claim.id.hash());
+        match self.inside.acquire(claim, busy, Patience::Brief) {
+            Err(Undone::Busy) => {
+                let claim = Arc::clone(claim);
+                self.inside.wait_with(move |inside, patience| inside.acquire(&claim, busy, patience)).await
+            }
+            done => done.map_err(Undone::into_error),
         }
-        let (admission, dead) = asked?;
-        inside.deliver(inside.bury_those_ahead(claim, dead));
-        Ok(admission)
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
-        let inside = &self.inside;
-        let standings = inside.verb("renewing in", false, |ledger| {
-            let mut standings = Vec::with_capacity(leases.len());
-            for lease in leases {
-                let standing = ledger.renew(lease)?;
-                let dead = match standing {
-                    // Whatever became of the letters, who waits looks out for the right ones from now on.
-                    Standing::Waiting { .. } => inside.look_out_for(ledger, &lease.claim)?,
-                    _ => {
-                        inside.lookout.forget(lease.claim.id.hash());
-                        Vec::new()
-                    }
-                };
-                standings.push((standing, dead));
+        match self.inside.renew(leases, Patience::Brief) {
+            Err(Undone::Busy) => {
+                let leases = leases.to_vec();
+                self.inside.wait_with(move |inside, patience| inside.renew(&leases, patience)).await
             }
-            Ok(standings)
-        })?;
-        let looked_after = standings.into_iter().zip(leases).map(|((standing, dead), lease)| {
-            inside.deliver(inside.bury_those_ahead(&lease.claim, dead));
-            standing
-        });
-        Ok(looked_after.collect())
+            done => done.map_err(Undone::into_error),
+        }
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        let inside = &self.inside;
-        // A seal is what somebody relies on after a power cut.
-        let lasting = leaving.iter().any(|one| matches!(one, Leaving::Seal { .. }));
-        let standings = inside.verb("releasing in", lasting, |ledger| {
-            leaving
-                .iter()
-                .map(|one| ledger.release(one).map_err(Failure::from))
-                .collect::<std::result::Result<Vec<_>, _>>()
-        })?;
-        for one in leaving {
-            if let Some(claim) = one.claim() {
-                inside.lookout.forget(claim.id.hash());
+        // A seal is relied on after a power cut. It waits for the disk, so it never runs on the caller's thread.
+        let is_seal = |one: &Leaving| matches!(one, Leaving::Seal { .. });
+        let lasting = if leaving.iter().any(is_seal) { Lasting::Yes } else { Lasting::No };
+        let tried = match lasting {
+            Lasting::No => self.inside.release(leaving, lasting, Patience::Brief),
+            Lasting::Yes => Err(Undone::Busy),
+        };
+        match tried {
+            Err(Undone::Busy) => {
+                let leaving = leaving.to_vec();
+                self.inside.wait_with(move |inside, patience| inside.release(&leaving, lasting, patience)).await
             }
+            done => done.map_err(Undone::into_error),
         }
-        Ok(standings)
     }
 
     async fn inspect(&self, query: &Query) -> Result<Page> {
-        let inside = &self.inside;
-        inside.verb("reading", false, |ledger| {
-            for home in ledger.homes_shown(query)? {
-                if matches!(inside.residence.street.look_at(home), Life::Dead) {
-                    ledger.bury(home)?;
-                }
+        match self.inside.inspect(query, Patience::Brief) {
+            Err(Undone::Busy) => {
+                let query = query.clone();
+                self.inside.wait_with(move |inside, patience| inside.inspect(&query, patience)).await
             }
-            Ok(ledger.inspect(query)?)
-        })
+            done => done.map_err(Undone::into_error),
+        }
     }
 
     async fn record(&self, report: &Report) -> Result<()> {
-        // Lines are looked at as they are, so there is no listing to keep up.
-        self.inside.verb("counting in", false, |ledger| Ok(ledger.count(&report.counters)?))
+        let counters = report.counters;
+        match self.inside.record(&counters, Patience::Brief) {
+            Err(Undone::Busy) => {
+                self.inside.wait_with(move |inside, patience| inside.record(&counters, patience)).await
+            }
+            done => done.map_err(Undone::into_error),
+        }
     }
 
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
         let reader = self.inside.subscribers().subscribe(scope.clone());
-        if let Scope::Lines(beginning) = &scope {
-            let told = self.inside.verb("watching", false, |ledger| Ok(ledger.add_watcher(beginning)?));
-            if told.is_err() {
-                // The stream ends at once; whoever watches asks for another.
-                return futures::stream::empty().boxed();
+        let Scope::Lines(beginning) = scope else { return reader.boxed() };
+        match self.inside.watch(&beginning, Patience::Brief) {
+            Ok(()) => reader.boxed(),
+            // The stream ends at once; its reader asks for another.
+            Err(Undone::Failed(_)) => stream::empty().boxed(),
+            Err(Undone::Busy) => {
+                let begun = self.inside.wait_with(move |inside, patience| inside.watch(&beginning, patience));
+                // It may have missed something before it began.
+                let late = |begun: Result<()>| match begun {
+                    Ok(()) => stream::iter([Change::Resync]).chain(reader).boxed(),
+                    Err(_) => stream::empty().boxed(),
+                };
+                begun.map(late).flatten_stream().boxed()
             }
         }
-        reader.boxed()
     }
 }
 

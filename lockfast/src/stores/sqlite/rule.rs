@@ -164,6 +164,9 @@ impl Ledger<'_> {
             Some(seat) if seat.lingers() => Ok(Standing::Gone(Why::Left)),
             Some(seat) => {
                 self.extend(&seat, self.now + lease.ttl)?;
+                if lease.claim.detached {
+                    self.detach(&seat)?;
+                }
                 self.standing(&seat)
             }
         }

@@ -1,5 +1,6 @@
 -- Format 1. A newer one is refused; see `file.rs`.
--- Moments are nanoseconds since the boot that `state.boot` names. Every row has an end, and goes at its end.
+-- Moments are nanoseconds since the boot that `state.boot` names, as the initial time namespace counts them.
+-- Every row has an end, and goes at its end.
 
 -- One row, read and checked by every verb.
 CREATE TABLE state (

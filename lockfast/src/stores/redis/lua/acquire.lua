@@ -1,4 +1,3 @@
-asked.detached = string.find(kind, 'd', 1, true) and true
 -- Nobody hears pushes for it, so nobody can be asked whether its client lives.
 asked.quiet = string.find(kind, 'q', 1, true) and true
 local refuse = string.find(kind, 'r', 1, true)
@@ -148,7 +147,6 @@ for _, want in ipairs(asked.wants) do
     rule.raise_line(want, lease)
   end
 end
-listing.list_detached(asked, lease)
 if blocked then
   asked.held = false
   rule.save(asked, lease)

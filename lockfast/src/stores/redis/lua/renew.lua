@@ -2,8 +2,8 @@
 --
 -- KEYS: the names of all claims, one claim after the other.
 -- ARGV: now; how much longer for most; how many those are, who want one name alone, and come first. For each of them what its
--- value begins with while it holds. For each other 'OWNER CLIENT HOME LEASE', and what it wants of its names. Few words, since
--- each costs as much as a look.
+-- value begins with while it holds. For each other 'OWNER CLIENT HOME LEASE', with ' d' behind it if the claim is to be
+-- detached, and what it wants of its names. Few words, since each costs as much as a look.
 local now, span, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local lease = tonumber(span)
 local answers, others = {}, {}

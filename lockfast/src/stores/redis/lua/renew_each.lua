@@ -1,3 +1,15 @@
+-- From now on its lease alone decides, whatever becomes of its client. Written over what is there, whose expiry stays.
+local function detach(claim)
+  claim.detached = true
+  if claim.held and rule.is_alone(claim) then
+    redis.call('SET', claim.wants[1].key, rule.value_of(claim), 'KEEPTTL')
+    rule.seen[claim.wants[1].key] = nil
+  else
+    local record = rule.is_alone(claim) and rule.value_of(claim) or cmsgpack.pack(claim)
+    redis.call('SET', rule.record_of(claim), record, 'KEEPTTL')
+  end
+end
+
 local function renew(claim, lease)
   local known, why = rule.find(claim)
   if known and not known.held then
@@ -18,6 +30,9 @@ local function renew(claim, lease)
     return 'gone unknown'
   end
   rule.extend(known, lease)
+  if claim.detach and not known.detached then
+    detach(known)
+  end
   listing.list_detached(known, lease)
   return rule.standing(known)
 end
@@ -38,8 +53,9 @@ for _, index in ipairs(others) do
 end
 local at, used = most + 4, most
 while at <= #ARGV do
-  local claim, span = {}, nil
-  claim.owner, claim.client, claim.home, span = string.match(ARGV[at], '^(%x+) (%x+) (%w+) (%d+)$')
+  local claim, span, flag = {}, nil, nil
+  claim.owner, claim.client, claim.home, span, flag = string.match(ARGV[at], '^(%x+) (%x+) (%w+) (%d+) ?(d?)$')
+  claim.detach = flag == 'd'
   at, used = read_wants(claim, at + 1, used)
   answer(#answers + 1, claim, tonumber(span))
 end

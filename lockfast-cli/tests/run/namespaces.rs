@@ -1,0 +1,52 @@
+//! Processes in other time namespaces, whose clocks since the boot show something else.
+
+use std::process::{Command, Stdio};
+
+use crate::stage::{Outcome, Running, Shared, now, outcome};
+
+/// A command line of lockfast in a time namespace whose clock is ahead by this many seconds.
+fn ahead_by(seconds: i64, shared: &Shared, args: &[&str]) -> Command {
+    let plain = shared.lockfast(args);
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--time", "--boottime", &seconds.to_string(), "--fork", "--"]);
+    command.arg(plain.get_program()).args(args).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command.env("LOCKFAST_URL", shared.url()).env("HOME", shared.path()).current_dir(shared.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn is_refused(said: &Outcome) {
+    assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
+}
+
+/// Each of two processes, with clocks apart by `seconds`, holds for ten seconds what the other must not get.
+fn exclude_each_other(seconds: i64) {
+    let shared = Shared::new();
+    let attempt = ["run", "-n", "k", "--", "echo", "never"];
+    let (mut here, _) = shared.hold(&["--ttl", "10", "k"]);
+    is_refused(&outcome(ahead_by(seconds, &shared, &attempt)));
+    is_refused(&outcome(ahead_by(seconds, &shared, &attempt)));
+    here.write("\n");
+    assert_eq!(here.end().code, Some(0), "and it kept it to the end");
+    let hold = ["run", "--ttl", "10", "k", "--", "sh", "-c", "echo $$; read line"];
+    let mut holding = ahead_by(seconds, &shared, &hold);
+    holding.stdin(Stdio::piped());
+    let mut there = Running::start(holding);
+    there.line_pid();
+    is_refused(&shared.run(&attempt));
+    is_refused(&shared.run(&attempt));
+    there.write("\n");
+    assert_eq!(there.end().code, Some(0), "and it kept it to the end");
+}
+
+#[test]
+fn a_clock_that_is_ahead_in_its_namespace_ends_no_lease_early() {
+    exclude_each_other(100_000);
+}
+
+#[test]
+fn a_clock_that_is_behind_in_its_namespace_ends_no_lease_early() {
+    // The kernel allows no clock that shows less than nothing.
+    let since_boot = i64::try_from(now().as_nanos() / 1_000_000_000).unwrap();
+    exclude_each_other(-since_boot / 2);
+}

@@ -1,0 +1,126 @@
+//! Whose moments are in the file: those of the machine's clock since its boot, as the initial time namespace reads it.
+//!
+//! A process in another time namespace reads the same clock with an offset (time_namespaces(7)), under the same boot id. Its
+//! moments, compared with those of others, would end leases early or make them last. So the offset is taken off before a moment
+//! is written to the file or compared with one. It cannot change later: a process with threads cannot move to another time
+//! namespace.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, Result};
+
+#[derive(Clone, Debug)]
+pub(super) struct BootTime {
+    clock: Clock,
+    /// By how many nanoseconds this process's clock is ahead of the initial namespace's.
+    ahead: i64,
+    /// Which boot.
+    id: String,
+}
+
+impl BootTime {
+    pub(super) fn of(clock: Clock) -> Result<Self> {
+        if clock.is_manual() {
+            return Ok(Self { clock, ahead: 0, id: "manual".to_owned() });
+        }
+        let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let id = id.map_err(|error| Error::unavailable("reading this machine's boot id", error))?;
+        Ok(Self { clock, ahead: ahead_in(Path::new("/proc/self"))?, id: id.trim().to_owned() })
+    }
+
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        Moment::from_nanos(self.clock.now().as_nanos().saturating_add_signed(-self.ahead))
+    }
+
+    /// Since 1970, by the time of day.
+    pub(super) fn wall(&self) -> Duration {
+        self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+/// By how much the process behind this directory of `/proc` is ahead.
+///
+/// `timens_offsets` is about the namespace of its children. It counts only if that is its own.
+fn ahead_in(process: &Path) -> Result<i64> {
+    let failed = |what: &str, cause: &dyn std::fmt::Display| {
+        Error::unavailable(
+            format!("comparing this process's clock with the machine's ({})", process.join(what).display()),
+            format!("{cause}; processes in other time namespaces could end each other's locks"),
+        )
+    };
+    let namespaces = process.join("ns");
+    let own = match fs::read_link(namespaces.join("time")) {
+        Ok(own) => own,
+        // A kernel without time namespaces shows the other kinds all the same.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && namespaces.is_dir() => return Ok(0),
+        Err(error) => return Err(failed("ns/time", &error)),
+    };
+    let childrens = fs::read_link(namespaces.join("time_for_children"));
+    if childrens.map_err(|error| failed("ns/time_for_children", &error))? != own {
+        let cause = "its children are in another time namespace than itself, so its own offset cannot be known";
+        return Err(failed("ns/time_for_children", &cause));
+    }
+    let offsets = fs::read_to_string(process.join("timens_offsets"));
+    let offsets = offsets.map_err(|error| failed("timens_offsets", &error))?;
+    boottime_of(&offsets).ok_or_else(|| failed("timens_offsets", &"it does not say how far the clock is off"))
+}
+
+/// The offset of CLOCK_BOOTTIME: whole seconds, and nanoseconds to add to them.
+fn boottime_of(offsets: &str) -> Option<i64> {
+    let line = offsets.lines().find_map(|line| line.trim_start().strip_prefix("boottime"))?;
+    let mut numbers = line.split_whitespace().map(str::parse::<i64>);
+    let (seconds, nanos) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanos)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A directory as of one process in `/proc`: links to namespaces, and the file of offsets.
+    fn ahead(links: &[(&str, &str)], offsets: Option<&str>) -> Result<i64> {
+        let process = std::env::temp_dir().join(format!("lockfast-timens-{:016x}", fastrand::u64(..)));
+        fs::create_dir_all(process.join("ns")).unwrap();
+        for (name, namespace) in links {
+            symlink(namespace, process.join("ns").join(name)).unwrap();
+        }
+        offsets.iter().for_each(|offsets| fs::write(process.join("timens_offsets"), offsets).unwrap());
+        let found = ahead_in(&process);
+        fs::remove_dir_all(process).unwrap();
+        found
+    }
+
+    const SAME: [(&str, &str); 2] = [("time", "time:[7]"), ("time_for_children", "time:[7]")];
+
+    #[test]
+    fn an_offset_counts_only_if_it_is_of_the_own_namespace() {
+        let offsets = Some("monotonic           9         0\nboottime           -2 250000000\n");
+        assert_eq!(ahead(&SAME, offsets).unwrap(), -1_750_000_000);
+        let unshared = ahead(&[("time", "time:[7]"), ("time_for_children", "time:[8]")], offsets).unwrap_err();
+        assert!(unshared.to_string().contains("its children are in another time namespace"), "{unshared}");
+    }
+
+    #[test]
+    fn an_offset_that_cannot_be_known_is_no_offset_of_zero() {
+        assert!(ahead(&SAME, None).unwrap_err().to_string().contains("time namespaces"));
+        assert!(ahead(&SAME, Some("monotonic 0 0\n")).is_err());
+        assert!(ahead(&SAME, Some("boottime much 0\n")).is_err());
+        assert!(ahead(&SAME[..1], Some("boottime 0 0\n")).is_err());
+        assert!(ahead_in(Path::new("/no/such/process")).is_err());
+    }
+
+    #[test]
+    fn a_kernel_without_time_namespaces_has_no_offset() {
+        assert_eq!(ahead(&[("pid", "pid:[5]")], None).unwrap(), 0);
+    }
+}

@@ -1,0 +1,143 @@
+//! Another process sits in a transaction: what waits for the file, and what does not.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use lockfast::store::{Admission, Busy, Change, Names, Query, Scope, Store};
+use lockfast::{Claim, Demand, Locks, Name, Sqlite};
+use rusqlite::Connection;
+
+/// The file is kept locked for longer than every bound below, so that a bound separates right from wrong also on a slow
+/// machine.
+const LATE: Duration = Duration::from_millis(1500);
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = std::env::temp_dir().join(format!("lockfast-busy-{:016x}", fastrand::u64(..)));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("locks.db")
+    }
+
+    /// Locks the file until the connection is dropped.
+    fn occupied(&self) -> Connection {
+        let connection = Connection::open(self.file()).unwrap();
+        connection.execute_batch("BEGIN IMMEDIATE").unwrap();
+        connection
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the promises are about real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn claim(text: &str) -> Arc<Claim> {
+    let demands = Demand::exclusive(Name::new(text).unwrap()).into();
+    Arc::new(Claim::new(demands, Duration::from_secs(30)).unwrap())
+}
+
+fn locks(folder: &Folder) -> Locks {
+    Locks::new(Sqlite::open(folder.file()).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_loss_is_noticed_on_time_while_the_file_is_locked() {
+    let folder = Folder::new();
+    let locks = locks(&folder);
+    let guard = locks.mutex("a").ttl(Duration::from_secs(1)).lock().await.unwrap();
+    // More of the keeper's calls that wait for the file: a waiter, a guard that was dropped, counters.
+    let waiter = tokio::spawn({
+        let mutex = locks.mutex("a").ttl(Duration::from_secs(1)).local_handover(false);
+        async move { mutex.lock_within(Duration::from_millis(500)).await.map(drop) }
+    });
+    let dropped = locks.mutex("b").lock().await.unwrap();
+    let (tell, told) = mpsc::channel();
+    guard.on_lost(move |_| tell.send(now()).unwrap());
+    let occupied = folder.occupied();
+    drop(dropped);
+    let deadline = now() + guard.remaining();
+    tokio::time::timeout(Duration::from_secs(20), guard.lost()).await.unwrap();
+    let late = now().saturating_duration_since(deadline);
+    assert!(late < LATE, "lost() came {late:?} late");
+    let late = told.recv().unwrap().saturating_duration_since(deadline);
+    assert!(late < LATE, "on_lost came {late:?} late");
+    waiter.await.unwrap().unwrap_err();
+    drop(occupied);
+}
+
+#[tokio::test]
+async fn patience_ends_on_time_while_the_file_is_locked() {
+    let folder = Folder::new();
+    let locks = locks(&folder);
+    let occupied = folder.occupied();
+    let begun = now();
+    let asked = (0..8).map(|number| {
+        let mutex = locks.mutex(format!("n{number}"));
+        async move { mutex.lock_within(Duration::from_millis(300)).await.map(drop).unwrap_err() }
+    });
+    futures::future::join_all(asked).await;
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_millis(300) + LATE, "{waited:?}");
+    drop(occupied);
+}
+
+#[test]
+fn a_verb_waits_for_the_file_on_any_executor_without_blocking_it() {
+    let folder = Folder::new();
+    let store = Sqlite::open(folder.file()).unwrap();
+    let occupied = folder.occupied();
+    let (held, free) = (claim("a"), async { drop(occupied) });
+    // One thread: what frees the file runs only because the verb does not block it.
+    let acquired = futures::future::join(store.acquire(&held, Busy::Wait), free);
+    let begun = now();
+    let (admission, ()) = futures::executor::block_on(acquired);
+    assert!(matches!(admission.unwrap(), Admission::Held(_)));
+    assert!(begun.elapsed() < LATE, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_verb_that_was_dropped_while_it_waited_is_not_done() {
+    let folder = Folder::new();
+    let store = Sqlite::open(folder.file()).unwrap();
+    let occupied = folder.occupied();
+    let dropped = claim("dropped");
+    let short = Duration::from_millis(10);
+    tokio::time::timeout(short, store.acquire(&dropped, Busy::Wait)).await.unwrap_err();
+    let kept = claim("kept");
+    let (admission, ()) = tokio::join!(store.acquire(&kept, Busy::Wait), async { drop(occupied) });
+    assert!(matches!(admission.unwrap(), Admission::Held(_)));
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, seats: 10 };
+    let page = store.inspect(&query).await.unwrap();
+    let names: Vec<_> = page.resources.iter().map(|resource| resource.name.as_str()).collect();
+    assert_eq!(names, ["kept"]);
+}
+
+#[tokio::test]
+async fn a_watch_begun_while_the_file_is_locked_says_that_it_began_late() {
+    let folder = Folder::new();
+    let store = Sqlite::open(folder.file()).unwrap();
+    let occupied = folder.occupied();
+    let begun = now();
+    let mut changes = store.watch(Scope::Lines("a".to_owned()));
+    assert!(begun.elapsed() < LATE, "{:?}", begun.elapsed());
+    drop(occupied);
+    assert_eq!(changes.next().await, Some(Change::Resync));
+    store.acquire(&claim("a"), Busy::Wait).await.unwrap();
+    assert_eq!(changes.next().await, Some(Change::Resource(Name::new("a").unwrap())));
+}
