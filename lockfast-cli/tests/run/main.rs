@@ -10,3 +10,4 @@ mod redis;
 mod signals;
 mod stage;
 mod together;
+mod unread;

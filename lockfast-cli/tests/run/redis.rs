@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use servers::Redis;
 
 use crate::stage::{Running, Shared, is_alive, now, outcome, until};
-use crate::together::{next_one, stubborn};
+use crate::together::{fence_of, next_one, stubborn};
 
 /// Far below the lease of 30 s that somebody who is not told would wait for.
 const AT_ONCE: Duration = Duration::from_secs(5);
@@ -15,12 +15,6 @@ fn start() -> (Redis, Shared) {
     let redis = Redis::start();
     let shared = Shared::on(redis.url());
     (redis, shared)
-}
-
-fn fence(shared: &Shared) -> String {
-    let line = shared.run(&["inspect", "-o", "json", "k"]).stdout;
-    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-    line["holders"][0]["fence"].to_string()
 }
 
 #[test]
@@ -80,7 +74,7 @@ fn the_command_is_dead_before_a_broken_lock_passes_on() {
     let (_redis, shared) = start();
     let (holder, command) = stubborn(&shared, &["-k", "0.2"]);
     let waiter = next_one(&shared, command);
-    let broken = shared.run(&["break", "k", "--fence", &fence(&shared)]);
+    let broken = shared.run(&["break", "k", "--fence", &fence_of(&shared, "k")]);
     assert_eq!(broken.code, Some(0), "{}", broken.stderr);
     assert_eq!(waiter.line(), "alone");
     let said = holder.end();
@@ -122,7 +116,7 @@ fn a_server_that_is_away_for_less_than_a_lease_and_forgets_nothing_costs_nobody_
 fn a_server_that_came_back_without_its_memory_ends_the_command_at_the_next_renewal() {
     let (mut redis, shared) = start();
     let (holder, command) = stubborn(&shared, &["--ttl", "6", "-k", "0.2"]);
-    let old = fence(&shared).parse::<u64>().unwrap();
+    let old = fence_of(&shared, "k").parse::<u64>().unwrap();
     redis.kill();
     redis.start_again();
     until("the command is dead", || !is_alive(command));
