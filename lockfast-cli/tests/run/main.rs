@@ -8,6 +8,7 @@ mod ends;
 mod exits;
 mod redis;
 mod signals;
+mod silence;
 mod stage;
 mod together;
 mod unread;

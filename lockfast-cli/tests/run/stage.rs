@@ -136,6 +136,11 @@ impl Running {
         })
     }
 
+    /// The next line, if it is there already.
+    pub(crate) fn line_if_any(&self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
     pub(crate) fn error_line(&self) -> String {
         self.errors.recv_timeout(PATIENCE).expect("lockfast says something within the time")
     }
