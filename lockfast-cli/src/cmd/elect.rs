@@ -93,8 +93,16 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
             tracing::info!("campaigning again for {key}");
             continue;
         }
-        if task.ends_on_loss && matches!(stepped_down, Err(Error::Lost { .. })) {
-            break Ok(Exit::Lost);
+        match stepped_down {
+            Err(error @ Error::Lost { .. }) if task.ends_on_loss => {
+                if !is_lost {
+                    tracing::error!("{error}");
+                }
+                break Ok(Exit::Lost);
+            }
+            // The command is over. That the store does not answer now is no failure of it; the lease ends by itself.
+            Err(error) if task.ends_on_loss => tracing::warn!("stepping down from {key}: {error}"),
+            _ => {}
         }
         break exit_of(ended, &task);
     };

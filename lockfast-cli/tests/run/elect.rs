@@ -84,9 +84,10 @@ fn a_command_that_cannot_be_run_is_no_leader() {
 fn without_its_guardian_nobody_leads() {
     let shared = Shared::new();
     let mut leader = candidate(&shared, "first", &[]);
-    assert!(leader.line().starts_with("first leads"));
+    let command: u32 = leader.line().strip_prefix("first leads ").unwrap().parse().unwrap();
     let guardian = leader.guardian();
     kill(guardian, Signal::KILL);
     until("lockfast has ended", || leader.has_ended());
     assert_eq!(leader.end().code, Some(125));
+    assert!(!is_alive(command));
 }

@@ -1,5 +1,6 @@
 //! The same over Redis, where processes find each other through a server, and only leases and messages say who is dead.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -122,8 +123,36 @@ fn a_server_that_came_back_without_its_memory_ends_the_command_at_the_next_renew
     until("the command is dead", || !is_alive(command));
     let said = holder.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);
+    // By the answer to a renewal, not by the deadline at the end of the lease.
+    assert!(said.stderr.contains("was lost: the store"), "{}", said.stderr);
     let next = shared.run(&["run", "k", "--", "sh", "-c", "echo $LOCKFAST_FENCE"]);
     assert!(next.stdout.trim().parse::<u64>().unwrap() > old, "fences go on: {} after {old}", next.stdout);
+}
+
+#[test]
+fn a_loss_that_is_found_only_at_the_release_is_79() {
+    let (redis, shared) = start();
+    for line in [&["run"][..], &["run", "--once", "1h"], &["run", "-s"], &["elect"]] {
+        let line = [line, &["k", "--", "sh", "-c", "echo ready; read line"]].concat();
+        let mut command = shared.lockfast(&line);
+        command.stdin(std::process::Stdio::piped());
+        let mut holder = Running::start(command);
+        assert_eq!(holder.line(), "ready");
+        // The lease is 30 s: no renewal finds out before the command has ended.
+        forget_everything(&redis);
+        holder.write("done\n");
+        let said = holder.end();
+        assert_eq!(said.code, Some(79), "{line:?}: {}", said.stderr);
+        assert!(said.stderr.contains("lost"), "{line:?}: {}", said.stderr);
+    }
+}
+
+fn forget_everything(redis: &Redis) {
+    let mut server = std::net::TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
+    server.write_all(b"FLUSHALL\r\n").unwrap();
+    let mut answer = [0; 5];
+    server.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+OK\r\n");
 }
 
 #[test]
@@ -160,8 +189,10 @@ fn a_leader_that_ends_is_followed_by_the_next() {
     first.line_pid();
     let second = elect("echo leading; while :; do sleep 1; done");
     shared.until_in_line("k", 2);
+    let asked = now();
     first.signal(Signal::TERM);
     assert_eq!(second.line(), "leading");
+    assert!(now().since(asked) < AT_ONCE, "{:?}", now().since(asked));
 }
 
 #[test]

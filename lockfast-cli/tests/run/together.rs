@@ -189,6 +189,16 @@ fn a_crash_is_not_done() {
 }
 
 #[test]
+fn a_command_that_died_of_a_signal_is_not_done() {
+    let shared = Shared::new();
+    for (signal, code) in [("KILL", 137), ("TERM", 143)] {
+        let killed = shared.run(&["run", "--once", "1h", "order:7", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(killed.code, Some(code), "{}", killed.stderr);
+    }
+    assert_eq!(shared.run(&["run", "--once", "1h", "order:7", "--", "echo", "shipped"]).stdout, "shipped\n");
+}
+
+#[test]
 fn a_quick_command_keeps_the_lock_without_being_kept() {
     let shared = Shared::new();
     let began = now();

@@ -103,9 +103,11 @@ fn the_guardian_of_a_killed_lockfast_waits_for_no_reader() {
         let (mut running, _unread) = start(&shared, &["-vv", command, "-k", "0.2", "k", "--", "sh", "-c", script]);
         let command = running.line_pid();
         let guardian = running.guardian();
+        let killed = now();
         running.signal(Signal::KILL);
         until("the command is dead", || !is_alive(command));
         until("the guardian has left", || !is_alive(guardian));
+        assert!(now().since(killed) < SOON, "{:?}", now().since(killed));
         ends_soon(&shared, running, -9);
     }
 }
