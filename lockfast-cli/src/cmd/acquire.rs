@@ -13,7 +13,7 @@ use crate::cmd::token::TokenFile;
 use crate::duration::brief;
 use crate::exit::{Exit, Failure, conclude};
 use crate::interrupt::interrupted;
-use crate::out::put;
+use crate::out::put_next;
 use crate::settings::Settings;
 use crate::show::json;
 
@@ -55,14 +55,17 @@ pub(crate) async fn run(args: AcquireArgs, settings: Settings) -> Exit {
 }
 
 async fn answer(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let stop = interrupted();
+    let mut stop = std::pin::pin!(interrupted());
     // Order matters: a lock whose token cannot be written down would be nobody's.
     let file = args.token_file.as_deref().map(TokenFile::create).transpose()?;
     let ttl = args.wanted.ttl.or(settings.ttl).unwrap_or(DEFAULT_TTL);
-    let locks = settings.connect(as_wanted(settings.builder().ttl(ttl), &args.wanted)).await?;
+    let locks = tokio::select! {
+        locks = settings.connect(as_wanted(settings.builder().ttl(ttl), &args.wanted)) => locks?,
+        signal = &mut stop => return Err(Failure::quiet(Exit::Signal(signal))),
+    };
     let taken = tokio::select! {
         taken = take(&locks, &args.wanted, ttl) => taken,
-        signal = stop => Err(Failure::quiet(Exit::Signal(signal))),
+        signal = &mut stop => Err(Failure::quiet(Exit::Signal(signal))),
     };
     let token = match taken {
         Ok(token) => token,
@@ -72,7 +75,12 @@ async fn answer(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure
             return Err(failure);
         }
     };
-    if let Err(failure) = hand_over(&token, args, file) {
+    let handed_over = tokio::select! {
+        biased;
+        handed_over = hand_over(&token, args, file) => handed_over,
+        signal = &mut stop => Err(Failure::quiet(Exit::Signal(signal))),
+    };
+    if let Err(failure) = handed_over {
         // Nobody has the token, so nobody could give the lock back.
         let _ = locks.release_token(&token).await;
         let _ = locks.shutdown(GOODBYE).await;
@@ -138,10 +146,10 @@ struct Acquired<'a> {
     token: Option<String>,
 }
 
-fn hand_over(token: &Token, args: &AcquireArgs, file: Option<TokenFile>) -> Result<(), Failure> {
+async fn hand_over(token: &Token, args: &AcquireArgs, file: Option<TokenFile>) -> Result<(), Failure> {
     let in_file = file.is_some();
     if matches!(args.output, Format::Json) {
-        put(&json::pretty(&Acquired {
+        put_next(json::pretty(&Acquired {
             key: &args.wanted.key,
             also: args.wanted.also.iter().map(String::as_str).collect(),
             fence: token.fence(),
@@ -149,9 +157,10 @@ fn hand_over(token: &Token, args: &AcquireArgs, file: Option<TokenFile>) -> Resu
             ttl_seconds: json::seconds(token.ttl()),
             token: (!in_file).then(|| token.to_string()),
         }))
+        .await
         .map_err(|_| nobody_reads())?;
     } else if !in_file {
-        put(&format!("{token}\n")).map_err(|_| nobody_reads())?;
+        put_next(format!("{token}\n")).await.map_err(|_| nobody_reads())?;
     }
     file.map_or(Ok(()), |file| file.write(token))
 }

@@ -6,6 +6,7 @@ mod disks;
 mod elect;
 mod ends;
 mod exits;
+mod full;
 mod redis;
 mod signals;
 mod silence;

@@ -1,13 +1,12 @@
 //! Standard error that is full and never read: no message of lockfast's may keep a lock, a signal or an exit waiting.
 
-use std::io::{PipeReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::io::{PipeReader, Read};
 use std::time::Duration;
 
-use rustix::fs::OFlags;
 use rustix::process::Signal;
 use servers::Redis;
 
+use crate::full::full_pipe;
 use crate::stage::{Running, Shared, is_alive, now, until};
 use crate::together::fence_of;
 
@@ -15,23 +14,11 @@ use crate::together::fence_of;
 /// not wait for either.
 const SOON: Duration = Duration::from_secs(15);
 
-/// The standard error of a program: full from the beginning, read only through what is returned.
-fn full(command: &mut Command) -> PipeReader {
-    let (reader, mut writer) = std::io::pipe().unwrap();
-    let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
-    rustix::fs::fcntl_setfl(&writer, flags | OFlags::NONBLOCK).unwrap();
-    // A page at a time, then bytes: not one more fits.
-    while writer.write(&[b'.'; 4096]).is_ok() {}
-    while writer.write(b".").is_ok() {}
-    rustix::fs::fcntl_setfl(&writer, flags).unwrap();
-    command.stderr(Stdio::from(writer));
-    reader
-}
-
-/// Starts lockfast with a full standard error. The reader has to be kept: without it, writing fails at once.
+/// Starts lockfast with a standard error that is full from the beginning, and read only through what is returned.
 fn start(shared: &Shared, line: &[&str]) -> (Running, PipeReader) {
+    let (reader, writer) = full_pipe();
     let mut command = shared.lockfast(line);
-    let reader = full(&mut command);
+    command.stderr(writer);
     (Running::start(command), reader)
 }
 
