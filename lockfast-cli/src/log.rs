@@ -14,6 +14,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Globals, LogFormat};
 use crate::out::plain;
+use crate::stderr::Stderr;
 
 /// Where the library's messages come from; the program's own module path begins in the same way.
 const LIBRARY: &str = "lockfast::client";
@@ -29,9 +30,8 @@ pub(crate) fn start(globals: &Globals, format: LogFormat) {
     // What the library says when a lock is lost or waited for in vain, commands say in their own words.
     let in_full = globals.verbose > 0;
     let is_news = filter_fn(move |said| in_full || *said.level() == Level::WARN || !said.target().starts_with(LIBRARY));
-    // A message that cannot be written, on a full disk or to a reader that has left, is no reason to fail: reporting that
-    // on standard error too would end the program by a panic, with a command under way.
-    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).log_internal_errors(false);
+    // A message that cannot be formatted is no reason to say more.
+    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(|| Stderr).log_internal_errors(false);
     match format {
         LogFormat::Text => lines.event_format(Line).finish().with(is_news).init(),
         LogFormat::Json => {

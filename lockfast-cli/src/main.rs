@@ -15,6 +15,7 @@ mod pattern;
 mod run;
 mod settings;
 mod show;
+mod stderr;
 
 use clap::{CommandFactory, Parser};
 
@@ -23,6 +24,7 @@ use exit::{Exit, Failure};
 use settings::Settings;
 
 fn main() -> Exit {
+    let _flush = stderr::Flush::at_the_end();
     // Before anything else: a guardian is started for every command, and must not depend on settings.
     let mut words = std::env::args_os().skip(1);
     if words.next().is_some_and(|word| word == run::link::GUARDIAN) {
@@ -69,7 +71,12 @@ fn dispatch(command: Command, settings: Settings) -> Exit {
 /// Runs a command to its end.
 fn wait_for(command: impl Future<Output = Exit>) -> Exit {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(command),
+        Ok(runtime) => {
+            let exit = runtime.block_on(command);
+            // What the command left behind on another thread, like the lookup of a host, is not waited for.
+            runtime.shutdown_background();
+            exit
+        }
         Err(error) => Failure::new(Exit::Failed, format!("starting: {error}")).report(),
     }
 }

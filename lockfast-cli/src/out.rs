@@ -4,14 +4,36 @@ use std::io::{ErrorKind, Write};
 
 use crate::exit::{Exit, Failure};
 
-/// Writes to standard output. When whoever reads it has left, as in `lockfast ls | head -1`, the program ends quietly.
+/// Writes an answer to standard output. A reader that has left, as in `lockfast ls | head -1`, does not change the exit code:
+/// that is an answer too.
 pub(crate) fn put(text: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::quiet(Exit::Yes)),
-        Err(error) => Err(Failure::new(Exit::No, format!("writing to standard output: {error}"))),
+    match write(text) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
+        _ => Ok(()),
     }
+}
+
+/// Writes to standard output, as one of many answers. Without a reader there is no reason for more: the program ends quietly.
+///
+/// # Cancel safety
+///
+/// The text may be written all the same, as long as the process lives. A command that listens to signals has to write like
+/// this: a reader that does not read must not keep a signal waiting.
+pub(crate) async fn put_next(text: String) -> Result<(), Failure> {
+    let written = tokio::task::spawn_blocking(move || write(&text)).await;
+    match written.unwrap_or_else(|panic| Err(std::io::Error::other(panic))) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Failure::quiet(Exit::Yes)),
+        written => written.map_err(|error| unwritten(&error)),
+    }
+}
+
+fn write(text: &str) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+}
+
+fn unwritten(error: &std::io::Error) -> Failure {
+    Failure::new(Exit::No, format!("writing to standard output: {error}"))
 }
 
 /// Text of others, safe to show: what would move the cursor, change the colours or turn the direction of reading is

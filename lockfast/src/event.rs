@@ -101,6 +101,13 @@ impl Event {
 pub enum Happening {
     /// Somebody else was there first; it waits in line.
     Waiting,
+    /// The store does not answer the waiter. It keeps its place for the rest of its lease, and asks on.
+    Unanswered {
+        /// What the store, or the way to it, said.
+        cause: String,
+    },
+    /// The store answers the waiter again.
+    Answered,
     /// It holds.
     Acquired {
         /// How long that took.

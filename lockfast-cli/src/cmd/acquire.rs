@@ -14,7 +14,7 @@ use crate::cmd::token::TokenFile;
 use crate::duration::brief;
 use crate::exit::{Exit, Failure, conclude};
 use crate::interrupt::interrupted;
-use crate::out::put;
+use crate::out::put_next;
 use crate::settings::Settings;
 use crate::show::json;
 
@@ -60,7 +60,10 @@ async fn answer(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure
     // Order matters: a lock whose token cannot be written down would be nobody's.
     let mut file = args.token_file.as_deref().map(TokenFile::create).transpose()?;
     let ttl = args.wanted.ttl.or(settings.ttl).unwrap_or(DEFAULT_TTL);
-    let locks = settings.connect(as_wanted(settings.builder().ttl(ttl), &args.wanted)).await?;
+    let locks = tokio::select! {
+        locks = settings.connect(as_wanted(settings.builder().ttl(ttl), &args.wanted)) => locks?,
+        signal = &mut stop => return Err(Failure::quiet(Exit::Signal(signal))),
+    };
     let taken = tokio::select! {
         taken = take(&locks, args, &mut file) => taken,
         signal = &mut stop => Err(Failure::quiet(Exit::Signal(signal))),
@@ -80,7 +83,7 @@ async fn take(locks: &Locks, args: &AcquireArgs, file: &mut Option<TokenFile>) -
     let failed = |error: Error| Failure::while_(format!("acquiring {:?}", args.wanted.key), &error);
     let guard = enter(locks, &args.wanted).await.map_err(failed)?;
     let token = guard.token().map_err(failed)?;
-    if let Err(failure) = hand_over(&token, args, file.as_mut()) {
+    if let Err(failure) = hand_over(&token, args, file.as_mut()).await {
         // Nobody has the token, so nobody could give the lock back.
         let _ = guard.release().await;
         return Err(failure);
@@ -135,10 +138,10 @@ struct Acquired<'a> {
     token: Option<String>,
 }
 
-fn hand_over(token: &Token, args: &AcquireArgs, file: Option<&mut TokenFile>) -> Result<(), Failure> {
+async fn hand_over(token: &Token, args: &AcquireArgs, file: Option<&mut TokenFile>) -> Result<(), Failure> {
     let in_file = file.is_some();
     if matches!(args.output, Format::Json) {
-        put(&json::pretty(&Acquired {
+        put_next(json::pretty(&Acquired {
             key: &args.wanted.key,
             also: args.wanted.also.iter().map(String::as_str).collect(),
             fence: token.fence(),
@@ -146,9 +149,10 @@ fn hand_over(token: &Token, args: &AcquireArgs, file: Option<&mut TokenFile>) ->
             ttl_seconds: json::seconds(token.ttl()),
             token: (!in_file).then(|| token.to_string()),
         }))
+        .await
         .map_err(|_| nobody_reads())?;
     } else if !in_file {
-        put(&format!("{token}\n")).map_err(|_| nobody_reads())?;
+        put_next(format!("{token}\n")).await.map_err(|_| nobody_reads())?;
     }
     file.map_or(Ok(()), |file| file.write(token))
 }

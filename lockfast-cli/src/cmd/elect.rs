@@ -10,6 +10,7 @@ use crate::args::label;
 use crate::duration;
 use crate::exit::{Exit, Failure, conclude};
 use crate::run::signals::Signals;
+use crate::run::waiting::Contact;
 use crate::run::{Ended, environment, supervise, waiting};
 use crate::settings::Settings;
 
@@ -73,8 +74,9 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
     };
     refuse_nested(&locks, std::iter::once(key.as_str())).await?;
     let exit = loop {
-        let campaign = campaign(&locks, &key, ttl);
-        let leadership = match waiting::unless_signalled(campaign, &mut signals, &locks, &key).await {
+        let contact = Contact::new(&key);
+        let campaign = campaign(&locks, &key, ttl, &contact);
+        let leadership = match waiting::unless_signalled(campaign, &mut signals, &locks, &contact).await {
             Ok(leadership) => {
                 leadership.map_err(|error| Failure::while_running(format!("campaigning for {key}"), &error))?
             }
@@ -91,8 +93,16 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
             tracing::info!("campaigning again for {key}");
             continue;
         }
-        if task.ends_on_loss && matches!(stepped_down, Err(Error::Lost { .. })) {
-            break Ok(Exit::Lost);
+        match stepped_down {
+            Err(error @ Error::Lost { .. }) if task.ends_on_loss => {
+                if !is_lost {
+                    tracing::error!("{error}");
+                }
+                break Ok(Exit::Lost);
+            }
+            // The command is over. That the store does not answer now is no failure of it; the lease ends by itself.
+            Err(error) if task.ends_on_loss => tracing::warn!("stepping down from {key}: {error}"),
+            _ => {}
         }
         break exit_of(ended, &task);
     };
@@ -101,14 +111,16 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
 }
 
 /// Campaigns for as long as it takes, also while the store does not answer.
-async fn campaign(locks: &Locks, key: &str, ttl: Duration) -> lockfast::Result<lockfast::Leadership> {
-    let mut is_said = false;
+async fn campaign(
+    locks: &Locks,
+    key: &str,
+    ttl: Duration,
+    contact: &Contact<'_>,
+) -> lockfast::Result<lockfast::Leadership> {
     loop {
         match locks.election(key).ttl(ttl).campaign().await {
             Err(error) if error.is_retryable() => {
-                if !std::mem::replace(&mut is_said, true) {
-                    tracing::warn!("campaigning for {key}: {error}; trying on");
-                }
+                contact.lost(&error.to_string());
                 let mut timer = lockfast::Timer::new(Clock::boot());
                 timer.sleep_until(Clock::boot().now() + ASK_AGAIN).await;
             }

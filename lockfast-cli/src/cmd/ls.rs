@@ -9,7 +9,7 @@ use lockfast::{ClaimHash, Clock, Locks, Resource, Seat};
 
 use crate::exit::{Exit, Failure, conclude};
 use crate::interrupt::interrupted;
-use crate::out::{plain, put};
+use crate::out::{plain, put, put_next};
 use crate::pattern::Pattern;
 use crate::settings::Settings;
 use crate::show::{self, json, table};
@@ -95,7 +95,7 @@ async fn follow(locks: &Locks, pattern: &Pattern, output: Format) -> Failure {
         let shape = shape(&resources);
         if draws || last.as_ref() != Some(&shape) {
             let clear = if draws { "\u{1b}[H\u{1b}[2J" } else { "" };
-            if let Err(failure) = put(&(clear.to_owned() + &render(&resources, output))) {
+            if let Err(failure) = put_next(clear.to_owned() + &render(&resources, output)).await {
                 return failure;
             }
         }

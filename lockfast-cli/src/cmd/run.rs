@@ -211,7 +211,8 @@ impl Run {
         let keys = std::iter::once(key).chain(also).map(String::as_str);
         refuse_nested(&locks, keys).await?;
 
-        let entered = waiting::unless_signalled(self.enter(&locks, ttl), &mut signals, &locks, key).await;
+        let contact = waiting::Contact::new(key);
+        let entered = waiting::unless_signalled(self.enter(&locks, ttl), &mut signals, &locks, &contact).await;
         let held = match entered {
             Ok(Ok(Some(held))) => held,
             Ok(Ok(None)) => {

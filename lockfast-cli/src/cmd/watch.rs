@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cmd::ls::list;
 use crate::exit::{Exit, Failure, conclude};
 use crate::interrupt::interrupted;
-use crate::out::put;
+use crate::out::put_next;
 use crate::pattern::Pattern;
 use crate::settings::Settings;
 use crate::show::json;
@@ -44,12 +44,11 @@ pub(crate) async fn run(args: WatchArgs, settings: Settings) -> Exit {
 }
 
 async fn answer(args: &WatchArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let stop = interrupted();
-    let locks = settings.locks().await?;
     let pattern = Pattern::new(args.pattern.as_deref());
+    let follow = async { Err(follow(&settings.locks().await?, &pattern).await) };
     tokio::select! {
-        failure = follow(&locks, &pattern) => Err(failure),
-        _ = stop => Ok(Exit::Yes),
+        failed = follow => failed,
+        _ = interrupted() => Ok(Exit::Yes),
     }
 }
 
@@ -97,7 +96,7 @@ async fn follow(locks: &Locks, pattern: &Pattern) -> Failure {
         if first {
             text = json::line(&Watching { at: json::time(now), event: "watching", lines: known.len() });
         }
-        if let Err(failure) = put(&text) {
+        if let Err(failure) = put_next(text).await {
             return failure;
         }
     }

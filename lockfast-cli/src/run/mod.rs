@@ -258,3 +258,34 @@ impl Supervisor<'_> {
 fn names(guard: &Guard) -> String {
     guard.names().collect::<Vec<_>>().join(", ")
 }
+
+#[cfg(test)]
+mod tests {
+    use lockfast::Locks;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_command_is_killed_a_margin_before_the_lock_is_not_valid_any_more() {
+        let locks = Locks::in_memory();
+        for (seconds, margin) in [(1, 25), (5, 100), (30, 250), (3600, 250)] {
+            let (ttl, margin) = (Duration::from_secs(seconds), Duration::from_millis(margin));
+            let guard = locks.mutex(format!("{seconds}")).ttl(ttl).no_renewal().lock().await.unwrap();
+            let mut task = Task {
+                command: Vec::new(),
+                variables: Vec::new(),
+                hidden: Vec::new(),
+                signal: 15,
+                kill_after: ttl / 3,
+                at_most: None,
+                ends_on_loss: true,
+                ttl,
+            };
+            let Deadline { signal_at, kill_at } = deadline(&guard, &task);
+            assert_eq!(kill_at + margin, guard.valid_until(), "{seconds} s");
+            assert_eq!(signal_at + ttl / 3, kill_at, "{seconds} s");
+            task.ends_on_loss = false;
+            assert_eq!(deadline(&guard, &task), Deadline::NEVER);
+        }
+    }
+}

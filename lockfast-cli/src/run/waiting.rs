@@ -1,9 +1,12 @@
-//! Waiting for a lock as a program: a signal ends the wait, and whoever looks on is told who is in the way.
+//! Waiting for a lock as a program: a signal ends the wait, and people are told what is in the way: a holder, or a store
+//! that does not answer.
 
+use std::cell::Cell;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use lockfast::{Locks, Resource};
+use futures::StreamExt;
+use lockfast::{Happening, Locks, Resource};
 
 use super::signals::{STOP_FROM_TERMINAL, Signals};
 use super::terminal;
@@ -13,19 +16,55 @@ use crate::show::is_foreign;
 /// Who waits for less than this need not be told why.
 const A_MOMENT: Duration = Duration::from_millis(500);
 
+/// Whether the store answers a waiter. A change is told once, however often the store is asked in between.
+#[derive(Debug)]
+pub(crate) struct Contact<'a> {
+    key: &'a str,
+    is_lost: Cell<bool>,
+}
+
+impl<'a> Contact<'a> {
+    pub(crate) fn new(key: &'a str) -> Self {
+        Self { key, is_lost: Cell::new(false) }
+    }
+
+    pub(crate) fn lost(&self, cause: &str) {
+        if !self.is_lost.replace(true) {
+            tracing::warn!("the store does not answer: {cause}; still waiting for {}", self.key);
+        }
+    }
+
+    pub(crate) fn back(&self) {
+        if self.is_lost.replace(false) {
+            tracing::info!("the store answers again");
+        }
+    }
+
+    fn heard(&self, what: &Happening) {
+        match what {
+            Happening::Unanswered { cause } => self.lost(cause),
+            Happening::Answered | Happening::Waiting | Happening::Acquired { .. } => self.back(),
+            _ => {}
+        }
+    }
+}
+
 /// Waits for `entering`, unless a signal comes first: then its number.
 pub(crate) async fn unless_signalled<T>(
     entering: impl Future<Output = T>,
     signals: &mut Signals,
     locks: &Locks,
-    key: &str,
+    contact: &Contact<'_>,
 ) -> Result<T, i32> {
+    let mut events = locks.events();
     let mut entering = std::pin::pin!(entering);
-    let mut telling = std::pin::pin!(tell_who_is_in_the_way(locks, key));
+    let mut telling = std::pin::pin!(tell_who_is_in_the_way(locks, contact.key));
     let mut is_told = false;
     loop {
         tokio::select! {
             biased;
+            // Before the end of the wait, which such an event comes with.
+            Some(event) = events.next() => contact.heard(&event.what),
             entered = &mut entering => return Ok(entered),
             signal = signals.next() => match signal {
                 STOP_FROM_TERMINAL if terminal::has_a_shell() => terminal::stop_here(),

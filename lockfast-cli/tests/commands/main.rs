@@ -4,6 +4,8 @@
 
 mod breaking;
 mod doctor;
+#[path = "../run/full.rs"]
+mod full;
 mod looking;
 mod redis;
 mod redis_doctor;
@@ -12,4 +14,5 @@ mod stage;
 mod teaching;
 mod terminal;
 mod tokens;
+mod unread;
 mod watching;

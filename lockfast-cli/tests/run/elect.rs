@@ -5,6 +5,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 
 use crate::stage::{Running, Shared, is_alive, kill, run, until};
+use crate::together::fence_of;
 
 fn candidate(shared: &Shared, name: &str, options: &[&str]) -> Running {
     let script = format!("echo {name} leads $$; read line; exit 6");
@@ -36,10 +37,7 @@ fn who_loses_the_lead_ends_its_command_and_campaigns_again() {
     let command: u32 = first.line().rsplit(' ').next().unwrap().parse().unwrap();
     let mut second = candidate(&shared, "second", &[]);
     shared.until_in_line("post", 2);
-    let line = shared.run(&["inspect", "-o", "json", "post"]).stdout;
-    let fence = line.split("\"fence\":").nth(1).unwrap().trim_start();
-    let fence: String = fence.chars().take_while(char::is_ascii_digit).collect();
-    assert_eq!(shared.run(&["break", "post", "--fence", &fence]).code, Some(0));
+    assert_eq!(shared.run(&["break", "post", "--fence", &fence_of(&shared, "post")]).code, Some(0));
     assert!(second.line().starts_with("second leads"));
     assert!(!is_alive(command));
     shared.until_in_line("post", 2);
@@ -70,10 +68,7 @@ fn who_was_told_to_end_and_loses_the_lead_does_not_campaign_again() {
     assert_eq!(leader.line(), "up");
     leader.signal(Signal::TERM);
     assert_eq!(leader.line(), "ending");
-    let line = shared.run(&["inspect", "-o", "json", "post"]).stdout;
-    let fence = line.split("\"fence\":").nth(1).unwrap().trim_start();
-    let fence: String = fence.chars().take_while(char::is_ascii_digit).collect();
-    assert_eq!(shared.run(&["break", "post", "--fence", &fence]).code, Some(0));
+    assert_eq!(shared.run(&["break", "post", "--fence", &fence_of(&shared, "post")]).code, Some(0));
     let said = leader.end();
     assert_eq!(said.code, Some(79), "{said:?}");
     assert!(!said.stdout.contains("up"), "it led once more: {said:?}");
@@ -89,9 +84,10 @@ fn a_command_that_cannot_be_run_is_no_leader() {
 fn without_its_guardian_nobody_leads() {
     let shared = Shared::new();
     let mut leader = candidate(&shared, "first", &[]);
-    assert!(leader.line().starts_with("first leads"));
+    let command: u32 = leader.line().strip_prefix("first leads ").unwrap().parse().unwrap();
     let guardian = leader.guardian();
     kill(guardian, Signal::KILL);
     until("lockfast has ended", || leader.has_ended());
     assert_eq!(leader.end().code, Some(125));
+    assert!(!is_alive(command));
 }

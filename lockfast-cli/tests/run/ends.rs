@@ -24,6 +24,9 @@ fn start_stubborn(options: &[&str]) -> (Running, [u32; 3]) {
     (running, tree)
 }
 
+/// Without being told that lockfast is dead, a guardian would act only at its deadline, just before a lease of 30 s ends.
+const BEFORE_THE_DEADLINE: Duration = Duration::from_secs(15);
+
 fn until_dead(tree: &[u32]) {
     until("the tree is dead", || !tree.iter().any(|pid| is_alive(*pid)));
 }
@@ -45,11 +48,23 @@ fn the_signal_that_asks_it_can_be_chosen() {
 
 #[test]
 fn a_command_that_ignores_being_asked_is_killed_with_all_its_descendants() {
+    let began = now();
     let (running, tree) = start_stubborn(&["--at-most", "0.5", "-k", "0.2"]);
     let said = running.end();
     assert_eq!(said.code, Some(124));
     // Lockfast came back: by then nothing may be left.
     assert!(!tree.iter().any(|pid| is_alive(*pid)));
+    // By the guardian. Lockfast would kill what is left 10 s later, and say so.
+    assert!(now().since(began) < Duration::from_secs(9), "killed only {:?} after the start", now().since(began));
+    assert!(!said.stderr.contains("guardian"), "{}", said.stderr);
+}
+
+#[test]
+fn the_time_to_clean_up_is_the_same_after_many_renewals() {
+    // The first deadline that the guardian got is over when the cap is reached: only the last one counts.
+    let script = "trap 'sleep 0.3; echo cleaned up; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+    let said = run(&["run", "--ttl", "6", "--at-most", "7", "-k", "2", "k", "--", "sh", "-c", script]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(124), "ready\ncleaned up\n"), "{}", said.stderr);
 }
 
 #[test]
@@ -98,8 +113,10 @@ fn a_lockfast_that_is_stopped_briefly_loses_nothing() {
 #[test]
 fn the_command_dies_with_a_killed_lockfast() {
     let (running, tree) = start_stubborn(&["-k", "0.3"]);
+    let killed = now();
     running.signal(Signal::KILL);
     until_dead(&tree);
+    assert!(now().since(killed) < BEFORE_THE_DEADLINE, "dead only {:?} after lockfast", now().since(killed));
     let said = running.end();
     assert_eq!(said.code, Some(-9));
 }
@@ -109,8 +126,10 @@ fn a_command_is_asked_before_it_dies_with_a_killed_lockfast() {
     let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
     let running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", script]));
     assert_eq!(running.line(), "ready");
+    let killed = now();
     running.signal(Signal::KILL);
     assert_eq!(running.line(), "asked");
+    assert!(now().since(killed) < BEFORE_THE_DEADLINE, "asked only {:?} after lockfast died", now().since(killed));
 }
 
 #[test]

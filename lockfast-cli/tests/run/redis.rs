@@ -1,12 +1,13 @@
 //! The same over Redis, where processes find each other through a server, and only leases and messages say who is dead.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use servers::Redis;
 
 use crate::stage::{Running, Shared, is_alive, now, outcome, until};
-use crate::together::{next_one, stubborn};
+use crate::together::{fence_of, next_one, stubborn};
 
 /// Far below the lease of 30 s that somebody who is not told would wait for.
 const AT_ONCE: Duration = Duration::from_secs(5);
@@ -15,12 +16,6 @@ fn start() -> (Redis, Shared) {
     let redis = Redis::start();
     let shared = Shared::on(redis.url());
     (redis, shared)
-}
-
-fn fence(shared: &Shared) -> String {
-    let line = shared.run(&["inspect", "-o", "json", "k"]).stdout;
-    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
-    line["holders"][0]["fence"].to_string()
 }
 
 #[test]
@@ -80,7 +75,7 @@ fn the_command_is_dead_before_a_broken_lock_passes_on() {
     let (_redis, shared) = start();
     let (holder, command) = stubborn(&shared, &["-k", "0.2"]);
     let waiter = next_one(&shared, command);
-    let broken = shared.run(&["break", "k", "--fence", &fence(&shared)]);
+    let broken = shared.run(&["break", "k", "--fence", &fence_of(&shared, "k")]);
     assert_eq!(broken.code, Some(0), "{}", broken.stderr);
     assert_eq!(waiter.line(), "alone");
     let said = holder.end();
@@ -122,14 +117,42 @@ fn a_server_that_is_away_for_less_than_a_lease_and_forgets_nothing_costs_nobody_
 fn a_server_that_came_back_without_its_memory_ends_the_command_at_the_next_renewal() {
     let (mut redis, shared) = start();
     let (holder, command) = stubborn(&shared, &["--ttl", "6", "-k", "0.2"]);
-    let old = fence(&shared).parse::<u64>().unwrap();
+    let old = fence_of(&shared, "k").parse::<u64>().unwrap();
     redis.kill();
     redis.start_again();
     until("the command is dead", || !is_alive(command));
     let said = holder.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);
+    // By the answer to a renewal, not by the deadline at the end of the lease.
+    assert!(said.stderr.contains("was lost: the store"), "{}", said.stderr);
     let next = shared.run(&["run", "k", "--", "sh", "-c", "echo $LOCKFAST_FENCE"]);
     assert!(next.stdout.trim().parse::<u64>().unwrap() > old, "fences go on: {} after {old}", next.stdout);
+}
+
+#[test]
+fn a_loss_that_is_found_only_at_the_release_is_79() {
+    let (redis, shared) = start();
+    for line in [&["run"][..], &["run", "--once", "1h"], &["run", "-s"], &["elect"]] {
+        let line = [line, &["k", "--", "sh", "-c", "echo ready; read line"]].concat();
+        let mut command = shared.lockfast(&line);
+        command.stdin(std::process::Stdio::piped());
+        let mut holder = Running::start(command);
+        assert_eq!(holder.line(), "ready");
+        // The lease is 30 s: no renewal finds out before the command has ended.
+        forget_everything(&redis);
+        holder.write("done\n");
+        let said = holder.end();
+        assert_eq!(said.code, Some(79), "{line:?}: {}", said.stderr);
+        assert!(said.stderr.contains("lost"), "{line:?}: {}", said.stderr);
+    }
+}
+
+fn forget_everything(redis: &Redis) {
+    let mut server = std::net::TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
+    server.write_all(b"FLUSHALL\r\n").unwrap();
+    let mut answer = [0; 5];
+    server.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"+OK\r\n");
 }
 
 #[test]
@@ -166,8 +189,10 @@ fn a_leader_that_ends_is_followed_by_the_next() {
     first.line_pid();
     let second = elect("echo leading; while :; do sleep 1; done");
     shared.until_in_line("k", 2);
+    let asked = now();
     first.signal(Signal::TERM);
     assert_eq!(second.line(), "leading");
+    assert!(now().since(asked) < AT_ONCE, "{:?}", now().since(asked));
 }
 
 #[test]

@@ -113,7 +113,8 @@ impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let lines = lines_of(child.stdout.take().unwrap());
-        let errors = lines_of(child.stderr.take().unwrap());
+        // Without a pipe of its own, what it says is the test's to read.
+        let errors = child.stderr.take().map_or_else(|| channel().1, lines_of);
         Self { child, lines, errors, known: Vec::new() }
     }
 
@@ -133,6 +134,11 @@ impl Running {
         self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
             panic!("the command says something within the time: {error}; {}", rest_of(&self.errors))
         })
+    }
+
+    /// The next line, if it is there already.
+    pub(crate) fn line_if_any(&self) -> Option<String> {
+        self.lines.try_recv().ok()
     }
 
     pub(crate) fn error_line(&self) -> String {

@@ -189,6 +189,16 @@ fn a_crash_is_not_done() {
 }
 
 #[test]
+fn a_command_that_died_of_a_signal_is_not_done() {
+    let shared = Shared::new();
+    for (signal, code) in [("KILL", 137), ("TERM", 143)] {
+        let killed = shared.run(&["run", "--once", "1h", "order:7", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(killed.code, Some(code), "{}", killed.stderr);
+    }
+    assert_eq!(shared.run(&["run", "--once", "1h", "order:7", "--", "echo", "shipped"]).stdout, "shipped\n");
+}
+
+#[test]
 fn a_quick_command_keeps_the_lock_without_being_kept() {
     let shared = Shared::new();
     let began = now();
@@ -212,6 +222,13 @@ pub(crate) fn stubborn(shared: &Shared, options: &[&str]) -> (Running, u32) {
     (running, command)
 }
 
+/// The fencing token of the holder.
+pub(crate) fn fence_of(shared: &Shared, key: &str) -> String {
+    let line = shared.run(&["inspect", "-o", "json", key]).stdout;
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    line["holders"][0]["fence"].to_string()
+}
+
 /// Waits for the lock, and then says whether `command` is there.
 pub(crate) fn next_one(shared: &Shared, command: u32) -> Running {
     // One that is dead and not waited for yet is dead.
@@ -230,10 +247,7 @@ fn the_command_is_dead_before_a_broken_lock_passes_on() {
     for _ in 0..3 {
         let (holder, command) = stubborn(&shared, &["-k", "0.2"]);
         let waiter = next_one(&shared, command);
-        let fence = shared.run(&["inspect", "-o", "json", "k"]).stdout;
-        let fence: String = fence.split("\"fence\":").nth(1).unwrap().chars().filter(|c| !c.is_whitespace()).collect();
-        let fence: String = fence.chars().take_while(char::is_ascii_digit).collect();
-        let broken = shared.run(&["break", "k", "--fence", &fence]);
+        let broken = shared.run(&["break", "k", "--fence", &fence_of(&shared, "k")]);
         assert_eq!(broken.code, Some(0), "{}", broken.stderr);
         assert_eq!(waiter.line(), "alone");
         assert_eq!(waiter.end().code, Some(0));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::claim::{Claim, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
+use crate::event::Happening;
 use crate::store::{Admission, Leaving};
 
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, backoff, grace};
@@ -53,6 +54,7 @@ impl Book {
             // The keeper goes on asking for it, and its own question was one of the five that it has in a second.
             Asked::note(slot, sent);
         }
+        let is_back = slot.is_unanswered() && matches!(answer, Ok(Admission::Held(_) | Admission::Queued { .. }));
         match answer {
             Ok(Admission::Held(tickets)) => {
                 slot.leased(sent, claim.ttl);
@@ -85,14 +87,21 @@ impl Book {
             Err(error) if error.is_retryable() => {
                 slot.unsure = true;
                 slot.failures += 1;
+                let told = (slot.failures == 1 && slot.is_unanswered()).then(|| error.to_string());
                 slot.wait().last_error = Some(Box::new(error));
                 let give_up_at = match slot.phase {
                     Phase::Outside { give_up_at } => give_up_at,
                     _ => sent + UNAVAILABLE_AFTER,
                 };
                 self.ask_again_later(key, give_up_at, now, out);
+                if let Some(cause) = told {
+                    self.happened(key, Happening::Unanswered { cause }, out);
+                }
             }
             Err(error) => self.fail(key, error, now, out),
+        }
+        if is_back {
+            self.happened(key, Happening::Answered, out);
         }
     }
 

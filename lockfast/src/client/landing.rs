@@ -32,6 +32,10 @@ impl Book {
                                 self.asked_too(key, standing, now, out);
                                 continue;
                             }
+                            // A claim that is gone has to join anew, and the store answers again when it has.
+                            if slot.is_unanswered() && !matches!(standing, Standing::Gone(_)) {
+                                self.happened(key, Happening::Answered, out);
+                            }
                             self.renewed(renewal, lease, sent, standing, now, out);
                         }
                         Err(error) => self.not_renewed(key, claim, error, now, out),
@@ -175,7 +179,13 @@ impl Book {
                 self.slots.schedule(key, again_at.min(deadline));
                 self.happened(key, Happening::AtRisk { remaining, cause: error.to_string() }, out);
             }
-            Phase::Waiting { .. } => self.slots.schedule(key, again_at),
+            Phase::Waiting { .. } => {
+                let is_first = slot.failures == 1;
+                self.slots.schedule(key, again_at);
+                if is_first {
+                    self.happened(key, Happening::Unanswered { cause: error.to_string() }, out);
+                }
+            }
             _ => {}
         }
         self.note_next(out);

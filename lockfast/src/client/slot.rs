@@ -225,6 +225,11 @@ impl Slot {
         }
     }
 
+    /// A waiter in the queue, or on its way back into it, whose last question got no answer.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.counted && self.failures > 0 && matches!(self.phase, Phase::Waiting { .. } | Phase::Outside { .. })
+    }
+
     /// How the claim leaves when nothing else is to be said.
     pub(crate) fn leaving(&self, claim: Arc<Claim>) -> Leaving {
         if self.unsure { Leaving::Unknown(claim) } else { Leaving::Done(claim) }

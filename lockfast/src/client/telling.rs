@@ -113,7 +113,7 @@ impl Telling {
 fn level(what: &Happening) -> Level {
     match what {
         Happening::Renewed { .. } => Level::TRACE,
-        Happening::TimedOut { .. } => Level::INFO,
+        Happening::TimedOut { .. } | Happening::Unanswered { .. } | Happening::Answered => Level::INFO,
         Happening::AtRisk { .. } => Level::WARN,
         Happening::Lost { .. } => Level::ERROR,
         _ => Level::DEBUG,
@@ -131,6 +131,8 @@ fn log(event: &Event) {
     }
     match &event.what {
         Happening::Waiting => line!(debug, "waiting in line"),
+        Happening::Unanswered { cause } => line!(info, "the store does not answer a waiter", cause = cause),
+        Happening::Answered => line!(info, "the store answers a waiter again"),
         Happening::Acquired { waited } => line!(debug, "acquired", waited = waited),
         Happening::Renewed { margin } => line!(trace, "renewed", margin = margin),
         Happening::AtRisk { remaining, cause } => line!(warn, "a renewal failed", remaining = remaining, cause = cause),

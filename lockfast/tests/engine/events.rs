@@ -1,10 +1,12 @@
 //! What people are told about one acquisition carries the trace that it was asked for with.
 
 use futures::StreamExt;
-use lockfast::{Event, Events, Happening, LostWhy, TraceId};
+use lockfast::store::{Admission, Standing};
+use lockfast::{Event, Events, Happening, LostWhy, Ticket, Tickets, TraceId};
 
 use crate::counting::Counting;
-use crate::steps::{entered, millis, secs, soon, until_waiting, wants};
+use crate::script::{Call, Director};
+use crate::steps::{entered, gone, millis, secs, soon, until_waiting, waits, wants};
 
 /// The next event of this trace.
 async fn next(events: &mut Events, trace: TraceId) -> Event {
@@ -69,4 +71,62 @@ async fn who_gives_up_and_who_is_cancelled_are_told_apart() {
     soon(cancelled).await.unwrap_err();
     let last = soon(events.next()).await.unwrap();
     assert_eq!((last.trace, last.what), (TraceId(2), Happening::Cancelled), "each is told once how it ended");
+}
+
+/// The waiter's next question to the store. It waits for a while before it asks again, by a clock that only moves here.
+async fn asked(store: &mut Director) -> Call {
+    soon(async {
+        loop {
+            match store.call_now() {
+                // An id whose first question was lost is withdrawn.
+                Some(Call::Release { leaving, answer }) => answer.give(gone(leaving.len())),
+                Some(call) => return call,
+                None => {}
+            }
+            store.hand.advance(millis(100));
+            tokio::time::sleep(millis(1)).await;
+        }
+    })
+    .await
+}
+
+fn lose(call: Call) {
+    match call {
+        Call::Acquire { answer, .. } => answer.lose(),
+        Call::Renew { answer, .. } | Call::Release { answer, .. } => answer.lose(),
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_tells_once_that_the_store_is_silent_and_once_that_it_is_back() {
+    let mut store = Director::new();
+    let mut events = store.locks.events();
+    let trace = TraceId(1);
+    let waiter = wants(store.locks.mutex("a").trace_id(trace));
+    // Before it is in the queue, its caller hears of the trouble.
+    lose(asked(&mut store).await);
+    let Call::Acquire { answer, .. } = asked(&mut store).await else { panic!("it joins") };
+    answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: secs(3600) });
+    assert_eq!(next(&mut events, trace).await.what, Happening::Waiting);
+    for is_gone in [false, true] {
+        for _ in 0..3 {
+            lose(asked(&mut store).await);
+        }
+        let Call::Renew { answer, .. } = asked(&mut store).await else { panic!("it is in the queue") };
+        if is_gone {
+            answer.give(gone(1));
+            lose(asked(&mut store).await);
+            let Call::Acquire { answer, .. } = asked(&mut store).await else { panic!("it joins anew") };
+            answer.give(Admission::Queued { ticket: Ticket(8), position: 1, recheck_in: secs(3600) });
+        } else {
+            answer.give(vec![waits(7, secs(3600))]);
+        }
+        let silent = next(&mut events, trace).await.what;
+        assert!(matches!(&silent, Happening::Unanswered { cause } if cause.contains("lost")), "{silent:?}");
+        assert_eq!(next(&mut events, trace).await.what, Happening::Answered);
+    }
+    let Call::Renew { answer, .. } = asked(&mut store).await else { panic!("it is in the queue") };
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(8), 1))]);
+    let _guard = entered(waiter).await;
+    assert!(matches!(next(&mut events, trace).await.what, Happening::Acquired { .. }));
 }

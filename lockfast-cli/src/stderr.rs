@@ -1,0 +1,218 @@
+//! Standard error, written by a thread of its own: whatever says something goes on at once, also when the reader does not.
+//!
+//! 1. Saying something never waits for a reader. A lock is renewed for as long as its process lives, so a message that
+//!    blocks between the end of a command and the release would keep the lock for ever.
+//! 2. Messages are written in the order in which they were said. When the reader is so slow that [`ROOM`] is used up, later
+//!    messages are dropped, and one that follows says how many.
+//! 3. The end of the program waits for the reader, but not for longer than [`PATIENCE`].
+//!
+//! Standard error itself stays as it is: it is shared with the command and the terminal, so making it non-blocking would
+//! change it for them too.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Write};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// How many bytes of messages wait for a slow reader.
+const ROOM: usize = 1 << 20;
+/// How long the end of the program waits for the reader.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+static MESSAGES: Messages = Messages::new(ROOM);
+
+/// Standard error as a place to write to: one call is one message. Never fails, never waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, message: &[u8]) -> std::io::Result<usize> {
+        say(message);
+        Ok(message.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn say(message: &[u8]) {
+    // Most programs say nothing, and need no thread for it.
+    let start = || std::thread::Builder::new().name("lockfast-stderr".to_owned()).spawn(write_all).is_ok();
+    let has_thread = MESSAGES.say(message, start);
+    // By 1, without a thread a message is written only if there is room for it.
+    if !has_thread && is_ready(Some(Duration::ZERO)) {
+        write(message);
+    }
+}
+
+/// What the thread does, until the process ends.
+fn write_all() {
+    loop {
+        write(&MESSAGES.next());
+        if let Some(dropped) = MESSAGES.take_dropped() {
+            tracing::warn!("{dropped} messages were dropped here: standard error was not read in time");
+        }
+    }
+}
+
+/// Writes a whole message, however long that takes. A reader that has left, or a full disk, is no failure of ours.
+fn write(mut message: &[u8]) {
+    while !message.is_empty() {
+        match std::io::stderr().write(message) {
+            Ok(0) => return,
+            Ok(count) => message = &message[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            // Another process has made it non-blocking.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && is_ready(None) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+/// Whether standard error can be written to, within this time if there is a limit.
+fn is_ready(within: Option<Duration>) -> bool {
+    let stderr = std::io::stderr();
+    let within = within.and_then(|span| Timespec::try_from(span).ok());
+    matches!(poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], within.as_ref()), Ok(1..))
+}
+
+/// Dropped as the last thing that the program does: by 3.
+#[derive(Debug)]
+pub(crate) struct Flush;
+
+impl Flush {
+    /// From here on, a panic is said like everything else; by default its thread would wait for the reader.
+    pub(crate) fn at_the_end() -> Self {
+        std::panic::set_hook(Box::new(|panic| {
+            // Empty unless RUST_BACKTRACE asks for it.
+            let trace = std::backtrace::Backtrace::capture();
+            let is_wanted = trace.status() == std::backtrace::BacktraceStatus::Captured;
+            let trace = if is_wanted { trace.to_string() } else { String::new() };
+            say(format!("lockfast: {panic}\n{trace}").as_bytes());
+        }));
+        Self
+    }
+}
+
+impl Drop for Flush {
+    fn drop(&mut self) {
+        MESSAGES.flush(PATIENCE);
+    }
+}
+
+/// Messages between those that say them and the thread that writes them.
+struct Messages {
+    room: usize,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+struct Queue {
+    messages: VecDeque<Vec<u8>>,
+    bytes: usize,
+    dropped: usize,
+    has_thread: bool,
+    /// A message has left the queue and is not written yet.
+    is_writing: bool,
+}
+
+impl Messages {
+    const fn new(room: usize) -> Self {
+        let queue = Queue { messages: VecDeque::new(), bytes: 0, dropped: 0, has_thread: false, is_writing: false };
+        Self { room, queue: Mutex::new(queue), changed: Condvar::new() }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a message for the thread, which is started with the first one. Whether there is a thread.
+    fn say(&self, message: &[u8], start: impl FnOnce() -> bool) -> bool {
+        let mut queue = self.queue();
+        queue.has_thread = queue.has_thread || start();
+        if !queue.has_thread {
+            return false;
+        }
+        if queue.bytes + message.len() > self.room {
+            queue.dropped += 1;
+        } else {
+            queue.bytes += message.len();
+            queue.messages.push_back(message.to_vec());
+            self.changed.notify_all();
+        }
+        true
+    }
+
+    /// The next message, as soon as there is one. The one before it is written.
+    fn next(&self) -> Vec<u8> {
+        let mut queue = self.queue();
+        loop {
+            if let Some(message) = queue.messages.pop_front() {
+                queue.bytes -= message.len();
+                queue.is_writing = true;
+                return message;
+            }
+            queue.is_writing = false;
+            self.changed.notify_all();
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// How many were dropped, once everything that was said before them is written.
+    fn take_dropped(&self) -> Option<usize> {
+        let mut queue = self.queue();
+        let is_told = queue.messages.is_empty() && queue.dropped > 0;
+        is_told.then(|| std::mem::take(&mut queue.dropped))
+    }
+
+    /// Waits until everything is written, for at most so long.
+    fn flush(&self, patience: Duration) {
+        let is_busy = |queue: &mut Queue| !queue.messages.is_empty() || queue.is_writing;
+        let _ = self.changed.wait_timeout_while(self.queue(), patience, is_busy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_dropped_and_counted_after_what_did() {
+        let messages = Messages::new(5);
+        for message in ["ab", "cde", "f", "g"] {
+            assert!(messages.say(message.as_bytes(), || true));
+        }
+        assert_eq!(messages.next(), b"ab");
+        assert_eq!(messages.take_dropped(), None, "another one was said before them");
+        assert_eq!(messages.next(), b"cde");
+        assert_eq!((messages.take_dropped(), messages.take_dropped()), (Some(2), None));
+        messages.say(b"12345", || panic!("there is one thread"));
+        assert_eq!(messages.next(), b"12345", "there is room again");
+    }
+
+    #[test]
+    fn a_flush_waits_until_the_last_message_is_written() {
+        let messages = Messages::new(5);
+        messages.say(b"a", || true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert_eq!(messages.next(), b"a");
+                // The next one is asked for when this one is written.
+                assert_eq!(messages.next(), b"end");
+            });
+            messages.flush(Duration::MAX);
+            messages.say(b"end", || true);
+        });
+    }
+
+    #[test]
+    fn a_flush_does_not_wait_for_ever() {
+        let messages = Messages::new(5);
+        messages.say(b"a", || true);
+        assert_eq!(messages.next(), b"a");
+        messages.flush(Duration::from_millis(1));
+    }
+}
