@@ -97,7 +97,7 @@ async fn requests_that_fell_out_go_back_in_order_without_waiting_for_each_other(
     let mut waiters = Vec::new();
     for ticket in [12, 10, 14, 11, 13] {
         // Two names, so that the order of each is seen, and that neither waits for the other.
-        let mutex = store.locks.mutex(&format!("name {}", ticket % 2)).local_handover(false);
+        let mutex = store.locks.mutex(format!("name {}", ticket % 2)).local_handover(false);
         waiters.push((ticket, wait(&mut store, mutex, ticket).await));
     }
     store.push(Change::Resync);

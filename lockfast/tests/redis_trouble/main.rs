@@ -16,6 +16,7 @@ mod meddling;
 mod minimal;
 mod patience;
 mod refusals;
+mod rejoining;
 mod replicas;
 mod rights;
 mod stage;
