@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockfast::{Error, Outcome};
 use tokio::sync::oneshot;
 
-use crate::stage::{Admin, Way, connect, millis, now, secs, soon, until, waiting};
+use crate::stage::{Way, connect, millis, now, secs, soon, until, waiting};
 
 /// In each direction.
 const DELAY: Duration = millis(5);
@@ -44,32 +44,4 @@ async fn all_who_waited_for_a_sealed_name_hear_of_it_together() {
         assert_eq!(soon(other).await.unwrap().unwrap(), Outcome::AlreadyDone("paid".into()));
     }
     assert!(now().since(sealed_at) < BOUND, "{:?}", now().since(sealed_at));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_of_a_free_name_does_not_wait_for_the_others_to_rejoin() {
-    let server = servers::Redis::start();
-    let way = Way::slow(&server, DELAY);
-    let mut admin = Admin::of(&server.url());
-    let (ours, theirs) = (connect(&server.url(), TTL).await, connect(&way.url(), TTL).await);
-    let _held = ours.mutex("busy").lock().await.unwrap();
-    let freed = ours.mutex("free").lock().await.unwrap();
-    let mut waiters = Vec::new();
-    for _ in 0..WAITERS {
-        let mutex = theirs.mutex("busy").local_handover(false);
-        waiters.push(tokio::spawn(async move { mutex.lock().await }));
-    }
-    until("all wait", async || waiting(&ours, "busy").await == WAITERS).await;
-    let last = theirs.mutex("free");
-    let last = tokio::spawn(async move { last.lock().await });
-    until("it waits", async || waiting(&ours, "free").await == 1).await;
-    // The server forgets all of them, and the keeper hears that something happened.
-    admin.run("FLUSHALL");
-    let flushed_at = now();
-    drop(freed);
-    way.cut();
-    let guard = soon(last).await.unwrap().unwrap();
-    assert!(now().since(flushed_at) < BOUND, "{:?}", now().since(flushed_at));
-    guard.release().await.unwrap();
-    waiters.iter().for_each(|waiter| waiter.abort());
 }
