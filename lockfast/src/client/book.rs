@@ -202,6 +202,8 @@ impl Book {
         slot.forget_early();
         slot.unsure = false;
         slot.doubted = false;
+        // What is still with the store is about an earlier claim, and its answer will be ignored.
+        slot.in_flight = false;
         Ok(claim)
     }
 

@@ -47,6 +47,9 @@ pub(super) struct Renewal {
     pub(super) is_beside: bool,
 }
 
+/// The pause between two questions about an acquire: four of them and the acquire make five requests a second.
+const BESIDE: Duration = Duration::from_millis(250);
+
 /// When the keeper asks about an acquire whose future has not been polled, so that there is time to see whether it is.
 pub(super) fn asked_after(grace: Duration) -> Duration {
     grace * 3 / 4
@@ -177,7 +180,7 @@ impl Book {
     fn ask_too(&mut self, key: Key, until: Moment, now: Moment, work: &mut Work, out: &mut Outbox) {
         let Some(slot) = self.slots.get_mut(key) else { return };
         let from = Asked::allowed_from(slot);
-        let next = now + asked_after(grace(slot.request.ttl()));
+        let next = now + asked_after(grace(slot.request.ttl())).max(BESIDE);
         if slot.in_flight || from > now {
             self.slots.schedule(key, from.max(next).min(until));
         } else {

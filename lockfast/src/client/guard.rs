@@ -340,16 +340,25 @@ impl Departing<'_> {
         }
     }
 
-    /// The same release ran twice, and the copy that ran second found no claim: the other answer says what became of it.
+    /// The same release ran twice. The copy that ran first says what became of the claim; the other found no claim, or
+    /// one that was passed on, whatever became of it then.
     async fn verdict_of_both(&self, own: Option<Standing>, told: oneshot::Receiver<Standing>) -> Result<()> {
-        if own != Some(Standing::Gone(Why::Unknown)) {
-            return self.verdict(own.as_ref());
+        let unknown = Some(Standing::Gone(Why::Unknown));
+        let verdict = self.verdict(own.as_ref());
+        if verdict.is_ok() || self.lost.is_some() {
+            return verdict;
         }
         let client = &self.guard.client;
         let now = client.clock.now();
         match client.within(now, now + UNAVAILABLE_AFTER, told).await {
+            Some(Ok(Standing::Gone(Why::Unknown))) => verdict,
             Some(Ok(standing)) => self.verdict(Some(&standing)),
-            _ => self.verdict(own.as_ref()),
+            // A copy without an answer may be the one that found the claim.
+            _ if own == unknown => {
+                let doing = client.doing("releasing", &self.guard.request.demands);
+                Err(Error::unavailable(doing, "the answer was lost"))
+            }
+            _ => verdict,
         }
     }
 

@@ -65,6 +65,8 @@ impl Book {
             let standing = answer.as_ref().ok().and_then(|standings| standings.get(index).cloned());
             if let Some(standing) = &standing
                 && let Some(tell) = departure.tell.take()
+                // An earlier try without an answer may be the one that found the claim. Then the caller is told nothing.
+                && (departure.tries == 0 || *standing != Standing::Gone(Why::Unknown))
             {
                 let _ = tell.send(standing.clone());
             }

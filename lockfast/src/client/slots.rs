@@ -143,6 +143,11 @@ impl Slots {
         }
     }
 
+    /// When this party wants to be looked at, if it does.
+    pub(crate) fn due_at(&self, key: Key) -> Option<Moment> {
+        self.get(key)?.spoke.map(|spoke| Moment::from_nanos(spoke.at.get()))
+    }
+
     /// When somebody wants to be looked at.
     pub(crate) fn next_at(&self) -> Moment {
         self.wheel.first_key_value().map_or(Moment::NEVER, |(at, _)| Moment::from_nanos(at.get()))

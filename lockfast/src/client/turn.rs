@@ -19,7 +19,7 @@ use crate::claim::{Claim, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy};
 use crate::event::Happening;
-use crate::store::{Leaving, Standing};
+use crate::store::{Leaving, Standing, Why};
 
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::slot::{Phase, Request, Slot, TurnKey};
@@ -354,6 +354,8 @@ impl Book {
     ) -> Option<Leaving> {
         let tickets = match standing {
             Some(Standing::Held(tickets)) => tickets,
+            // A copy whose answer was not heard may have run before the claim was broken: then it stands there until it is told.
+            Some(Standing::Gone(Why::Broken)) => return self.leave_after_all(hold, claim, now, out),
             Some(Standing::Gone(_) | Standing::Waiting { .. }) => {
                 self.hand_lead_on(hold, now, out);
                 // It has left. If one of its acquires may still run, its id has to be kept out all the same.

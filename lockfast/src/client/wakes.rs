@@ -100,7 +100,10 @@ impl Book {
     fn recheck(&mut self, key: Key, at: Moment, out: &mut Outbox) {
         let Some(slot) = self.slots.get(key) else { return };
         if matches!(slot.phase, Phase::Waiting { .. }) && !slot.in_flight {
-            self.schedule_waiting(key, at, out);
+            // What is due before that stays due: a renewal that failed is tried again, one that settles a grant is sent.
+            if self.slots.due_at(key).is_none_or(|due| at < due) {
+                self.schedule_waiting(key, at, out);
+            }
         } else {
             // The answer on its way may be from before that lease became shorter: ask once more after it.
             self.doubt(key, out);

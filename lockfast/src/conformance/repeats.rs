@@ -118,6 +118,31 @@ pub async fn a_release_of_unknown_outcome_frees(place: &Place) {
     }
 }
 
+/// A release that was sent twice, of a claim that went on by the first copy. The second ends nothing of the next holder's.
+pub async fn a_late_copy_of_a_release_ends_no_later_hold(place: &Place) {
+    let (one, two) = (place.client().await, place.client().await);
+    let goes_on = async |text: &str| {
+        let holder = one.mutex(text);
+        let floor = one.held(&holder).await.last();
+        let release = Leaving::UnlessAlone { claim: Arc::clone(&holder), block: 1, floor };
+        let Standing::Held(fresh) = one.leave(release.clone()).await else { panic!("it goes on") };
+        let waiter = two.mutex(text);
+        two.queued(&waiter).await;
+        (holder, fresh, release, waiter)
+    };
+    let (holder, _, release, waiter) = goes_on("a").await;
+    one.leave(Leaving::Linger(holder, place.ttl())).await;
+    assert_eq!(one.leave(release).await, Standing::Gone(Why::Left));
+    two.waits(&waiter).await;
+
+    let (holder, fresh, release, waiter) = goes_on("b").await;
+    one.leave(Leaving::Break { name: place.name("b"), ticket: fresh.first, at_once: false }).await;
+    assert_eq!(one.leave(release).await, Standing::Gone(Why::Broken));
+    two.waits(&waiter).await;
+    assert_eq!(one.done(&holder).await, Standing::Gone(Why::Broken));
+    two.holds(&waiter).await;
+}
+
 /// One call, many departures: as many answers, in the same order, each after the effect of the one before it.
 pub async fn departures_are_answered_in_order(place: &Place) {
     let client = place.client().await;

@@ -220,7 +220,8 @@ pub enum Leaving {
     },
     /// Done if anybody waits behind it in one of the lines; otherwise the claim goes on holding, renewed, with a fresh
     /// block of tickets in answer. Sent before the client saw the tickets that the claim has (see `floor`), it is repeated
-    /// or late: it renews the claim, changes nothing else, and is answered with those tickets.
+    /// or late: it renews the claim, changes nothing else, and is answered with those tickets. A claim that lingers or was
+    /// broken since then stays as it is, and the answer is [`Why::Left`] or [`Why::Broken`].
     UnlessAlone {
         /// Who would leave.
         claim: Arc<Claim>,

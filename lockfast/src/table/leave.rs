@@ -98,15 +98,21 @@ impl Table {
 
     fn unless_alone(&mut self, claim: &Claim, block: u32, floor: Ticket, now: Moment) -> Standing {
         let owner = claim.id.hash();
-        let Some(entry) = self.living(owner, now).filter(|entry| entry.is_at_work()) else {
+        let Some(entry) = self.living(owner, now).filter(|entry| entry.holds()) else {
             return self.done(claim, now);
         };
         let (claim, tickets) = (Arc::clone(&entry.claim), entry.tickets);
         if tickets.first > floor {
             // It was sent before its client saw the numbers the claim has now: repeated, or late. To leave by it would take
-            // the lock from an owner who was told since to go on.
+            // the lock from an owner who was told since to go on, and who may still work though the claim was broken.
+            if !entry.is_at_work() {
+                return Standing::Gone(if entry.broken { Why::Broken } else { Why::Left });
+            }
             entry.extend(now + claim.ttl);
             return Standing::Held(tickets);
+        }
+        if !entry.is_at_work() {
+            return self.done(&claim, now);
         }
         if !claim.demands.iter().all(|demand| self.nobody_waits_behind(&demand.name, tickets.first)) {
             return self.done(&claim, now);

@@ -7,7 +7,7 @@ use lockfast::store::{Leaving, Standing, Why};
 use lockfast::{Error, Ticket, Tickets};
 
 use crate::script::Director;
-use crate::stage::{GRAIN, hold, settle, soon};
+use crate::stage::{GRAIN, hold, released_and_asked_anew, settle, soon};
 use crate::steps::{done, entered, is_same, millis, secs, until_waiting, wants};
 
 const OVERDUE: std::time::Duration = millis(100);
@@ -122,4 +122,87 @@ async fn a_local_hand_off_goes_on_although_the_releaser_is_not_polled() {
     guard.check().unwrap();
     guard.release().await.unwrap();
     assert_eq!(entered(third).await.fence().unwrap(), 21);
+}
+
+#[tokio::test]
+async fn a_release_whose_repetition_has_no_answer_is_not_called_lost() {
+    let unknown = || vec![Standing::Gone(Why::Unknown)];
+    for is_passed in [false, true] {
+        let mut store = Director::new();
+        let mutex = store.locks.mutex("a").ttl(secs(3600));
+        let (guard, claim) = hold(&mut store, &mutex, 7).await;
+        let _next = is_passed.then(|| wants(mutex));
+        until_waiting(&store.locks, is_passed.into()).await;
+        let mut releasing = pin!(guard.release());
+        assert!(poll!(releasing.as_mut()).is_pending());
+        let (_, first) = store.release().await;
+        store.hand.advance(OVERDUE + GRAIN);
+        // This copy ran, and its answer is lost. All later ones find no claim.
+        let (_, second) = store.release().await;
+        second.lose();
+        if is_passed {
+            released_and_asked_anew(&mut store, &claim, 8).await;
+        } else {
+            assert!(settle(&mut store).await.is_empty());
+            store.hand.advance(secs(1));
+            store.release().await.1.give(unknown());
+        }
+        first.give(unknown());
+        let verdict = soon(releasing).await;
+        assert!(
+            matches!(verdict, Err(Error::Unavailable { .. })),
+            "it may well have been held to the end: {verdict:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_release_that_was_passed_on_is_not_called_lost_by_what_came_later() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    let next = wants(mutex);
+    until_waiting(&store.locks, 1).await;
+    let mut releasing = pin!(guard.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let (_, first) = store.release().await;
+    store.hand.advance(OVERDUE + GRAIN);
+    store.release().await.1.give(vec![Standing::Held(Tickets::new(Ticket(20), 1))]);
+    let _guard = entered(next).await;
+    // The claim was broken while the next task held it.
+    first.give(vec![Standing::Gone(Why::Broken)]);
+    soon(releasing).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_release_of_a_lost_lock_does_not_wait_for_a_second_answer() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600)).hold_at_most(secs(1));
+    let (guard, _) = hold(&mut store, &mutex, 7).await;
+    store.hand.advance(secs(1) + GRAIN);
+    guard.check().unwrap_err();
+    let mut releasing = pin!(guard.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let (_, first) = store.release().await;
+    store.hand.advance(OVERDUE + GRAIN);
+    let _unanswered = store.release().await;
+    first.give(vec![Standing::Gone(Why::Unknown)]);
+    assert!(matches!(soon(releasing).await, Err(Error::Lost { .. })));
+}
+
+#[tokio::test]
+async fn a_broken_claim_that_may_have_gone_on_is_told_to_leave() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let next = wants(mutex);
+    until_waiting(&store.locks, 1).await;
+    let mut releasing = pin!(guard.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    // By this copy the claim goes on, and is broken then.
+    let (_, _unheard) = store.release().await;
+    store.hand.advance(OVERDUE + GRAIN);
+    store.release().await.1.give(vec![Standing::Gone(Why::Broken)]);
+    released_and_asked_anew(&mut store, &claim, 8).await;
+    assert_eq!(entered(next).await.fence().unwrap(), 8);
 }

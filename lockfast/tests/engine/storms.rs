@@ -92,6 +92,27 @@ async fn a_question_about_a_long_lease_has_time_to_be_answered() {
 }
 
 #[tokio::test]
+async fn an_acquire_and_the_questions_about_it_are_at_most_five_a_second() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(millis(500));
+    let mut asks = pin!(mutex.lock());
+    assert!(poll!(asks.as_mut()).is_pending());
+    let _unanswered = store.acquire().await;
+    let mut requests = vec![0];
+    for at in (10..3000).step_by(10) {
+        store.hand.advance(millis(10));
+        for call in settle(&mut store).await {
+            let Call::Renew { answer, .. } = call else { panic!("{call:?}") };
+            answer.give(gone(1));
+            requests.push(at);
+        }
+    }
+    assert!(requests.len() > 5, "the keeper asks: {requests:?}");
+    let is_slow = |six: &[u64]| six[5] - six[0] >= 990;
+    assert!(requests.windows(6).all(is_slow), "{requests:?}");
+}
+
+#[tokio::test]
 async fn requests_that_fell_out_go_back_in_order_without_waiting_for_each_other() {
     let mut store = Director::new();
     let mut waiters = Vec::new();

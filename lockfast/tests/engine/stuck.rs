@@ -101,6 +101,31 @@ async fn a_grant_that_answers_an_acquire_is_given_back_if_it_is_not_picked_up() 
 }
 
 #[tokio::test]
+async fn a_second_grant_that_is_not_picked_up_is_given_back_as_soon() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let mut idle = pin!(mutex.lock());
+    assert!(poll!(idle.as_mut()).is_pending());
+    let (claim, _, _unheard) = store.acquire().await;
+    store.hand.advance(millis(1500));
+    // This question is still with the store when the claim is given up.
+    let _unanswered = store.renew().await;
+    store.hand.advance(UNPOLLED);
+    assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
+
+    // Polled once, it asks anew, and is not polled again.
+    assert!(poll!(idle.as_mut()).is_pending());
+    let again = released_and_asked_anew(&mut store, &claim, 8).await;
+    store.hand.advance(millis(1500));
+    let (leases, told) = store.renew().await;
+    assert!(is_same(&leases[0].claim, &again), "{leases:?}");
+    told.give(vec![Standing::Held(Tickets::new(Ticket(8), 1))]);
+    assert!(settle(&mut store).await.is_empty());
+    store.hand.advance(millis(500) + GRAIN);
+    assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &again)));
+}
+
+#[tokio::test]
 async fn an_acquire_that_is_answered_late_is_waited_for() {
     for said in [Standing::Gone(Why::Unknown), waits(7, NEVER)] {
         let mut store = Director::new();

@@ -207,3 +207,17 @@ async fn a_waiter_that_leaves_during_its_renewal_holds_up_no_rejoin() {
         assert!(!is_same(&again, &stays) && again.demands == stays.demands);
     }
 }
+
+#[tokio::test]
+async fn a_lease_ahead_that_gets_shorter_puts_no_question_off() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(secs(3600));
+    let (_waiter, claim) = wait(&mut store, mutex, 8).await;
+    store.push(Change::Resync);
+    store.renew().await.1.lose();
+    assert!(settle(&mut store).await.is_empty(), "it asks again in a moment");
+    push(&mut store, Change::Recheck(claim.id.hash(), secs(20))).await;
+    store.hand.advance(secs(1));
+    let (leases, _) = store.renew().await;
+    assert!(is_same(&leases[0].claim, &claim));
+}

@@ -83,15 +83,21 @@ impl Ledger<'_> {
     }
 
     fn unless_alone(&mut self, claim: &Claim, block: u32, floor: Ticket) -> Result<Standing> {
-        let Some(seat) = self.living(claim)?.filter(|seat| seat.is_at_work()) else {
+        let Some(seat) = self.living(claim)?.filter(|seat| seat.holds()) else {
             return self.done(claim);
         };
         let until = self.now + seat.ttl;
         if seat.tickets.first > floor {
             // It was sent before its client saw the numbers the claim has now: repeated, or late. To leave by it would take
-            // the lock from an owner who was told since to go on.
+            // the lock from an owner who was told since to go on, and who may still work though the claim was broken.
+            if !seat.is_at_work() {
+                return Ok(Standing::Gone(if seat.broken() { Why::Broken } else { Why::Left }));
+            }
             self.extend(&seat, until)?;
             return Ok(Standing::Held(seat.tickets));
+        }
+        if !seat.is_at_work() {
+            return self.done(claim);
         }
         for name in seat.names() {
             if self.somebody_waits_behind(name, seat.tickets.first)? {

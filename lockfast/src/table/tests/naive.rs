@@ -221,8 +221,12 @@ impl Naive {
             },
             Leaving::Seal { claim, value, keep } => self.seal(claim, value, now + *keep, now),
             Leaving::UnlessAlone { claim, block, floor } => match self.find(claim.id.hash()) {
-                Some(index) if self.is_at_work(index) && self.stands[index].tickets.first > *floor => {
-                    self.renewed(index, claim.ttl, now)
+                Some(index) if self.holds(&self.stands[index]) && self.stands[index].tickets.first > *floor => {
+                    match &self.stands[index] {
+                        Stand { broken: true, .. } => Standing::Gone(Why::Broken),
+                        Stand { lingers: true, .. } => Standing::Gone(Why::Left),
+                        _ => self.renewed(index, claim.ttl, now),
+                    }
                 }
                 Some(index) if self.is_alone(index) => {
                     let tickets = self.draw(*block, *floor);

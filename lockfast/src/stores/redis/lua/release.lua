@@ -154,6 +154,10 @@ function leave.unless_alone(claim, block, floor, lease)
   local known = rule.find(claim)
   block, floor, lease = tonumber(block), tonumber(floor), tonumber(lease)
   if not is_at_work(known) then
+    -- A late copy, of a claim that went on by the first: what became of the next holder is not its to end.
+    if known and known.held and rule.is_whole(known) and tonumber(known.first) > floor then
+      return known.broken and 'gone broken' or 'gone left'
+    end
     return leave.done(claim)
   end
   if tonumber(known.first) <= floor then
