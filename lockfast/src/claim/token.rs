@@ -21,7 +21,7 @@ const FORMAT: &str = "lockfast1.";
 /// # use lockfast::{Locks, Token};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// # let locks = Locks::in_memory();
-/// let token = locks.mutex("deploy").detached().lock().await?.into_token()?;
+/// let token = locks.mutex("deploy").detached().lock().await?.into_token().await?;
 /// let text = token.to_string();              // for a file with mode 0600
 /// let again: Token = text.parse()?;          // somewhere else, later
 /// assert_eq!(again.owner(), token.owner());
