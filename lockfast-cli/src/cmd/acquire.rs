@@ -15,6 +15,7 @@ use crate::duration::brief;
 use crate::exit::{Exit, Failure, conclude};
 use crate::interrupt::interrupted;
 use crate::out::put_next;
+use crate::run::waiting::Contact;
 use crate::settings::Settings;
 use crate::show::json;
 
@@ -64,7 +65,10 @@ async fn answer(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure
         locks = settings.connect(as_wanted(settings.builder().ttl(ttl), &args.wanted)) => locks?,
         signal = &mut stop => return Err(Failure::quiet(Exit::Signal(signal))),
     };
+    let contact = Contact::new(&args.wanted.key);
     let taken = tokio::select! {
+        biased;
+        never = contact.listen(&locks) => match never {},
         taken = take(&locks, args, &mut file) => taken,
         signal = &mut stop => Err(Failure::quiet(Exit::Signal(signal))),
     };

@@ -2,6 +2,7 @@
 //! that does not answer.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -34,18 +35,23 @@ impl<'a> Contact<'a> {
         }
     }
 
-    pub(crate) fn back(&self) {
+    fn back(&self) {
         if self.is_lost.replace(false) {
             tracing::info!("the store answers again");
         }
     }
 
-    fn heard(&self, what: &Happening) {
-        match what {
-            Happening::Unanswered { cause } => self.lost(cause),
-            Happening::Answered | Happening::Waiting | Happening::Acquired { .. } => self.back(),
-            _ => {}
+    /// Tells what the client notices, for as long as this is polled: before the wait itself, whose end is one of the events.
+    pub(crate) async fn listen(&self, locks: &Locks) -> Infallible {
+        let mut events = locks.events();
+        while let Some(event) = events.next().await {
+            match event.what {
+                Happening::Unanswered { cause } => self.lost(&cause),
+                Happening::Answered | Happening::Waiting | Happening::Acquired { .. } => self.back(),
+                _ => {}
+            }
         }
+        std::future::pending().await
     }
 }
 
@@ -56,15 +62,14 @@ pub(crate) async fn unless_signalled<T>(
     locks: &Locks,
     contact: &Contact<'_>,
 ) -> Result<T, i32> {
-    let mut events = locks.events();
+    let mut listening = std::pin::pin!(contact.listen(locks));
     let mut entering = std::pin::pin!(entering);
     let mut telling = std::pin::pin!(tell_who_is_in_the_way(locks, contact.key));
     let mut is_told = false;
     loop {
         tokio::select! {
             biased;
-            // Before the end of the wait, which such an event comes with.
-            Some(event) = events.next() => contact.heard(&event.what),
+            never = &mut listening => match never {},
             entered = &mut entering => return Ok(entered),
             signal = signals.next() => match signal {
                 STOP_FROM_TERMINAL if terminal::has_a_shell() => terminal::stop_here(),

@@ -12,18 +12,19 @@ const SILENT: &str = "lockfast: the store does not answer: ";
 const BACK: &str = "lockfast: the store answers again";
 
 /// A waiter whose lease is so short that it soon notices.
-fn waiter(shared: &Shared, line: &[&str]) -> Running {
-    let mut command =
-        shared.lockfast(&[line, &["--ttl", "6s", "k", "--", "sh", "-c", "echo mine; read line"]].concat());
+fn waiter(shared: &Shared, line: &[&str], command: &[&str]) -> Running {
+    let mut command = shared.lockfast(&[line, &["--ttl", "6s", "k"], command].concat());
     command.stdin(Stdio::piped());
     Running::start(command)
 }
 
-/// Waiters of both commands, and one that wants to hear of nothing.
-fn waiters(shared: &Shared) -> ([Running; 2], Running) {
-    let told = [waiter(shared, &["run"]), waiter(shared, &["elect"])];
-    let quiet = waiter(shared, &["-q", "run"]);
-    shared.until_in_line("k", 4);
+/// Waiters of all commands that wait, and one that wants to hear of nothing.
+fn waiters(shared: &Shared) -> ([Running; 3], Running) {
+    let command = ["--", "sh", "-c", "echo mine; read line"];
+    let told = [(&["run"], &command[..]), (&["elect"], &command), (&["acquire"], &[])];
+    let told = told.map(|(line, command)| waiter(shared, line, command));
+    let quiet = waiter(shared, &["-q", "run"], &command);
+    shared.until_in_line("k", 5);
     (told, quiet)
 }
 
@@ -35,8 +36,11 @@ fn each_says(waiters: &[Running], begins: &str) {
     }
 }
 
-/// All get the lock in the end, and have said nothing more but that they lead.
-fn all_enter(mut holder: Running, ([run, elect], quiet): ([Running; 2], Running)) {
+/// All that want a command run get the lock in the end, and nothing more was said but that one leads.
+fn all_enter(mut holder: Running, ([run, elect, acquire], quiet): ([Running; 3], Running)) {
+    acquire.signal(Signal::TERM);
+    let end = acquire.end();
+    assert_eq!((end.code, end.stderr.as_str()), (Some(143), ""));
     holder.write("done\n");
     assert_eq!(holder.end().code, Some(0));
     let mut left = vec![(run, ""), (elect, "lockfast: leading k\n"), (quiet, "")];
