@@ -142,3 +142,20 @@ async fn a_task_that_asks_at_the_end_of_its_patience_gets_the_answer() {
     answer.unwrap().give(held(8));
     assert_eq!(soon(caller).await.unwrap().unwrap().fence().unwrap(), 8);
 }
+
+#[tokio::test]
+async fn a_question_repeated_after_patience_ended_adds_no_time() {
+    let mut store = Director::new();
+    let caller = within(store.locks.mutex("a").ttl(millis(500)), Duration::ZERO);
+    let (_, _, answer) = store.acquire().await;
+    store.hand.advance(millis(700));
+    // Too late to be of use: the lease is over.
+    answer.give(held(7));
+    let mut unanswered = Vec::new();
+    while !unanswered.iter().any(|call| matches!(call, Call::Acquire { .. })) {
+        unanswered.push(store.call().await);
+    }
+    store.hand.advance(millis(300));
+    let error = soon(caller).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+}
