@@ -56,6 +56,9 @@ async fn without_patience_a_taken_lock_is_busy_and_no_entry_is_left() {
     let Error::Busy { held_for, position, waited, attempts, .. } = &error else { panic!("{error}") };
     assert_eq!((*held_for, *position, *waited, *attempts), (Some(secs(8)), None, SLOW, 1));
     assert!(settle(&mut store).await.is_empty(), "there is nothing to withdraw");
+    // Nor is anything left here that the keeper would look after.
+    store.hand.advance(secs(20));
+    assert!(settle(&mut store).await.is_empty(), "it is forgotten");
 }
 
 #[tokio::test]
