@@ -98,7 +98,13 @@ impl Book {
                     self.happened(key, Happening::Unanswered { cause }, out);
                 }
             }
-            Err(error) => self.fail(key, error, now, out),
+            Err(error) => {
+                if slot.unsure {
+                    // By 1: an earlier acquire of this claim may still run, and would leave an entry that is never withdrawn.
+                    self.depart(Leaving::Unknown(claim.clone()), now, out);
+                }
+                self.fail(key, error, now, out);
+            }
         }
         if is_back {
             self.happened(key, Happening::Answered, out);

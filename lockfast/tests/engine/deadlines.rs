@@ -13,7 +13,7 @@ use lockfast::{Error, Locks, LostWhy, Ticket};
 
 use crate::script::Director;
 use crate::stage::{GRAIN, NEVER, TTL, VALID, hold, push, renewed, settle, soon, told, until};
-use crate::steps::{is_same, millis, secs, until_waiting, wants};
+use crate::steps::{done, is_same, millis, secs, until_waiting, wants};
 
 /// The keeper has nothing to do, and means to sleep for a second, until it reports. So nothing wakes it sooner but what
 /// rings for it, and a report that is due already rings for nothing.
@@ -137,6 +137,19 @@ async fn an_earlier_end_of_patience_wakes_the_keeper() {
 }
 
 #[tokio::test]
+async fn an_overdue_release_wakes_the_keeper() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    asleep(&mut store).await;
+    let mut releasing = pin!(guard.release());
+    assert!(poll!(releasing.as_mut()).is_pending());
+    let _unanswered = store.release().await;
+    store.hand.advance(millis(100) + GRAIN);
+    assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &claim)), "the keeper repeats it");
+}
+
+#[tokio::test]
 async fn an_id_that_is_out_is_replaced_at_once() {
     let mut store = Director::new();
     asleep(&mut store).await;
@@ -218,9 +231,9 @@ async fn an_earlier_report_wakes_the_keeper() {
 }
 
 #[tokio::test]
-async fn shutting_down_an_idle_client_wakes_the_keeper() {
-    let store = Director::new();
-    store.keeper_sleeps().await;
+async fn shutting_down_wakes_the_keeper() {
+    let mut store = Director::new();
+    asleep(&mut store).await;
     soon(store.locks.shutdown(secs(5))).await.unwrap();
 }
 
@@ -230,4 +243,21 @@ async fn the_end_of_the_last_handle_wakes_the_keeper() {
     store.keeper_sleeps().await;
     drop(std::mem::replace(&mut store.locks, Locks::in_memory()));
     until(|| !store.is_watched()).await;
+}
+
+#[tokio::test]
+async fn a_future_that_is_dropped_leaves_no_alarm_behind() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    {
+        let mut waits = pin!(mutex.lock_within(secs(60)));
+        // First the alarm of its question, then that of its patience.
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        store.queue(7, NEVER).await;
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop(waker);
+    assert_eq!(Arc::strong_count(&woken), 1);
 }

@@ -179,3 +179,56 @@ async fn an_acquire_that_may_still_run_finds_its_claim_out_when_its_party_left_b
         leaves_no_ghost(&claim, &left).await;
     }
 }
+
+#[tokio::test]
+async fn an_acquire_that_may_still_run_finds_its_claim_out_when_its_entry_was_lost() {
+    let mut store = Director::new();
+    let (_party, claim, answer) = asked_again(&mut store).await;
+    answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER });
+    until_waiting(&store.locks, 1).await;
+    store.push(Change::Gone(claim.id.hash()));
+    store.renew().await.1.give(vec![Standing::Gone(Why::Unknown)]);
+    leaves_no_ghost(&claim, &left_as_unknown(&mut store, &claim).await).await;
+}
+
+#[tokio::test]
+async fn an_acquire_that_may_still_run_finds_its_claim_out_when_the_second_was_refused() {
+    let mut store = Director::new();
+    let (party, claim, answer) = asked_again(&mut store).await;
+    answer.fail(Error::Unsupported("not any more".into()));
+    assert!(matches!(soon(party).await.unwrap(), Err(Error::Unsupported(_))));
+    leaves_no_ghost(&claim, &left_as_unknown(&mut store, &claim).await).await;
+}
+
+/// The release of a claim, before or after the next acquire.
+async fn left_as_unknown(store: &mut Director, claim: &Arc<Claim>) -> Vec<Leaving> {
+    loop {
+        match store.call().await {
+            Call::Acquire { .. } => {}
+            Call::Release { leaving, .. } => {
+                assert!(unknown(&leaving).is_some_and(|left| is_same(left, claim)), "{leaving:?}");
+                return leaving;
+            }
+            other => panic!("expected a release, got {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_the_store_takes_back_before_it_is_picked_up_is_not_entered() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let mut waiter = pin!(mutex.lock());
+    assert!(poll!(waiter.as_mut()).is_pending());
+    let claim = store.queue(7, NEVER).await;
+    assert!(poll!(waiter.as_mut()).is_pending());
+    store.push(Change::Gone(claim.id.hash()));
+    let (_, answer) = store.renew().await;
+    push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
+    answer.give(vec![Standing::Gone(Why::Broken)]);
+    let (again, _, answer) = store.acquire().await;
+    assert!(!is_same(&claim, &again));
+    assert!(poll!(waiter.as_mut()).is_pending(), "the grant is void");
+    answer.give(Admission::Held(Tickets::new(Ticket(9), 1)));
+    assert_eq!(soon(waiter).await.unwrap().fence().unwrap(), 9);
+}

@@ -306,3 +306,14 @@ async fn a_callback_that_would_wait_for_a_lock_is_refused_and_renewals_go_on() {
     assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
     long.check().unwrap();
 }
+
+#[tokio::test]
+async fn a_lost_lock_does_not_linger() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL).hold_at_least(3600 * SECOND);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    store.hand.advance(TTL);
+    drop(guard);
+    let left = store.let_go().await;
+    assert!(matches!(&left[..], [Leaving::Done(gone)] if gone.id.hash() == claim.id.hash()), "{left:?}");
+}

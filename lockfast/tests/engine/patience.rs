@@ -56,6 +56,9 @@ async fn without_patience_a_taken_lock_is_busy_and_no_entry_is_left() {
     let Error::Busy { held_for, position, waited, attempts, .. } = &error else { panic!("{error}") };
     assert_eq!((*held_for, *position, *waited, *attempts), (Some(secs(8)), None, SLOW, 1));
     assert!(settle(&mut store).await.is_empty(), "there is nothing to withdraw");
+    // Nor is anything left here that the keeper would look after.
+    store.hand.advance(secs(20));
+    assert!(settle(&mut store).await.is_empty(), "it is forgotten");
 }
 
 #[tokio::test]
@@ -141,4 +144,21 @@ async fn a_task_that_asks_at_the_end_of_its_patience_gets_the_answer() {
     awaits_the_answer(&mut store, &caller, SLOW).await;
     answer.unwrap().give(held(8));
     assert_eq!(soon(caller).await.unwrap().unwrap().fence().unwrap(), 8);
+}
+
+#[tokio::test]
+async fn a_question_repeated_after_patience_ended_adds_no_time() {
+    let mut store = Director::new();
+    let caller = within(store.locks.mutex("a").ttl(millis(500)), Duration::ZERO);
+    let (_, _, answer) = store.acquire().await;
+    store.hand.advance(millis(700));
+    // Too late to be of use: the lease is over.
+    answer.give(held(7));
+    let mut unanswered = Vec::new();
+    while !unanswered.iter().any(|call| matches!(call, Call::Acquire { .. })) {
+        unanswered.push(store.call().await);
+    }
+    store.hand.advance(millis(300));
+    let error = soon(caller).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }

@@ -280,3 +280,25 @@ async fn a_future_that_let_its_turn_pass_and_is_dropped_late_does_not_end_the_tu
     until_waiting(&store.locks, 2).await;
     one_after_the_other(&mut store, first, second).await;
 }
+
+#[tokio::test]
+async fn no_task_waits_behind_one_that_has_failed_and_is_not_polled() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a");
+    let mut idle = pin!(mutex.lock());
+    assert!(poll!(idle.as_mut()).is_pending());
+    let (claim, _, answer) = store.acquire().await;
+    answer.lose();
+    assert!(poll!(idle.as_mut()).is_pending());
+    let next = wants(mutex.clone());
+    until_waiting(&store.locks, 1).await;
+    store.hand.advance(millis(100) + GRAIN);
+    let (again, _, answer) = store.acquire().await;
+    assert!(is_same(&claim, &again));
+    answer.fail(Error::Unsupported("not any more".into()));
+    // The first acquire may still run, so its id is kept out.
+    let other = released_and_asked_anew(&mut store, &claim, 8).await;
+    assert!(!is_same(&claim, &other));
+    assert_eq!(entered(next).await.fence().unwrap(), 8);
+    assert!(matches!(soon(idle).await, Err(Error::Unsupported(_))));
+}

@@ -9,7 +9,7 @@ use lockfast::{Error, Guard, LostWhy, Ticket, Tickets};
 
 use crate::script::{Call, Director};
 use crate::stage::{GRAIN, Stopped, released_and_asked_anew, settle, stop_keeper};
-use crate::steps::{Party, entered, is_same, millis, secs, soon, until_waiting, wants};
+use crate::steps::{Party, done, entered, is_same, millis, secs, soon, until_waiting, wants};
 
 /// Releases with a question to the store, which answers it.
 async fn asks_whether_alone(store: &mut Director, guard: Guard, answer: Standing) -> u32 {
@@ -205,4 +205,36 @@ async fn hold_at_most_of_the_last_holder_does_not_end_a_hold_on_its_way_to_the_n
         assert!(guard.remaining() > secs(20), "{guard:?}");
         drop(stopped.map(Stopped::go_on));
     }
+}
+
+#[tokio::test]
+async fn a_hold_that_is_lost_on_its_way_to_the_next_task_is_not_entered() {
+    let mut store = Director::new();
+    let (guard, _) = holder_and(&mut store, 0).await;
+    let old = guard.owner();
+    let mutex = store.locks.mutex("a");
+    let mut next = pin!(mutex.lock());
+    assert!(poll!(next.as_mut()).is_pending());
+    let third = wants(mutex.clone());
+    until_waiting(&store.locks, 2).await;
+    asks_whether_alone(&mut store, guard, block(100, 2)).await;
+    store.push(Change::Gone(old));
+    store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]);
+    assert!(settle(&mut store).await.is_empty());
+
+    // Its lease would go on for long, but the store has said that it is gone.
+    assert!(poll!(next.as_mut()).is_pending());
+    let (mut left, mut asked) = (false, None);
+    while !left || asked.is_none() {
+        match store.call().await {
+            Call::Acquire { claim, answer, .. } => asked = Some((claim, answer)),
+            Call::Release { leaving, .. } => left = done(&leaving).is_some_and(|claim| claim.id.hash() == old),
+            other => panic!("{other:?}"),
+        }
+    }
+    let (claim, answer) = asked.unwrap();
+    assert_eq!(claim.block, 2, "the third task stays behind it");
+    answer.give(Admission::Held(Tickets::new(Ticket(200), 2)));
+    assert_eq!(soon(next).await.unwrap().fence().unwrap(), 200);
+    assert!(!third.is_finished());
 }

@@ -320,3 +320,13 @@ async fn a_lock_without_renewal_that_is_picked_up_late_begins_whole() {
     renewed(&mut store, 7).await;
     assert_eq!(soon(waiter).await.unwrap().remaining(), Duration::from_millis(4_948));
 }
+
+#[tokio::test]
+async fn hold_at_most_counts_from_the_grant() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(20 * SECOND);
+    let (waiter, claim) = wait(&mut store, mutex, 7).await;
+    store.hand.advance(5 * SECOND);
+    store.push(Change::Held(claim.id.hash(), Ticket(7)));
+    assert_eq!(soon(waiter).await.unwrap().unwrap().remaining(), 20 * SECOND);
+}

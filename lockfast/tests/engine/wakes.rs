@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockfast::store::{Admission, Change, Standing};
+use lockfast::store::{Admission, Change, Standing, Why};
 use lockfast::{Claim, Ticket, Tickets};
 
 use crate::script::{Call, Director};
@@ -220,4 +220,21 @@ async fn a_lease_ahead_that_gets_shorter_puts_no_question_off() {
     store.hand.advance(secs(1));
     let (leases, _) = store.renew().await;
     assert!(is_same(&leases[0].claim, &claim));
+}
+
+#[tokio::test]
+async fn a_push_that_came_early_for_one_claim_is_not_kept_for_the_next() {
+    let mut store = Director::new();
+    let party = wants(store.locks.mutex("a"));
+    let (first, _, answer) = store.acquire().await;
+    push(&mut store, Change::Held(first.id.hash(), Ticket(9))).await;
+    answer.give(Admission::Gone(Why::Unknown));
+    // A store that lost its data may draw the same ticket again.
+    let second = store.queue(9, secs(3600)).await;
+    assert!(!is_same(&first, &second));
+    until_waiting(&store.locks, 1).await;
+    assert!(settle(&mut store).await.is_empty());
+    assert!(!party.is_finished(), "only the second claim's own push counts");
+    store.push(Change::Held(second.id.hash(), Ticket(9)));
+    assert_eq!(entered(party).await.fence().unwrap(), 9);
 }
