@@ -317,3 +317,22 @@ async fn a_lost_lock_does_not_linger() {
     let left = store.let_go().await;
     assert!(matches!(&left[..], [Leaving::Done(gone)] if gone.id.hash() == claim.id.hash()), "{left:?}");
 }
+
+#[tokio::test]
+async fn a_renewal_that_hangs_is_given_up_in_time_for_another() {
+    let mut store = Director::new();
+    let mutex = store.locks.mutex("a").ttl(2 * SECOND);
+    let (guard, claim) = hold(&mut store, &mutex, 7).await;
+    let mut events = store.locks.events();
+    store.hand.advance(SECOND);
+    let _hangs = store.renew().await;
+    // A quarter of the lease, by the keeper's own timer; a call may take ten seconds otherwise.
+    let told = tokio::time::timeout(5 * SECOND, next(&mut events)).await.expect("it is given up in time");
+    assert!(matches!(told, Happening::AtRisk { .. }), "{told:?}");
+    store.hand.advance(SECOND / 2);
+    let (leases, answer) = store.renew().await;
+    assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
+    settle(&mut store).await;
+    guard.check().unwrap();
+}
