@@ -12,6 +12,7 @@ use crate::store::{Lease, Leaving, Report, Standing};
 
 use super::book::{Book, Departure, Outbox, grace};
 use super::joining::Asking;
+use super::landing::is_claim_of;
 use super::slot::{Asked, Callback, Phase, Slot};
 use super::slots::Key;
 
@@ -27,8 +28,8 @@ pub(super) struct Work {
     /// Whose leases are renewed, and these, in the same order.
     pub(super) renewals: Vec<Renewal>,
     pub(super) leases: Vec<Lease>,
-    /// Whose turn it is to join, with what, and whether others wait for that to be over.
-    pub(super) joins: Vec<(Asking, bool)>,
+    /// Whose turn it is to join, with what, and where it stood if it fell out of the queue.
+    pub(super) joins: Vec<(Asking, Option<Ticket>)>,
     pub(super) departures: Vec<Departure>,
     pub(super) callbacks: Vec<(Callback, LostWhy)>,
     pub(super) report: Option<Report>,
@@ -162,7 +163,7 @@ impl Book {
                     self.slots.schedule(key, from);
                     return;
                 }
-                self.join_for(key, false, now, work, out);
+                self.join_for(key, None, now, work, out);
             }
             Phase::Lead | Phase::Passed { .. } => self.step_aside(key, now, out),
             Phase::Leaving => {
@@ -206,7 +207,7 @@ impl Book {
     }
 
     /// Asks the store for a party that is not in line.
-    fn join_for(&mut self, key: Key, in_order: bool, now: Moment, work: &mut Work, out: &mut Outbox) {
+    fn join_for(&mut self, key: Key, stood: Option<Ticket>, now: Moment, work: &mut Work, out: &mut Outbox) {
         let claim = match self.slots.get(key).and_then(|slot| slot.claim.clone()) {
             Some(claim) => Ok(claim),
             None => self.new_claim(key),
@@ -218,7 +219,7 @@ impl Book {
                 slot.in_flight = true;
                 slot.attempts += 1;
                 let asked = Asking { key, claim, sent: now, inline: false, unsure: slot.unsure };
-                work.joins.push((asked, in_order));
+                work.joins.push((asked, stood));
             }
             Err(error) => self.fail(key, error, now, out),
         }
@@ -251,7 +252,7 @@ impl Book {
                 continue;
             }
             let joins = work.joins.len();
-            self.join_for(key, true, now, work, out);
+            self.join_for(key, Some(place.0), now, work, out);
             self.rejoins += work.joins.len() - joins;
         }
         self.rejoining.extend(later);
@@ -261,6 +262,16 @@ impl Book {
     pub(super) fn rejoined(&mut self, is_ok: bool) {
         self.rejoins -= 1;
         self.most_rejoins = if is_ok && !self.rejoining.is_empty() { REJOINS } else { 1 };
+    }
+
+    /// A rejoin without an answer is tried again in its old place: requests behind it wait for it, whatever its pause is.
+    pub(super) fn rejoin_again(&mut self, asked: &Asking, stood: Ticket, now: Moment) {
+        let slot = self.slots.get(asked.key).filter(|slot| is_claim_of(slot.claim.as_ref(), &asked.claim));
+        if slot.is_some_and(|slot| matches!(slot.phase, Phase::Outside { .. })) {
+            let from = self.slots.due_at(asked.key).unwrap_or(now);
+            self.slots.unschedule(asked.key);
+            self.rejoining.insert((stood, asked.key), from);
+        }
     }
 
     fn rejoin_from(&self) -> Moment {

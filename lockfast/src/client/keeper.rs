@@ -16,6 +16,7 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 
+use crate::claim::Ticket;
 use crate::clock::{Moment, Timer};
 use crate::error::{Error, LostWhy, Result};
 use crate::store::{Admission, Busy, Change, Lease, Report, Scope, Standing};
@@ -35,7 +36,7 @@ const FLIGHT: Duration = Duration::from_secs(10);
 /// What came back from the store.
 pub(super) enum Landing {
     Renewed { renewals: Vec<Renewal>, leases: Vec<Lease>, sent: Moment, answer: Result<Vec<Standing>> },
-    Joined { asked: Asking, in_order: bool, answer: Result<Admission> },
+    Joined { asked: Asking, stood: Option<Ticket>, answer: Result<Admission> },
     Released { departures: Vec<Departure>, sent: Moment, answer: Result<Vec<Standing>> },
     Reported { report: Report, answer: Result<()> },
 }
@@ -145,11 +146,11 @@ fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture
             Landing::Renewed { renewals, leases, sent, answer }
         }));
     }
-    for (asked, in_order) in work.joins {
+    for (asked, stood) in work.joins {
         let client = Arc::clone(client);
         flights.push(Box::pin(async move {
             let answer = in_time(FLIGHT, client.store.acquire(&asked.claim, Busy::Wait)).await;
-            Landing::Joined { asked, in_order, answer }
+            Landing::Joined { asked, stood, answer }
         }));
     }
     let (alone, together): (Vec<_>, Vec<_>) = work.departures.into_iter().partition(|departure| departure.alone);

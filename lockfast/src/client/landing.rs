@@ -42,11 +42,15 @@ impl Book {
                     }
                 }
             }
-            Landing::Joined { asked, in_order, answer } => {
-                if in_order {
-                    self.rejoined(answer.is_ok());
-                }
+            Landing::Joined { asked, stood, answer } => {
+                let is_ok = answer.is_ok();
                 self.admitted(&asked, answer, now, out);
+                if let Some(stood) = stood {
+                    if !is_ok {
+                        self.rejoin_again(&asked, stood, now);
+                    }
+                    self.rejoined(is_ok);
+                }
             }
             Landing::Released { departures, sent, answer } => self.released(departures, sent, answer, now, out),
             Landing::Reported { report, answer } => self.reported(report, answer.is_ok(), now, out),

@@ -9,7 +9,7 @@ use lockfast::{Ticket, Tickets};
 
 use crate::script::{Call, Director};
 use crate::stage::{hold, renewed, settle, wait};
-use crate::steps::{gone, millis, secs, waits};
+use crate::steps::{gone, is_same, millis, secs, waits};
 
 /// An hour, a day and the longest there is.
 const LONG: [Duration; 3] = [secs(3600), secs(24 * 3600), secs(7 * 24 * 3600)];
@@ -147,7 +147,7 @@ async fn a_rejoin_that_fails_makes_the_next_one_go_alone() {
     let mut store = Director::new();
     let mut waiters = Vec::new();
     for ticket in 10..15 {
-        let mutex = store.locks.mutex("a").local_handover(false);
+        let mutex = store.locks.mutex(format!("name {ticket}"));
         waiters.push(wait(&mut store, mutex, ticket).await);
     }
     store.push(Change::Resync);
@@ -157,4 +157,36 @@ async fn a_rejoin_that_fails_makes_the_next_one_go_alone() {
     answer.lose();
     let (_, _, _unanswered) = store.acquire().await;
     assert!(settle(&mut store).await.is_empty(), "one at a time");
+}
+
+#[tokio::test]
+async fn requests_whose_rejoins_failed_together_go_back_in_order() {
+    let mut store = Director::new();
+    let mut waiters = Vec::new();
+    for ticket in 10..19 {
+        let mutex = store.locks.mutex("a").local_handover(false);
+        waiters.push(wait(&mut store, mutex, ticket).await);
+    }
+    store.push(Change::Resync);
+    let (leases, answer) = store.renew().await;
+    answer.give(gone(leases.len()));
+    store.queue(20, LONG[0]).await;
+    let mut burst = Vec::new();
+    for _ in 11..19 {
+        let (claim, _, answer) = store.acquire().await;
+        burst.push((claim, answer));
+    }
+    let claims: Vec<_> = burst
+        .into_iter()
+        .map(|(claim, answer)| {
+            answer.lose();
+            claim
+        })
+        .collect();
+    assert!(settle(&mut store).await.is_empty(), "they are tried again in a moment");
+    for claim in claims {
+        // Only the first goes alone; each of them may have to wait for its own pause.
+        store.hand.advance(millis(200));
+        assert!(is_same(&store.queue(30, LONG[0]).await, &claim), "in the order in which they stood");
+    }
 }

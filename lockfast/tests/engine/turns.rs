@@ -1,6 +1,7 @@
 //! A turn of local hand-over always ends, and what comes after it.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use futures::poll;
@@ -143,14 +144,18 @@ async fn who_ends_a_turn_with_a_lock_that_the_store_had_taken_away_hears_of_it()
     for (why, heard) in [(Why::Unknown, LostWhy::Evicted), (Why::Broken, LostWhy::Broken)] {
         let mut store = Director::new();
         let (guard, mut parties) = holder_and(&mut store, 1).await;
-        let (released, ()) = tokio::join!(guard.release(), async {
+        let (released, claim) = tokio::join!(guard.release(), async {
             let (leaving, answer) = store.release().await;
-            assert!(matches!(leaving[..], [Leaving::UnlessAlone { .. }]), "{leaving:?}");
+            let [Leaving::UnlessAlone { claim, .. }] = &leaving[..] else { panic!("{leaving:?}") };
             answer.give(vec![Standing::Gone(why)]);
+            Arc::clone(claim)
         });
         assert!(matches!(released, Err(Error::Lost { why, .. }) if why == heard), "{released:?}");
-        // Whoever is behind it asks all the same.
-        store.grant(20).await;
+        // The task behind it asks all the same. A broken claim may still stand in the queue, and is told to leave.
+        match why {
+            Why::Broken => drop(released_and_asked_anew(&mut store, &claim, 20).await),
+            _ => drop(store.grant(20).await),
+        }
         assert_eq!(entered(parties.next().unwrap()).await.fence().unwrap(), 20);
     }
 }
