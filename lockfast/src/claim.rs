@@ -219,7 +219,7 @@ pub struct Claim {
     pub floor: Ticket,
     /// Judged by its lease alone, never by whether a process lives. Only a renewal counts: a claim joins without this
     /// exemption, whatever is said here, and a renewal of a claim with `detached` set exempts it from then on. A client that
-    /// still waits, or whose token nobody has yet, may die. A store that lists only what its clients report lists an exempt
+    /// still waits, or whose token was not delivered yet, may die. A store that lists only what its clients report lists an exempt
     /// claim by itself, for as long as it lives: its client may be gone.
     pub detached: bool,
     /// Who it is, for people.

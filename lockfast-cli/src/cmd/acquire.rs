@@ -72,7 +72,7 @@ async fn answer(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure
         taken = take(&locks, args, &mut file) => taken,
         signal = &mut stop => Err(Failure::quiet(Exit::Signal(signal))),
     };
-    // A claim that is still waiting, and a lock whose token nobody has, end now and not with their lease.
+    // A claim that is still waiting, and a lock whose token was not delivered, end now and not with their lease.
     let _ = locks.shutdown(GOODBYE).await;
     let token = taken?;
     file.into_iter().for_each(TokenFile::keep);
@@ -88,7 +88,7 @@ async fn take(locks: &Locks, args: &AcquireArgs, file: &mut Option<TokenFile>) -
     let guard = enter(locks, &args.wanted).await.map_err(failed)?;
     let token = guard.token().map_err(failed)?;
     if let Err(failure) = hand_over(&token, args, file.as_mut()).await {
-        // Nobody has the token, so nobody could give the lock back.
+        // The token was not delivered, so no command could give the lock back.
         let _ = guard.release().await;
         return Err(failure);
     }

@@ -1,7 +1,7 @@
 //! Locks that no process keeps: a guard becomes a [`Token`], and whoever has the token renews it and gives it back.
 //!
 //! While it waits, and under its guard, such a claim ends with its process like any other: a process that is killed while it
-//! waits must not be handed the lock, and one whose token nobody has yet must not keep it. Only once the token was delivered
+//! waits must not be handed the lock, and one whose token was not delivered yet must not keep it. Only once the token was delivered
 //! does one renewal exempt the claim from liveness. It takes no part in local hand-over: the next one would hold under a claim
 //! that somebody else has the right to.
 
@@ -24,7 +24,7 @@ impl Guard {
     /// For a guard of a lock that was asked for as [`detached`](crate::Mutex::detached); another is
     /// [`Invalid`](Error::Invalid), and given back. After any other error the lock is given back too.
     ///
-    /// A process that dies during this call leaves a lock whose token nobody has. Where that matters, write the
+    /// A process that dies during this call leaves a lock whose token was not delivered. Where that matters, write the
     /// [`token`](Self::token) down first, and [`detach`](Self::detach) then.
     ///
     /// # Cancel safety
@@ -67,7 +67,7 @@ impl Guard {
         Ok(Token { id, demands, ttl, fence: self.fence, unsure })
     }
 
-    /// Lets go of the lock without giving it back, with a whole lease, for whoever has its [`token`](Self::token). After an
+    /// Lets go of the lock without giving it back, with a whole lease, for the owner of its [`token`](Self::token). After an
     /// error the lock is given back.
     ///
     /// # Cancel safety

@@ -256,6 +256,10 @@ impl Book {
             self.rejoins += work.joins.len() - joins;
         }
         self.rejoining.extend(later);
+        if self.rejoins == 0 {
+            // Those that were left are gone, or may not ask yet. Until one is answered, the next goes alone.
+            self.most_rejoins = 1;
+        }
     }
 
     /// One of the rejoins has an answer.

@@ -82,7 +82,7 @@ async fn with_little_patience_a_taken_lock_is_busy_and_its_entry_is_withdrawn() 
     awaits_the_answer(&mut store, &caller, SLOW).await;
     answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER });
     until_waiting(&store.locks, 1).await;
-    // The scripted store never says who holds; the last look ends after a tenth of a second.
+    // The scripted store names no holder; the last look ends after a tenth of a second.
     store.hand.advance(millis(100));
     let error = soon(caller).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error}");

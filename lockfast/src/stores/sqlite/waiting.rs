@@ -112,7 +112,7 @@ impl Inside {
     ) -> News {
         match act(self, Patience::Brief) {
             Ok(news) => news,
-            // It is somebody else's to do then, or the lease ends it.
+            // Another process does it then, or the lease ends it.
             Err(Undone::Failed(_)) => News::new(),
             Err(Undone::Busy) => {
                 let until = Clock::boot().now() + PATIENCE;
