@@ -18,6 +18,8 @@ fn main() {
         #[cfg(feature = "redis")]
         Some("redis") => redis::run(std::env::args().skip(2)),
         #[cfg(feature = "redis")]
+        Some("redis-compare") => redis::compare(std::env::args().skip(2)),
+        #[cfg(feature = "redis")]
         Some("redis-profile") => redis::profile(std::env::args().skip(2)),
         #[cfg(feature = "redis")]
         Some("redis-child") => redis::child(std::env::args().skip(2)),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 
 use crate::invocation::Invocation;
 
@@ -11,6 +11,7 @@ const BENCHMARKS: &[(&str, &str)] = &[
     ("core", "the library over the in-process store: the cost of lockfast itself, without a network"),
     ("sqlite", "the store in one file and `lockfast run`, beside bare SQLite transactions and flock"),
     ("redis", "the Redis store, beside bare commands, BLPOP and other lock libraries; `redis --help` says more"),
+    ("compare", "the Redis store of this tree and of another one in turn: compare OTHER-TREE [SECTION..] [--rounds N]"),
 ];
 
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
@@ -21,11 +22,28 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
         }
         return Ok(());
     }
+    if let ["compare", rest @ ..] = words {
+        return compare(root, rest);
+    }
     if words[0] == "sqlite" {
         // It starts the command line too.
         Invocation::new("cargo build --release -p lockfast-cli").run(root)?;
     }
     invocation(words).run(root)
+}
+
+/// Another tree is a second checkout, for example one made with `git worktree add ../before COMMIT`.
+fn compare(root: &Path, words: &[&str]) -> Result<()> {
+    let [other, rest @ ..] = words else { bail!("`compare` needs the path of the tree to compare with") };
+    let other = Path::new(other).canonicalize().with_context(|| format!("there is no tree at {other}"))?;
+    let build = Invocation::new("cargo build --release -p bench --features redis");
+    build.run(&other)?;
+    build.run(root)?;
+    let bench = other.join("target/release/bench");
+    Invocation::new("target/release/bench redis-compare")
+        .with_args(&[&bench.to_string_lossy()])
+        .with_args(rest)
+        .run(root)
 }
 
 fn invocation(words: &[&str]) -> Invocation {

@@ -4,6 +4,7 @@
 //! rounds, so that a machine that slows down slows everybody down.
 
 mod clients;
+mod compare;
 mod contended;
 mod contest;
 mod figures;
@@ -135,6 +136,7 @@ fn help() {
     }
 }
 
+pub(crate) use compare::run as compare;
 pub(crate) use profile::run as profile;
 
 /// Another process of a benchmark: `redis-child MODE PORT ..`.
