@@ -17,6 +17,8 @@ const TTL: Duration = Duration::from_secs(30);
 const TTL_MILLISECONDS: &str = "30000";
 /// Everybody else makes a new one each time; the limit does not.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+/// What makes lockfast use the connection of the `redis` crate.
+pub(crate) const ON_CRATE: &str = "?connection=crate";
 /// How long those wait who have to ask again themselves.
 const ASKED_EVERY: Duration = Duration::from_millis(1);
 
@@ -30,6 +32,9 @@ pub(crate) enum Kind {
     Lockfast,
     /// Every hand-off goes through the server.
     LockfastNoHandOver,
+    /// The two on the multiplexed connection of the `redis` crate instead of lockfast's own: what that one is worth.
+    LockfastOnCrate,
+    LockfastOnCrateNoHandOver,
     Rslock,
     DistributedLock,
 }
@@ -41,6 +46,8 @@ impl Kind {
             Self::Crate => "bare commands, redis crate",
             Self::Lockfast => "lockfast",
             Self::LockfastNoHandOver => "lockfast, hand-over off",
+            Self::LockfastOnCrate => "lockfast on the crate's connection",
+            Self::LockfastOnCrateNoHandOver => "lockfast on the crate's connection, hand-over off",
             Self::Rslock => "rslock",
             Self::DistributedLock => "distributed-lock",
         }
@@ -50,6 +57,7 @@ impl Kind {
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
             Self::Lockfast | Self::LockfastNoHandOver => SCRIPTS,
+            Self::LockfastOnCrate | Self::LockfastOnCrateNoHandOver => SCRIPTS,
             _ => SCRIPTS_AND_SET,
         }
     }
@@ -85,10 +93,9 @@ impl Client {
                 let script: String = load.query_async(&mut connection).await.map_err(|error| text(&error))?;
                 Self::Crate(connection, script.into())
             }
-            Kind::Lockfast | Kind::LockfastNoHandOver => {
-                let hands_over = kind == Kind::Lockfast;
-                let locks = Locks::builder().local_handover(hands_over).connect(&url).await;
-                Self::Lockfast(locks.map_err(|error| text(&error))?)
+            Kind::Lockfast | Kind::LockfastNoHandOver => lockfast(&url, kind == Kind::Lockfast).await?,
+            Kind::LockfastOnCrate | Kind::LockfastOnCrateNoHandOver => {
+                lockfast(&format!("{url}{ON_CRATE}"), kind == Kind::LockfastOnCrate).await?
             }
             Kind::Rslock => Self::Rslock(LockManager::from_clients(vec![server(&url)])),
             Kind::DistributedLock => {
@@ -129,6 +136,11 @@ impl Client {
     pub(crate) async fn pair(&self, name: &str) {
         self.lock(name).await.release().await;
     }
+}
+
+async fn lockfast(url: &str, hands_over: bool) -> Result<Client, String> {
+    let locks = Locks::builder().local_handover(hands_over).connect(url).await;
+    locks.map(Client::Lockfast).map_err(|error| error.to_string())
 }
 
 fn server(url: &str) -> Server {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockfast::{Clock, Guard, Locks};
 
 use super::Plan;
+use super::clients::ON_CRATE;
 use super::figures::{Bar, Figure, Unit};
 use super::server::{Meter, SCRIPTS, Server};
 use crate::measure::{cpu_time, resident};
@@ -31,8 +32,13 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     // What grows with their number is judged by their number.
     let part = count as f64 / FULL as f64;
     let at_most = |limit: f64| Bar::at_most(limit * part);
-    let server = Server::start();
-    let said = server.answers("held", &[count.to_string(), seconds.to_string()]);
+    let answers = |connection: &str| {
+        Server::start().answers("held", &[count.to_string(), seconds.to_string(), connection.to_owned()])
+    };
+    let (said, on_crate) = (answers("own"), answers("crate"));
+    let crates = |what: &str, key: &str, unit| {
+        Figure::new(section, format!("lockfast on the crate's connection: {what}"), on_crate(key), unit)
+    };
     let figure = |what: &str, key: &str, unit| Figure::new(section, what, said(key), unit);
     vec![
         figure("client, of one core", "cpu", Unit::Percent).with(at_most(4.0).or_better(2.0 * part)),
@@ -46,14 +52,19 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
         figure("taking them, 64 tasks", "taking", Unit::PerSecond),
         figure("client CPU a renewal", "each", Unit::Microseconds),
         figure("Redis, of one core", "server", Unit::Percent),
+        crates("client, of one core", "cpu", Unit::Percent),
+        crates("taking them, 64 tasks", "taking", Unit::PerSecond),
+        crates("client CPU a renewal", "each", Unit::Microseconds),
+        crates("memory", "memory", Unit::Megabytes),
+        crates("lost", "lost", Unit::Count),
     ]
 }
 
 /// The process that holds them.
-pub(crate) fn child(port: u16, count: u32, seconds: u32) {
+pub(crate) fn child(port: u16, count: u32, seconds: u32, is_on_crate: bool) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be had");
     runtime.block_on(async {
-        let url = format!("redis://127.0.0.1:{port}");
+        let url = format!("redis://127.0.0.1:{port}{}", if is_on_crate { ON_CRATE } else { "" });
         let Ok(locks) = Locks::builder().ttl(TTL).connect(&url).await else { return };
         // What the first lock brings with it is the client's, not the lock's.
         locks.mutex("first").lock().await.expect("it is free").release().await.expect("it was not taken away");

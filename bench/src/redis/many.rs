@@ -13,7 +13,7 @@ use super::server::{Cores, Meter, Server};
 use crate::measure::{median, median_ratio};
 
 const SECTION: &str = "lock and release, many tasks with a name each";
-const KINDS: &[Kind] = &[Kind::Crate, Kind::Lockfast, Kind::Rslock, Kind::DistributedLock];
+const KINDS: &[Kind] = &[Kind::Crate, Kind::Lockfast, Kind::LockfastOnCrate, Kind::Rslock, Kind::DistributedLock];
 
 /// Pairs a second, and nanoseconds of the server's processor a pair.
 type Rounds = Vec<(f64, f64)>;
@@ -63,12 +63,15 @@ fn show(tasks: usize, kinds: &[(Kind, Rounds)]) -> Vec<Figure> {
     let better = of_bare(Kind::Rslock);
     let bar = if better > 0.6 { Bar::at_least(0.6).or_better(better) } else { Bar::at_least(0.6) };
     let mut figures = vec![ratio.with(bar)];
+    let of_ours = median_ratio(&rates(Kind::LockfastOnCrate), &rates(Kind::Lockfast));
+    let what = format!("{tasks} tasks: lockfast on the crate's connection, of lockfast on its own");
+    figures.push(Figure::new(SECTION, what, of_ours, Unit::Times));
     for (kind, rounds) in kinds {
         let mut say = |what: &str, value, unit| {
             figures.push(Figure::new(SECTION, format!("{tasks} tasks: {}{what}", kind.said()), value, unit));
         };
         say("", median(rates(*kind)), Unit::PerSecond);
-        if !matches!(kind, Kind::Crate | Kind::Lockfast) {
+        if !matches!(kind, Kind::Crate | Kind::Lockfast | Kind::LockfastOnCrate) {
             say(", of bare pairs", of_bare(*kind), Unit::Times);
         }
         let server: Vec<_> = rounds.iter().map(|round| round.1 / 1e3).collect();

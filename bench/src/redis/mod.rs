@@ -147,7 +147,9 @@ pub(crate) fn child(args: impl Iterator<Item = String>) {
     match words.as_slice() {
         ["turns", port, who, side, count] => turns::child(number(port) as u16, who, side, number(count)),
         ["handover", port, count] => handover::child(number(port) as u16, number(count)),
-        ["held", port, count, seconds] => held::child(number(port) as u16, number(count), number(seconds)),
+        ["held", port, count, seconds, connection] => {
+            held::child(number(port) as u16, number(count), number(seconds), *connection == "crate");
+        }
         ["line", port, count] => line::child(number(port) as u16, number(count)),
         _ => panic!("only this program starts itself so, not with {words:?}"),
     }

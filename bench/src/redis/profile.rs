@@ -13,7 +13,15 @@ const SLICE: Duration = Duration::from_secs(1);
 pub(crate) fn run(args: impl Iterator<Item = String>) {
     let args: Vec<String> = args.collect();
     let what = args.first().map_or("pair", String::as_str).to_owned();
-    let kinds = [Kind::ByHand, Kind::Crate, Kind::Lockfast, Kind::LockfastNoHandOver, Kind::Rslock];
+    let kinds = [
+        Kind::ByHand,
+        Kind::Crate,
+        Kind::Lockfast,
+        Kind::LockfastNoHandOver,
+        Kind::LockfastOnCrate,
+        Kind::LockfastOnCrateNoHandOver,
+        Kind::Rslock,
+    ];
     let who = args.get(1).map_or("lockfast", String::as_str);
     let kind = kinds.into_iter().find(|kind| kind.said() == who).unwrap_or(Kind::LockfastNoHandOver);
     let tasks = args.get(2).and_then(|tasks| tasks.parse().ok()).unwrap_or(64);

@@ -14,7 +14,7 @@ use crate::measure::{median, percentile};
 
 const SECTION: &str = "two processes in turn, 30 ms each";
 const HOLD: Duration = Duration::from_millis(30);
-const CONTENDERS: [&str; 3] = ["blpop", "lockfast", "rslock"];
+const CONTENDERS: [&str; 4] = ["blpop", "lockfast", "rslock", "lockfast-on-crate"];
 
 pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     Cores::BOTH.into_iter().flat_map(|cores| measured(plan, cores)).collect()
@@ -47,6 +47,8 @@ fn measured(plan: &Plan, cores: Cores) -> Vec<Figure> {
         if cores == Cores::One { ratio.with(Bar::at_most(1.3).or_better(1.1)) } else { ratio },
         figure("lockfast: hand-off p50", p50(1) / 1e3, Unit::Microseconds),
         figure("BLPOP: wake-up p50", p50(0) / 1e3, Unit::Microseconds),
+        figure("hand-off p50 on the crate's connection, of lockfast's own", p50(3) / p50(1), Unit::Times),
+        figure("lockfast on the crate's connection: hand-off p50", p50(3) / 1e3, Unit::Microseconds),
     ];
     if cores == Cores::All {
         figures.push(figure("rslock: hand-off p50", p50(2) / 1e3, Unit::Microseconds));
@@ -84,6 +86,7 @@ pub(crate) fn child(port: u16, who: &str, side: &str, count: u32) {
         match who.as_str() {
             "blpop" => wake_ups(port, &side, count).await,
             "rslock" => locks(Kind::Rslock, port, count).await,
+            "lockfast-on-crate" => locks(Kind::LockfastOnCrateNoHandOver, port, count).await,
             _ => locks(Kind::LockfastNoHandOver, port, count).await,
         }
     }));

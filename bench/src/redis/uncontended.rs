@@ -13,7 +13,7 @@ use super::server::{Cores, Meter, SCRIPTS_AND_SET, Server};
 use crate::measure::{median, median_ratio};
 
 const SECTION: &str = "lock and release of a free name, one task";
-const KINDS: &[Kind] = &[Kind::Crate, Kind::Lockfast, Kind::Rslock, Kind::DistributedLock];
+const KINDS: &[Kind] = &[Kind::Crate, Kind::Lockfast, Kind::LockfastOnCrate, Kind::Rslock, Kind::DistributedLock];
 
 /// What a pair takes: nanoseconds, commands, nanoseconds of the server's processor.
 #[derive(Debug, Default)]
@@ -43,12 +43,15 @@ fn show(cores: Cores, rounds: &[(Kind, Rounds)]) -> Vec<Figure> {
         Cores::One => ratio.with(Bar::at_most(1.25).or_better(1.05)),
         Cores::All => ratio,
     }];
+    let of_ours = median_ratio(times(Kind::LockfastOnCrate), times(Kind::Lockfast));
+    let what = format!("lockfast on the crate's connection, of lockfast on its own ({})", cores.said());
+    figures.push(Figure::new(SECTION, what, of_ours, Unit::Times));
     for (kind, rounds) in rounds {
         let mut say = |what: &str, value, unit| {
             figures.push(Figure::new(SECTION, format!("{}{what} ({})", kind.said(), cores.said()), value, unit));
         };
         say("", median(rounds.time.clone()) / 1e3, Unit::Microseconds);
-        if !matches!(kind, Kind::Crate | Kind::Lockfast) {
+        if !matches!(kind, Kind::Crate | Kind::Lockfast | Kind::LockfastOnCrate) {
             say(", of a bare pair", of_bare(*kind), Unit::Times);
         }
         if cores == Cores::One {

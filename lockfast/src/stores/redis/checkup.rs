@@ -7,10 +7,9 @@ use redis::{RedisResult, Value};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
-use super::Redis;
 use super::failure::explain;
 use super::server::Server;
-use super::wire::Wire;
+use super::{Redis, Wire};
 
 /// Everything together takes no longer than this.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);

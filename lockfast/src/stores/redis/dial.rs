@@ -13,7 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::wire::{Hear, Wire};
+use super::Wire;
+use super::wire::Hear;
 
 /// Whatever bytes go to and fro on.
 pub(super) type Stream = Box<dyn ReadWrite>;
@@ -31,7 +32,8 @@ pub(super) async fn dial(
     Wire::open(connect(address.addr(), authorities).await?, &greetings(address), hear).await
 }
 
-async fn connect(address: &ConnectionAddr, authorities: Option<&Arc<RootCertStore>>) -> RedisResult<Stream> {
+/// The stream alone: name, socket and encryption.
+pub(super) async fn connect(address: &ConnectionAddr, authorities: Option<&Arc<RootCertStore>>) -> RedisResult<Stream> {
     match address {
         ConnectionAddr::Tcp(host, port) => Ok(Box::new(reach(host, *port).await?)),
         ConnectionAddr::TcpTls { host, port, .. } => {

@@ -10,11 +10,11 @@ use redis::{PushInfo, Value};
 use crate::clock::{Clock, Moment};
 use crate::error::Result;
 
+use super::Wire;
 use super::failure;
 use super::replicas::Replicas;
 use super::scripts::Call;
 use super::server::{Connected, Server};
-use super::wire::Wire;
 
 /// Redis answers in less than a millisecond. One that says nothing for this long will not, on this connection: it is given up,
 /// with the requests that were not sent yet.
@@ -72,7 +72,7 @@ impl Lane {
 
     /// A plain command.
     pub(super) async fn command(&self, doing: &str, command: &redis::Cmd) -> Result<Value> {
-        let asked = async { self.wire.ask(|bytes| command.write_packed_command(bytes)).await?.extract_error() };
+        let asked = async { self.wire.ask(command).await?.extract_error() };
         self.answer(|| doing.to_owned(), asked).await
     }
 

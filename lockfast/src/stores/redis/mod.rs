@@ -7,6 +7,8 @@
 mod answers;
 mod asks;
 mod checkup;
+#[cfg(feature = "bench-crate-connection")]
+mod crate_connection;
 mod dial;
 mod failure;
 mod feed;
@@ -41,12 +43,16 @@ use crate::store::{
 };
 
 pub use checkup::Checkup;
+#[cfg(feature = "bench-crate-connection")]
+use crate_connection::Wire;
 use feed::{Feed, Watch};
 use lane::Lane;
 use lanes::Lanes;
 use replicas::{ANSWERED_WITHIN, HAVE_IT_WITHIN, Replicas};
 use server::Server;
 use walk::Walk;
+#[cfg(not(feature = "bench-crate-connection"))]
+use wire::Wire;
 
 /// How many names one script deals with. It is alone on the server while it runs, so it should not run for long.
 const NAMES_A_SCRIPT: usize = 94;

@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 
+use super::Wire;
 use super::failure::explain;
 use super::lane::Lane;
 use super::server::Server;
-use super::wire::Wire;
 
 /// Replicas that have not said in this time that they have it do not have it.
 pub(super) const HAVE_IT_WITHIN: Duration = Duration::from_secs(1);

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use sha1::{Digest, Sha1};
 
-use super::wire::Wire;
+use super::Wire;
+use super::wire::Request;
 
 /// A script, and the words that ask for it by what the server knows it by.
 pub(super) struct Script {
@@ -90,13 +91,44 @@ impl Call {
     }
 
     async fn ask(&self, wire: &Wire, first_two: &[u8]) -> RedisResult<Value> {
-        let asked = wire.ask(|bytes| {
-            count(bytes, b'*', 2 + self.words);
-            bytes.extend_from_slice(first_two);
-            bytes.extend_from_slice(&self.bytes);
-        });
-        asked.await?.extract_error()
+        wire.ask(&Sent { first_two, call: self }).await?.extract_error()
     }
+}
+
+/// A call as it is sent: the words that name the script, then its own.
+struct Sent<'a> {
+    first_two: &'a [u8],
+    call: &'a Call,
+}
+
+impl Request for Sent<'_> {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        count(bytes, b'*', 2 + self.call.words);
+        bytes.extend_from_slice(self.first_two);
+        bytes.extend_from_slice(&self.call.bytes);
+    }
+
+    #[cfg(feature = "bench-crate-connection")]
+    fn command(&self) -> redis::Cmd {
+        let size = self.first_two.len() + self.call.bytes.len();
+        let mut command = redis::Cmd::with_capacity(2 + self.call.words, size);
+        for word in each_word(self.first_two).chain(each_word(&self.call.bytes)) {
+            command.arg(word);
+        }
+        command
+    }
+}
+
+/// What `word` wrote, word by word.
+#[cfg(feature = "bench-crate-connection")]
+fn each_word(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let end = bytes.iter().position(|byte| *byte == b'\r')?;
+        let length = bytes[1..end].iter().fold(0, |length, digit| 10 * length + usize::from(digit - b'0'));
+        let (word, rest) = bytes[end + 2..].split_at(length);
+        bytes = &rest[2..];
+        Some(word)
+    })
 }
 
 fn words(words: &[&[u8]]) -> Vec<u8> {

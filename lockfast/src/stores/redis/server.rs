@@ -9,11 +9,12 @@ use rustls::RootCertStore;
 
 use crate::error::{Error, Result};
 
+use super::Wire;
 use super::dial::{authorities, dial};
 use super::failure::explain;
 use super::keys::{IDENTITY, TICKETS};
 use super::scripts::{self, Call};
-use super::wire::{Hear, Wire};
+use super::wire::Hear;
 
 /// A server that does not accept a connection in this time is not there.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(3);
@@ -29,6 +30,8 @@ pub(super) struct Server {
     pub(super) replicas: u32,
     /// What the URL says names begin with.
     pub(super) prefix: Option<String>,
+    #[cfg(feature = "bench-crate-connection")]
+    is_on_crate: bool,
 }
 
 impl Server {
@@ -58,12 +61,23 @@ impl Server {
             _ => {}
         }
         let label = format!("{}/{}", address.addr(), address.redis_settings().db());
-        let Settings { prefix, replicas, authorities } = settings;
-        Ok(Self { address, authorities: authorities.map(Arc::new), label, replicas, prefix })
+        Ok(Self {
+            address,
+            authorities: settings.authorities.map(Arc::new),
+            label,
+            replicas: settings.replicas,
+            prefix: settings.prefix,
+            #[cfg(feature = "bench-crate-connection")]
+            is_on_crate: settings.is_on_crate,
+        })
     }
 
     /// A new connection, whatever the server is like.
     pub(super) async fn reach(&self, hear: Hear) -> RedisResult<Wire> {
+        #[cfg(feature = "bench-crate-connection")]
+        if self.is_on_crate {
+            return Wire::on_crate(&self.address, self.authorities.as_ref(), hear).await;
+        }
         dial(&self.address, self.authorities.as_ref(), hear).await
     }
 
@@ -126,6 +140,8 @@ struct Settings {
     prefix: Option<String>,
     replicas: u32,
     authorities: Option<RootCertStore>,
+    #[cfg(feature = "bench-crate-connection")]
+    is_on_crate: bool,
 }
 
 impl Settings {
@@ -149,6 +165,8 @@ impl Settings {
                 let found = authorities(&read).map_err(|error| Error::invalid(format!("ca={path}: {error}")))?;
                 self.authorities = Some(found);
             }
+            #[cfg(feature = "bench-crate-connection")]
+            "connection" if value == "crate" => self.is_on_crate = true,
             _ if pair.contains('@') => {
                 // What looks like a setting is the rest of a password.
                 return Err(Error::invalid("a ? in the user or password of a URL is written %3F"));
@@ -191,6 +209,13 @@ mod tests {
         assert_eq!((server.prefix.as_deref(), server.replicas), (Some(""), 2));
         assert_eq!(format!("{server:?}"), "db:7000/2");
         assert_eq!(Server::of_url("redis://db?prefix=a%3A%25").unwrap().prefix.as_deref(), Some("a:%"));
+    }
+
+    #[test]
+    fn the_connection_of_the_crate_is_for_benchmarks_alone() {
+        let asked = Server::of_url("redis://db?connection=crate");
+        assert_eq!(asked.is_ok(), cfg!(feature = "bench-crate-connection"), "{asked:?}");
+        assert!(matches!(Server::of_url("redis://db?connection=own"), Err(Error::Invalid(_))));
     }
 
     #[test]

@@ -25,8 +25,29 @@ use super::dial::Stream;
 use driver::Driver;
 
 /// What is done with pushes, on the task that reads them.
-pub(super) type Hear = Box<dyn Fn(PushInfo) + Send>;
+pub(super) type Hear = Box<dyn Fn(PushInfo) + Send + Sync>;
 type Slot = oneshot::Sender<RedisResult<Value>>;
+
+/// One request, in the form in which a connection sends it.
+pub(super) trait Request {
+    /// Appends it as the protocol wants it.
+    fn write(&self, bytes: &mut Vec<u8>);
+
+    /// The same as the crate's connection takes it.
+    #[cfg(feature = "bench-crate-connection")]
+    fn command(&self) -> Cmd;
+}
+
+impl Request for Cmd {
+    fn write(&self, bytes: &mut Vec<u8>) {
+        self.write_packed_command(bytes);
+    }
+
+    #[cfg(feature = "bench-crate-connection")]
+    fn command(&self) -> Cmd {
+        self.clone()
+    }
+}
 
 /// What will be said to a question, or that there is no way to know. An error of the server is a value here.
 pub(super) struct Answer(oneshot::Receiver<RedisResult<Value>>);
@@ -79,7 +100,7 @@ impl Wire {
     pub(super) async fn open(stream: Stream, greetings: &[Cmd], hear: Hear) -> RedisResult<Self> {
         let wire = Self(Arc::new(Handle(Arc::default())));
         // Order matters: a server that refuses at once says so before it is asked, and that has to find an asker.
-        let greeted = greetings.iter().map(|greeting| wire.ask(|bytes| greeting.write_packed_command(bytes)));
+        let greeted = greetings.iter().map(|greeting| wire.ask(greeting));
         let greeted: Vec<_> = greeted.collect();
         tokio::spawn(Driver::new(stream, Arc::clone(&wire.0.0), hear));
         for answer in greeted {
@@ -88,10 +109,10 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Asks one question, as `write` puts it. It is asked at once, not when the answer is waited for.
-    pub(super) fn ask(&self, write: impl FnOnce(&mut Vec<u8>)) -> Answer {
+    /// Sends one request. It is sent at once, not when the reply is waited for.
+    pub(super) fn ask(&self, request: &impl Request) -> Answer {
         let (slot, answer) = oneshot::channel();
-        self.0.0.ask(write, [slot]);
+        self.0.0.ask(|bytes| request.write(bytes), [slot]);
         Answer(answer)
     }
 
@@ -183,7 +204,7 @@ fn gone() -> RedisError {
 /// For what is rarely asked.
 impl ConnectionLike for Wire {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(self.ask(|bytes| command.write_packed_command(bytes)))
+        Box::pin(self.ask(command))
     }
 
     fn req_packed_commands<'a>(

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-async fn wire_to(port: u16, hear: impl Fn(PushInfo) + Send + 'static) -> Wire {
+async fn wire_to(port: u16, hear: impl Fn(PushInfo) + Send + Sync + 'static) -> Wire {
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let mut hello = redis::cmd("HELLO");
     hello.arg(3);
@@ -19,7 +19,7 @@ async fn wire_to(port: u16, hear: impl Fn(PushInfo) + Send + 'static) -> Wire {
 fn ask(wire: &Wire, words: &[&str]) -> Answer {
     let mut command = Cmd::new();
     command.arg(words);
-    wire.ask(|bytes| command.write_packed_command(bytes))
+    wire.ask(&command)
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
