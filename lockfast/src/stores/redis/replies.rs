@@ -148,7 +148,7 @@ impl Part {
 }
 
 /// Those that we can be sent, or are to pass over.
-fn push_kind(kind: String) -> PushKind {
+pub(super) fn push_kind(kind: String) -> PushKind {
     match &*kind {
         "message" => PushKind::Message,
         "subscribe" => PushKind::Subscribe,

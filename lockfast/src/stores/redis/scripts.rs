@@ -6,7 +6,7 @@ use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use sha1::{Digest, Sha1};
 
 use super::Wire;
-use super::wire::Request;
+use super::wire::{Confirmation, Request};
 
 /// A script, and the words that ask for it by what the server knows it by.
 pub(super) struct Script {
@@ -106,6 +106,10 @@ impl Request for Sent<'_> {
         count(bytes, b'*', 2 + self.call.words);
         bytes.extend_from_slice(self.first_two);
         bytes.extend_from_slice(&self.call.bytes);
+    }
+
+    fn confirmation(&self) -> Option<Box<Confirmation>> {
+        None
     }
 
     #[cfg(feature = "bench-crate-connection")]

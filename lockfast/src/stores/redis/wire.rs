@@ -1,12 +1,14 @@
 //! One connection that many tasks ask on. Answers come in the order of the questions.
 //!
 //! A task of the runtime that opened it drives the stream: it writes what was asked, gives each answer to whoever asked, and
-//! hands pushes on. By 1 to 3, nobody waits for an answer that cannot come.
+//! hands pushes on. By 1 to 4, nobody waits for an answer that cannot come.
 //!
 //! 1. A question has a place in the line of those that are open before its bytes leave, and keeps it when its asker is gone:
 //!    otherwise all later answers would be given to the wrong ones.
 //! 2. However the connection ends, every question that is open then fails, and so does every later one.
-//! 3. A connection that was left ends when nothing is open on it any more; one that nobody has any more, at once.
+//! 3. An entry of the reply queue awaits one reply, or one push of a given kind and channel that confirms a subscription.
+//!    Any other push is no reply and takes no entry; a reply where a push is due ends the connection.
+//! 4. A connection that was left ends when nothing is open on it any more; one that nobody has any more, at once.
 
 mod driver;
 
@@ -18,20 +20,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, Pipeline, PushInfo, RedisError, RedisFuture, RedisResult, Value};
+use redis::{Arg, Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisFuture, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
 
 use super::dial::Stream;
+use super::replies::{odd, push_kind};
 use driver::Driver;
 
 /// What is done with pushes, on the task that reads them.
 pub(super) type Hear = Box<dyn Fn(PushInfo) + Send + Sync>;
 type Slot = oneshot::Sender<RedisResult<Value>>;
 
+/// One entry of the reply queue.
+struct Entry {
+    slot: Slot,
+    /// What it awaits instead of a reply.
+    awaits: Option<Box<Confirmation>>,
+}
+
+/// A push that confirms a subscription, or its end.
+pub(super) struct Confirmation {
+    kind: PushKind,
+    /// Any, if the request names none.
+    channel: Option<Value>,
+}
+
 /// One request, in the form in which a connection sends it.
 pub(super) trait Request {
     /// Appends it as the protocol wants it.
     fn write(&self, bytes: &mut Vec<u8>);
+
+    /// The push that comes instead of a reply, if one does.
+    fn confirmation(&self) -> Option<Box<Confirmation>>;
 
     /// The same as the crate's connection takes it.
     #[cfg(feature = "bench-crate-connection")]
@@ -41,6 +61,16 @@ pub(super) trait Request {
 impl Request for Cmd {
     fn write(&self, bytes: &mut Vec<u8>) {
         self.write_packed_command(bytes);
+    }
+
+    fn confirmation(&self) -> Option<Box<Confirmation>> {
+        let mut words = self.args_iter().filter_map(|word| match word {
+            Arg::Simple(word) => Some(word),
+            _ => None,
+        });
+        let kind = String::from_utf8_lossy(words.next()?).to_ascii_lowercase();
+        let channel = words.next().map(|channel| Value::BulkString(channel.to_vec()));
+        kind.ends_with("subscribe").then(|| Box::new(Confirmation { kind: push_kind(kind), channel }))
     }
 
     #[cfg(feature = "bench-crate-connection")]
@@ -57,6 +87,23 @@ impl Future for Answer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(cx).map(|said| said.unwrap_or_else(|_| Err(gone())))
+    }
+}
+
+impl Entry {
+    fn is_confirmed_by(&self, push: &PushInfo) -> bool {
+        self.awaits.as_ref().is_some_and(|awaited| {
+            awaited.kind == push.kind
+                && awaited.channel.as_ref().is_none_or(|channel| push.data.first() == Some(channel))
+        })
+    }
+
+    /// Gives it what came. `false` if that is not what it awaits: then it fails, and no later reply can be matched.
+    fn give(self, reply: Value) -> bool {
+        let is_due = self.awaits.is_none() || matches!(reply, Value::Push { .. } | Value::ServerError(_));
+        // A request whose caller is gone needs no reply.
+        let _ = self.slot.send(if is_due { Ok(reply) } else { Err(odd("a reply where a confirmation is due")) });
+        is_due
     }
 }
 
@@ -86,7 +133,7 @@ struct Shared {
 struct Desk {
     outgoing: Vec<u8>,
     /// Who asked and has no answer yet, in order.
-    open: VecDeque<Slot>,
+    open: VecDeque<Entry>,
     answered: u64,
     driver: Option<Waker>,
     /// Whether it will look at this desk without being woken.
@@ -112,7 +159,7 @@ impl Wire {
     /// Sends one request. It is sent at once, not when the reply is waited for.
     pub(super) fn ask(&self, request: &impl Request) -> Answer {
         let (slot, answer) = oneshot::channel();
-        self.0.0.ask(|bytes| request.write(bytes), [slot]);
+        self.0.0.ask(|bytes| request.write(bytes), [Entry { slot, awaits: request.confirmation() }]);
         Answer(answer)
     }
 
@@ -150,15 +197,15 @@ impl Wire {
 }
 
 impl Shared {
-    fn ask(&self, write: impl FnOnce(&mut Vec<u8>), slots: impl IntoIterator<Item = Slot>) {
+    fn ask(&self, write: impl FnOnce(&mut Vec<u8>), entries: impl IntoIterator<Item = Entry>) {
         let mut desk = self.desk();
         if let Some(why) = desk.over.clone() {
             drop(desk);
-            slots.into_iter().for_each(|slot| drop(slot.send(Err(why.clone()))));
+            entries.into_iter().for_each(|entry| drop(entry.slot.send(Err(why.clone()))));
             return;
         }
         write(&mut desk.outgoing);
-        desk.open.extend(slots);
+        desk.open.extend(entries);
         if !std::mem::replace(&mut desk.is_awake, true) {
             let driver = desk.driver.clone();
             drop(desk);
@@ -187,7 +234,7 @@ impl Shared {
         let (open, driver) = (std::mem::take(&mut desk.open), desk.driver.take());
         drop(desk);
         self.leave();
-        open.into_iter().for_each(|slot| drop(slot.send(Err(why.clone()))));
+        open.into_iter().for_each(|entry| drop(entry.slot.send(Err(why.clone()))));
         driver.iter().for_each(Waker::wake_by_ref);
     }
 
@@ -213,8 +260,9 @@ impl ConnectionLike for Wire {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        let (slots, answers): (Vec<_>, Vec<_>) = (0..offset + count).map(|_| oneshot::channel()).unzip();
-        self.0.0.ask(|bytes| bytes.extend(pipeline.get_packed_pipeline()), slots);
+        let (slots, answers): (Vec<Slot>, Vec<_>) = (0..offset + count).map(|_| oneshot::channel()).unzip();
+        let entries = slots.into_iter().map(|slot| Entry { slot, awaits: None });
+        self.0.0.ask(|bytes| bytes.extend(pipeline.get_packed_pipeline()), entries);
         Box::pin(async move {
             let mut values = Vec::with_capacity(offset + count);
             for answer in answers {

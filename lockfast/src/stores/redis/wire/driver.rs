@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use super::super::dial::Stream;
 use super::super::replies::{ROOM, Replies, odd};
-use super::{Hear, Shared, Slot, gone};
+use super::{Entry, Hear, Shared, gone};
 
 /// How many get their answers, at least, before what they ask next is written; a quarter of those who wait, if that is more. With
 /// more of them more goes out in one write; with fewer, client and server work at the same time.
@@ -25,7 +25,7 @@ pub(super) struct Driver {
     replies: Replies,
     /// Answers that came and were not given yet, and whom they are given to.
     answers: Vec<Value>,
-    askers: Vec<Slot>,
+    askers: Vec<Entry>,
     /// What is being written, and how much of it was.
     outgoing: Vec<u8>,
     written: usize,
@@ -130,13 +130,15 @@ impl Driver {
         loop {
             while self.answers.len() < self.at_once {
                 match self.replies.next() {
-                    // In answer to a question, if it is not refused.
-                    Ok(Some(done @ Value::Push { kind: PushKind::Subscribe | PushKind::Unsubscribe, .. })) => {
-                        self.answers.push(done);
-                    }
                     Ok(Some(Value::Push { kind, data })) => {
+                        // Order matters: with all replies before it given, the request that it may confirm is the first.
                         self.give()?;
-                        (self.hear)(PushInfo { kind, data });
+                        let push = PushInfo { kind, data };
+                        if self.is_due(&push) {
+                            self.answers.push(Value::Push { kind: push.kind, data: push.data });
+                        } else {
+                            (self.hear)(push);
+                        }
                     }
                     Ok(Some(answer)) => self.answers.push(answer),
                     Ok(None) => break,
@@ -156,6 +158,12 @@ impl Driver {
         }
     }
 
+    /// Whether this push confirms the first open request.
+    fn is_due(&self, push: &PushInfo) -> bool {
+        push.kind != PushKind::Message
+            && self.shared.desk().open.front().is_some_and(|entry| entry.is_confirmed_by(push))
+    }
+
     fn give(&mut self) -> RedisResult<()> {
         if self.answers.is_empty() {
             return Ok(());
@@ -170,9 +178,9 @@ impl Driver {
         drop(desk);
         self.is_crowded |= count > 1;
         let is_unasked = count < self.answers.len();
-        for (asker, answer) in self.askers.drain(..).zip(self.answers.drain(..)) {
-            // Who is gone does not need it.
-            let _ = asker.send(Ok(answer));
+        // The connection ends with the first that gets what it does not await: the rest of them fail.
+        if !self.askers.drain(..).zip(self.answers.drain(..)).all(|(asker, answer)| asker.give(answer)) {
+            return Err(odd("a reply where a confirmation is due"));
         }
         if is_unasked { Err(odd("an answer to nothing that was asked")) } else { Ok(()) }
     }

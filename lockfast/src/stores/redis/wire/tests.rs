@@ -114,6 +114,56 @@ async fn subscriptions_allowed_or_not_are_answered_in_their_place_and_pushes_are
 }
 
 #[tokio::test]
+async fn a_confirmation_of_any_kind_shifts_no_later_reply() {
+    let server = servers::Redis::start();
+    let wire = wire_to(server.port(), drop).await;
+    let requests: [&[&str]; 9] = [
+        &["SUBSCRIBE", "a"],
+        &["PSUBSCRIBE", "a*"],
+        &["SSUBSCRIBE", "a"],
+        &["SUBSCRIBE", "b", "c"],
+        &["UNSUBSCRIBE", "b"],
+        &["PUNSUBSCRIBE"],
+        &["SUNSUBSCRIBE", "a"],
+        &["UNSUBSCRIBE"],
+        &["unsubscribe", "never subscribed"],
+    ];
+    for request in requests {
+        let (confirmed, after) = (ask(&wire, request), ask(&wire, &["ECHO", "after"]));
+        let confirmed = soon(confirmed).await.unwrap();
+        assert!(matches!(confirmed, Value::Push { .. }), "{request:?}: {confirmed:?}");
+        assert_eq!(soon(after).await.unwrap(), Value::BulkString("after".into()), "{request:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_confirmation_that_no_request_awaits_is_no_reply() {
+    let (wire, mut there) = pair().await;
+    let (ping, subscribed) = (ask(&wire, &["PING"]), ask(&wire, &["SUBSCRIBE", "mine"]));
+    for confirmed in ["unsubscribe\r\n$6\r\nothers", "subscribe\r\n$6\r\nothers"] {
+        let length = confirmed.find('\r').unwrap();
+        there.write_all(format!(">3\r\n${length}\r\n{confirmed}\r\n:0\r\n").as_bytes()).await.unwrap();
+    }
+    there.write_all(b"+PONG\r\n>3\r\n+subscribe\r\n$6\r\nothers\r\n:1\r\n").await.unwrap();
+    there.write_all(b">3\r\n+subscribe\r\n$4\r\nmine\r\n:1\r\n").await.unwrap();
+    assert_eq!(soon(ping).await.unwrap(), Value::SimpleString("PONG".to_owned()));
+    let Value::Push { kind: PushKind::Subscribe, data } = soon(subscribed).await.unwrap() else {
+        panic!("it is confirmed by a push")
+    };
+    assert_eq!(data[0], Value::BulkString("mine".into()));
+}
+
+#[tokio::test]
+async fn a_reply_where_a_confirmation_is_due_ends_the_connection() {
+    let (wire, mut there) = pair().await;
+    let (subscribed, after) = (ask(&wire, &["SUBSCRIBE", "a"]), ask(&wire, &["PING"]));
+    there.write_all(b"+OK\r\n+PONG\r\n").await.unwrap();
+    assert_eq!(soon(subscribed).await.unwrap_err().kind(), ErrorKind::Parse);
+    assert!(soon(after).await.is_err());
+    is_closed(there).await;
+}
+
+#[tokio::test]
 async fn a_pipeline_is_answered_as_one() {
     let server = servers::Redis::start();
     let mut wire = wire_to(server.port(), drop).await;
