@@ -219,3 +219,60 @@ impl ConnectionLike for Wire {
         0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use redis::PushKind;
+
+    use super::super::server::Server;
+    use super::*;
+
+    async fn soon<T>(future: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(20), future).await.expect("it comes about in seconds")
+    }
+
+    async fn open(server: &servers::Redis, hear: Hear) -> Wire {
+        let url = format!("redis://127.0.0.1:{}?connection=crate", server.port());
+        let wire = soon(Server::of_url(&url).unwrap().reach(hear)).await.unwrap();
+        assert!(matches!(wire, Wire::OfCrate(_)));
+        wire
+    }
+
+    #[tokio::test]
+    async fn replies_and_pushes_come_as_on_our_own_connection() {
+        let server = servers::Redis::start();
+        let (say, heard) = mpsc::channel();
+        let wire = open(&server, Box::new(move |push| drop(say.send(push)))).await;
+        let subscribed = soon(wire.ask(redis::cmd("SUBSCRIBE").arg("a"))).await.unwrap();
+        assert!(matches!(subscribed, Value::Push { kind: PushKind::Subscribe, .. }));
+        assert_eq!(soon(wire.ask(redis::cmd("PUBLISH").arg("a").arg("hello"))).await, Ok(Value::Int(1)));
+        assert!(heard.try_iter().any(|push| push.kind == PushKind::Message));
+        assert_eq!(wire.pulse(), Some((0, 2)));
+    }
+
+    #[tokio::test]
+    async fn requests_fail_with_the_connection_and_a_left_one_ends() {
+        let mut server = servers::Redis::start();
+        let left = open(&server, Box::new(drop)).await;
+        left.leave();
+        soon(left.left()).await;
+        soon(async {
+            while left.pulse().is_some() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let wire = open(&server, Box::new(drop)).await;
+        let mut pop = redis::cmd("BLPOP");
+        pop.arg("list").arg(0);
+        let mut open = std::pin::pin!(wire.ask(&pop));
+        assert!(futures::poll!(&mut open).is_pending());
+        server.kill();
+        assert!(soon(open).await.is_err());
+        soon(wire.left()).await;
+        assert!(wire.is_left());
+    }
+}
