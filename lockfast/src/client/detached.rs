@@ -1,9 +1,9 @@
-//! Locks that no process keeps: a guard becomes a [`Token`], and whoever has the token renews it and gives it back.
+//! Locks that no process keeps: a guard becomes a [`Token`], and the owner of the token renews it and gives it back.
 //!
 //! While it waits, and under its guard, such a claim ends with its process like any other: a process that is killed while it
 //! waits must not be handed the lock, and one whose token was not delivered yet must not keep it. Only once the token was delivered
 //! does one renewal exempt the claim from liveness. It takes no part in local hand-over: the next one would hold under a claim
-//! that somebody else has the right to.
+//! that the owner of a token has the right to.
 
 use std::sync::Arc;
 use std::time::Duration;

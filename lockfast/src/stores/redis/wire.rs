@@ -1,14 +1,14 @@
 //! One connection that many tasks ask on. Answers come in the order of the questions.
 //!
 //! A task of the runtime that opened it drives the stream: it writes what was asked, gives each answer to whoever asked, and
-//! hands pushes on. By 1 to 4, nobody waits for an answer that cannot come.
+//! hands pushes on. By 1 to 4, no request waits for an answer that cannot come.
 //!
 //! 1. A question has a place in the line of those that are open before its bytes leave, and keeps it when its asker is gone:
 //!    otherwise all later answers would be given to the wrong ones.
 //! 2. However the connection ends, every question that is open then fails, and so does every later one.
 //! 3. An entry of the reply queue awaits one reply, or one push of a given kind and channel that confirms a subscription.
 //!    Any other push is no reply and takes no entry; a reply where a push is due ends the connection.
-//! 4. A connection that was left ends when nothing is open on it any more; one that nobody has any more, at once.
+//! 4. A connection that was left ends when nothing is open on it any more; one without any handle left, at once.
 
 mod driver;
 
