@@ -6,8 +6,8 @@ use crate::claim::{Claim, ClaimHash, ClientId, Demand, Demands, Mode};
 use crate::name::Name;
 use crate::store::{Busy, Counters, Lease, Leaving, Report, Resource};
 
+use super::connection::LONGEST_RESPONSE;
 use super::keys;
-use super::lane::ANSWERS_WITHIN;
 use super::scripts::{self, Call, digits};
 use super::{NAMES_A_SCRIPT, by_names, note};
 
@@ -16,7 +16,7 @@ const FOR_EVER: u64 = 1_000 * 365 * 24 * 3600 * 1_000;
 
 /// An acquire may be as late as its connection lives without an answer, and once more as long in the buffers of a network
 /// that stalls.
-const LEAST_TOMBSTONE: Duration = ANSWERS_WITHIN.saturating_mul(2);
+const LEAST_TOMBSTONE: Duration = LONGEST_RESPONSE.saturating_mul(2);
 
 /// More than any line has.
 const MOST_SEATS: usize = 1 << 40;

@@ -7,9 +7,9 @@ use redis::{RedisResult, Value};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
+use super::connection::Server;
 use super::failure::explain;
-use super::server::Server;
-use super::{Redis, Wire};
+use super::{Multiplexer, Redis};
 
 /// Everything together takes no longer than this.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
@@ -75,17 +75,17 @@ impl Redis {
 }
 
 async fn look(server: &Server, prefix: &str) -> RedisResult<Checkup> {
-    let mut wire = server.reach(Box::new(drop)).await?;
-    let missing_rights = rights(&mut wire, prefix, server.replicas).await?;
-    let mut found = read(&redis::cmd("INFO").query_async::<String>(&mut wire).await?);
+    let mut multiplexer = server.reach(std::sync::Arc::new(drop)).await?;
+    let missing_rights = rights(&mut multiplexer, prefix, server.replicas).await?;
+    let mut found = read(&redis::cmd("INFO").query_async::<String>(&mut multiplexer).await?);
     found.replicas_wanted = server.replicas;
     found.missing_rights = missing_rights;
-    measure(&mut wire, &mut found).await?;
+    measure(&mut multiplexer, &mut found).await?;
     // Refused to whoever has no more rights than locks need.
     let mut setting = async |name: &str| {
         let mut asked = redis::cmd("CONFIG");
         asked.arg("GET").arg(name);
-        let pairs: Vec<(String, String)> = asked.query_async(&mut wire).await.unwrap_or_default();
+        let pairs: Vec<(String, String)> = asked.query_async(&mut multiplexer).await.unwrap_or_default();
         pairs.into_iter().next().map(|(_, value)| value)
     };
     if found.append_only.is_some() {
@@ -98,10 +98,10 @@ async fn look(server: &Server, prefix: &str) -> RedisResult<Checkup> {
     Ok(found)
 }
 
-async fn rights(wire: &mut Wire, prefix: &str, replicas: u32) -> RedisResult<Option<Vec<String>>> {
+async fn rights(multiplexer: &mut Multiplexer, prefix: &str, replicas: u32) -> RedisResult<Option<Vec<String>>> {
     let mut asked = redis::cmd("EVAL");
     asked.arg(include_str!("lua/rights.lua")).arg(0).arg(format!("{prefix}lockfast-doctor")).arg(replicas);
-    match asked.query_async(wire).await {
+    match asked.query_async(multiplexer).await {
         Ok(Value::Array(missing)) => {
             Ok(Some(missing.into_iter().filter_map(|one| redis::from_redis_value(one).ok()).collect()))
         }
@@ -111,12 +111,12 @@ async fn rights(wire: &mut Wire, prefix: &str, replicas: u32) -> RedisResult<Opt
 }
 
 /// The quickest answer says most about the clock: the server read it half way there and back, give or take.
-async fn measure(wire: &mut Wire, found: &mut Checkup) -> RedisResult<()> {
+async fn measure(multiplexer: &mut Multiplexer, found: &mut Checkup) -> RedisResult<()> {
     let clock = Clock::boot();
     let mut trips = Vec::new();
     for _ in 0..ROUND_TRIPS {
         let (asked, here) = (clock.now(), clock.wall());
-        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(wire).await?;
+        let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(multiplexer).await?;
         let trip = clock.now().since(asked);
         let here = here.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
         let there = Duration::from_secs(seconds) + Duration::from_micros(micros);

@@ -23,8 +23,8 @@ use super::super::mailbox::{Reader, Subscribers};
 use super::Inside;
 use super::answers::{owner_of, read_value};
 use super::asks::Ears;
+use super::connection::Connection;
 use super::keys::{LINES, PUSH, WATCHED};
-use super::lane::Lane;
 
 /// How long it is known that somebody watches lines, and how often that is said.
 const WATCHED_FOR: Duration = Duration::from_secs(30);
@@ -218,29 +218,29 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
     let mut is_first = matches!(scope, Scope::Client(_));
     loop {
         let Some(strong) = inside.upgrade() else { return };
-        let lane = tokio::select! {
-            lane = strong.lanes.lane() => lane,
+        let connection = tokio::select! {
+            connection = strong.pool.connection() => connection,
             () = closing.notified() => return,
         };
-        let subscribed = match lane {
+        let subscribed = match connection {
             // Never given up half way: the server would go on believing that somebody listens.
-            Ok(lane) => subscribe(lane, &scope, &channel, &say).await,
+            Ok(connection) => subscribe(connection, &scope, &channel, &say).await,
             Err(error) => Err(error),
         };
         match subscribed {
-            Ok(lane) => {
+            Ok(connection) => {
                 let _ = say.send(Hearing::Well);
                 if !std::mem::take(&mut is_first) {
                     strong.feed.resync(&scope);
                 }
                 drop(strong);
                 let is_wanted = tokio::select! {
-                    () = lane.ended() => true,
-                    () = keep_known(&lane, &scope) => true,
+                    () = connection.ended() => true,
+                    () = keep_known(&connection, &scope) => true,
                     () = closing.notified() => false,
                 };
                 let _ = say.send(Hearing::NotYet);
-                lane.unsubscribe(&channel).await;
+                connection.unsubscribe(&channel).await;
                 if !is_wanted {
                     return;
                 }
@@ -259,32 +259,37 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
     }
 }
 
-async fn subscribe(lane: Arc<Lane>, scope: &Scope, channel: &str, say: &watch::Sender<Hearing>) -> Result<Arc<Lane>> {
+async fn subscribe(
+    connection: Arc<Connection>,
+    scope: &Scope,
+    channel: &str,
+    say: &watch::Sender<Hearing>,
+) -> Result<Arc<Connection>> {
     let _ = say.send(Hearing::NotYet);
-    lane.subscribe(channel).await?;
+    connection.subscribe(channel).await?;
     if matches!(scope, Scope::Lines(_))
-        && let Err(error) = say_watched(&lane).await
+        && let Err(error) = say_watched(&connection).await
     {
-        lane.unsubscribe(channel).await;
+        connection.unsubscribe(channel).await;
         return Err(error);
     }
-    Ok(lane)
+    Ok(connection)
 }
 
-async fn say_watched(lane: &Lane) -> Result<()> {
+async fn say_watched(connection: &Connection) -> Result<()> {
     let mut command = redis::cmd("SET");
     command.arg(WATCHED).arg("1").arg("PX").arg(WATCHED_FOR.as_millis() as u64);
-    lane.command("watching", &command).await.map(drop)
+    connection.command("watching", &command).await.map(drop)
 }
 
 /// Says again and again that lines are watched, if they are. Comes back only when that fails.
-async fn keep_known(lane: &Lane, scope: &Scope) {
+async fn keep_known(connection: &Connection, scope: &Scope) {
     if matches!(scope, Scope::Client(_)) {
         return std::future::pending().await;
     }
     loop {
         tokio::time::sleep(SAID_EVERY).await;
-        if say_watched(lane).await.is_err() {
+        if say_watched(connection).await.is_err() {
             return;
         }
     }

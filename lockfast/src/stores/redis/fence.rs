@@ -38,7 +38,7 @@ impl Redis {
         call.text(key).text(&format!("lockfast:{{{}}}:fence:{key}", keys::tag(&name)));
         call.number(fence).bytes(value.as_ref());
         call.number(REMEMBERED.as_millis() as u64);
-        match self.inside.lanes.call(|| format!("writing {key:?}"), &call).await? {
+        match self.inside.pool.call(|| format!("writing {key:?}"), &call).await? {
             Value::BulkString(said) if said == b"written" => Ok(()),
             Value::BulkString(_) => Err(Error::Lost { name: key.to_owned(), why: LostWhy::Overtaken }),
             other => Err(answers::odd(&other)),

@@ -2,27 +2,20 @@
 //!
 //! Every verb is one script, or some of the same one after the other where it names many claims. What is kept is described in
 //! `lua/kept.lua`, the rule over it in `lua/rule.lua`. Connections belong
-//! to runtimes ([`lanes`]); hand-offs arrive as messages on them ([`feed`]).
+//! to runtimes ([`connection::pool`]); hand-offs arrive as messages on them ([`feed`]).
 
 mod answers;
 mod asks;
 mod checkup;
-#[cfg(feature = "bench-crate-connection")]
-mod crate_connection;
-mod dial;
+mod connection;
 mod failure;
 mod feed;
 mod fence;
 mod keys;
-mod lane;
-mod lanes;
 mod note;
 mod replicas;
-mod replies;
 mod scripts;
-mod server;
 mod walk;
-mod wire;
 
 use std::fmt;
 use std::slice;
@@ -43,16 +36,10 @@ use crate::store::{
 };
 
 pub use checkup::Checkup;
-#[cfg(feature = "bench-crate-connection")]
-use crate_connection::Wire;
+use connection::{Connection, Multiplexer, Pool, Server};
 use feed::{Feed, Watch};
-use lane::Lane;
-use lanes::Lanes;
 use replicas::{ANSWERED_WITHIN, HAVE_IT_WITHIN, Replicas};
-use server::Server;
 use walk::Walk;
-#[cfg(not(feature = "bench-crate-connection"))]
-use wire::Wire;
 
 /// How many names one script deals with. It is alone on the server while it runs, so it should not run for long.
 const NAMES_A_SCRIPT: usize = 94;
@@ -75,7 +62,7 @@ pub struct Redis {
 }
 
 struct Inside {
-    lanes: Lanes,
+    pool: Pool,
     feed: Arc<Feed>,
 }
 
@@ -84,15 +71,15 @@ impl Inside {
     /// none, or if the answer says of no claim that it holds. Until then it is unknown whether a holder may count on it.
     async fn have_it(
         &self,
-        lane: &Arc<Lane>,
+        connection: &Arc<Connection>,
         standings: &[Standing],
         within: impl FnOnce() -> Duration + Send,
     ) -> Result<()> {
         let is_held = |standing: &Standing| matches!(standing, Standing::Held(_));
-        match self.lanes.server() {
+        match self.pool.server() {
             server if server.replicas > 0 && standings.iter().any(is_held) => {
                 // Apart: a verb that waits for no replicas need not carry it along.
-                Box::pin(Replicas::have_it(server, lane, within())).await
+                Box::pin(Replicas::have_it(server, connection, within())).await
             }
             _ => Ok(()),
         }
@@ -124,20 +111,20 @@ impl Redis {
         // With replicas, a grant counts when they have it: a push is no more than a hint to ask.
         let feed = Arc::new(Feed::new(server.replicas == 0));
         let hears = Arc::clone(&feed);
-        let lanes = Lanes::new(server, Clock::boot(), Arc::new(move |info| hears.hear(&info)));
-        let store = Self { inside: Arc::new(Inside { lanes, feed }) };
-        store.inside.lanes.lane().await?;
+        let pool = Pool::new(server, Clock::boot(), Arc::new(move |info| hears.hear(&info)));
+        let store = Self { inside: Arc::new(Inside { pool, feed }) };
+        store.inside.pool.connection().await?;
         Ok(Arc::new(store))
     }
 
     /// The lines of names, without those that nobody uses. Long ones in pieces, between which others get their turn.
     async fn look(&self, mut names: &[Name], seats: usize) -> Result<Vec<Resource>> {
-        let (lanes, seats) = (&self.inside.lanes, seats.max(1));
+        let (pool, seats) = (&self.inside.pool, seats.max(1));
         let (mut resources, mut begun): (Vec<Resource>, Option<Resource>) = (Vec::new(), None);
         while !names.is_empty() {
             let some = &names[..names.len().min(NAMES_LOOKED_AT)];
-            let call = asks::look(some, seats, begun.as_ref(), lanes.now());
-            let answer = lanes.call(|| "looking at locks".to_owned(), &call).await?;
+            let call = asks::look(some, seats, begun.as_ref(), pool.now());
+            let answer = pool.call(|| "looking at locks".to_owned(), &call).await?;
             for found in answers::resources(&answer, some)? {
                 let resource = match begun.take() {
                     Some(begun) => answers::joined(begun, found),
@@ -171,31 +158,31 @@ impl Store for Redis {
         for demand in claim.demands.iter() {
             keys::check(&demand.name)?;
         }
-        let Inside { lanes, feed } = &*self.inside;
+        let Inside { pool, feed } = &*self.inside;
         let ears = feed.ears(claim.client).await;
         let doing = || format!("asking for {:?}", claim.demands[0].name);
-        let lane = lanes.lane().await?;
-        let answer = lanes.call_on(&lane, doing, &asks::acquire(claim, busy, ears, lanes.now())).await?;
+        let connection = pool.connection().await?;
+        let answer = pool.call_on(&connection, doing, &asks::acquire(claim, busy, ears, pool.now())).await?;
         let admission = answers::admission(&answer, claim)?;
-        let counts = lanes.server().replicas > 0 && matches!(admission, Admission::Held(_) | Admission::Queued { .. });
+        let counts = pool.server().replicas > 0 && matches!(admission, Admission::Held(_) | Admission::Queued { .. });
         // Apart: those who do not wait for replicas need not carry it along.
-        if counts && let Err(error) = Box::pin(Replicas::have_it(lanes.server(), &lane, ANSWERED_WITHIN)).await {
+        if counts && let Err(error) = Box::pin(Replicas::have_it(pool.server(), &connection, ANSWERED_WITHIN)).await {
             // It was not asked for. What of it remains, if this does not arrive either, ends with its lease. By the rule, which
             // pushes: nobody reads in this answer who holds now.
-            let withdrawn = asks::release_by_rule(&[Leaving::Done(Arc::clone(claim))], lanes.now());
-            let _ = lanes.call(|| "withdrawing".to_owned(), &withdrawn).await;
+            let withdrawn = asks::release_by_rule(&[Leaving::Done(Arc::clone(claim))], pool.now());
+            let _ = pool.call(|| "withdrawing".to_owned(), &withdrawn).await;
             return Err(error);
         }
         Ok(admission)
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
-        let lanes = &self.inside.lanes;
-        let lane = lanes.lane().await?;
+        let pool = &self.inside.pool;
+        let connection = pool.connection().await?;
         let (mut standings, mut before) = (vec![Standing::Gone(Why::Unknown); leases.len()], 0);
         for some in by_names(leases, |lease| lease.claim.demands.len()) {
-            let (call, order) = asks::renew(some, lanes.now());
-            let answer = lanes.call_on(&lane, || "renewing".to_owned(), &call).await?;
+            let (call, order) = asks::renew(some, pool.now());
+            let answer = pool.call_on(&connection, || "renewing".to_owned(), &call).await?;
             for (index, standing) in order.into_iter().zip(answers::standings(&answer, some.len())?) {
                 standings[before + index] = standing;
             }
@@ -203,24 +190,24 @@ impl Store for Redis {
         }
         // Half of the time that the keeper gives a renewal: what is unknown by then is asked for once more.
         let shortest = || leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or_default();
-        self.inside.have_it(&lane, &standings, || HAVE_IT_WITHIN.min(shortest() / 8)).await?;
+        self.inside.have_it(&connection, &standings, || HAVE_IT_WITHIN.min(shortest() / 8)).await?;
         Ok(standings)
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        let Inside { lanes, feed } = &*self.inside;
-        let lane = lanes.lane().await?;
+        let Inside { pool, feed } = &*self.inside;
+        let connection = pool.connection().await?;
         let mut standings = Vec::with_capacity(leaving.len());
         for some in by_names(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
             // Of an answer to several nobody hears who holds now if it is lost: so those are pushed.
             let call = if leaving.len() == 1 { asks::release } else { asks::release_by_rule };
-            let answer = lanes.call_on(&lane, || "releasing".to_owned(), &call(some, lanes.now())).await?;
+            let answer = pool.call_on(&connection, || "releasing".to_owned(), &call(some, pool.now())).await?;
             standings.extend(answers::departures(&answer, some.len())?);
         }
         if let ([Standing::Gone(why @ Why::PassedOn(..))], [leaving]) = (&mut standings[..], leaving) {
             feed.passed_on(why, leaving);
         }
-        self.inside.have_it(&lane, &standings, || ANSWERED_WITHIN).await?;
+        self.inside.have_it(&connection, &standings, || ANSWERED_WITHIN).await?;
         Ok(standings)
     }
 
@@ -232,12 +219,12 @@ impl Store for Redis {
                 let wanted = query.after.as_ref().is_none_or(|after| name > after);
                 let names = if wanted { slice::from_ref(name) } else { &[] };
                 // Both at once: of many who look at the same time, the first need not wait until all have looked.
-                let (resources, fleet) = futures::join!(self.look(names, query.seats), walk::fleet(&self.inside.lanes));
+                let (resources, fleet) = futures::join!(self.look(names, query.seats), walk::fleet(&self.inside.pool));
                 return Ok(Page { resources: resources?, next: None, fleet: fleet? });
             }
             Names::Beginning(beginning) => beginning,
         };
-        let mut walk = Walk::begin(&self.inside.lanes, beginning, query.after.as_ref()).await?;
+        let mut walk = Walk::begin(&self.inside.pool, beginning, query.after.as_ref()).await?;
         let mut page = Page { fleet: walk.fleet, ..Page::default() };
         loop {
             // What is listed may be gone by now; then there is room for more.
@@ -253,10 +240,10 @@ impl Store for Redis {
     }
 
     async fn record(&self, report: &Report) -> Result<()> {
-        let lanes = &self.inside.lanes;
+        let pool = &self.inside.pool;
         for call in asks::record(report) {
-            let answer = lanes.call(|| "reporting".to_owned(), &call).await?;
-            lanes.tell_time(answers::time(&answer)?);
+            let answer = pool.call(|| "reporting".to_owned(), &call).await?;
+            pool.tell_time(answers::time(&answer)?);
         }
         Ok(())
     }
@@ -285,12 +272,12 @@ fn by_names<T>(all: &[T], names: impl Fn(&T) -> usize) -> Vec<&[T]> {
 impl Drop for Redis {
     fn drop(&mut self) {
         self.inside.feed.close();
-        self.inside.lanes.close();
+        self.inside.pool.close();
     }
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("server", self.inside.lanes.server()).finish_non_exhaustive()
+        f.debug_struct("Redis").field("server", self.inside.pool.server()).finish_non_exhaustive()
     }
 }

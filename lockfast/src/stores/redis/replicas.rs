@@ -15,10 +15,10 @@ use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 
-use super::Wire;
+use super::Multiplexer;
+use super::connection::Connection;
+use super::connection::Server;
 use super::failure::explain;
-use super::lane::Lane;
-use super::server::Server;
 
 /// Replicas that have not said in this time that they have it do not have it.
 pub(super) const HAVE_IT_WITHIN: Duration = Duration::from_secs(1);
@@ -40,17 +40,17 @@ struct Requests {
     open: Vec<oneshot::Sender<Result<u32>>>,
     /// A task answers them, and will look here again.
     are_answered: bool,
-    wire: Option<Wire>,
+    multiplexer: Option<Multiplexer>,
 }
 
 impl Replicas {
-    /// Comes back when `server.replicas` have all that was written before on the connection `lane`, which this belongs to. Fails
+    /// Comes back when `server.replicas` have all that was written before on the connection `connection`, which this belongs to. Fails
     /// when they do not, or it is not known in this time.
-    pub(super) async fn have_it(server: &Arc<Server>, lane: &Arc<Lane>, within: Duration) -> Result<()> {
+    pub(super) async fn have_it(server: &Arc<Server>, connection: &Arc<Connection>, within: Duration) -> Result<()> {
         let wanted = server.replicas;
         let (tell, told) = oneshot::channel();
-        if lane.replicas.open(tell) {
-            tokio::spawn(answer_all(Arc::clone(server), Arc::clone(lane)));
+        if connection.replicas.open(tell) {
+            tokio::spawn(answer_all(Arc::clone(server), Arc::clone(connection)));
         }
         let late = |_| Error::unavailable(DOING, format!("no answer within {within:?}"));
         let ended = |_| Error::unavailable(DOING, "its runtime has ended");
@@ -75,19 +75,19 @@ impl Replicas {
     }
 }
 
-async fn answer_all(server: Arc<Server>, lane: Arc<Lane>) {
-    let mut wire = lane.replicas.requests().wire.take();
+async fn answer_all(server: Arc<Server>, connection: Arc<Connection>) {
+    let mut multiplexer = connection.replicas.requests().multiplexer.take();
     loop {
         let requests = {
-            let mut requests = lane.replicas.requests();
+            let mut requests = connection.replicas.requests();
             if requests.open.is_empty() {
                 requests.are_answered = false;
-                requests.wire = wire;
+                requests.multiplexer = multiplexer;
                 return;
             }
             std::mem::take(&mut requests.open)
         };
-        let count = count(&server, &lane, &mut wire).await;
+        let count = count(&server, &connection, &mut multiplexer).await;
         for request in requests {
             let _ = request.send(count.clone());
         }
@@ -95,28 +95,29 @@ async fn answer_all(server: Arc<Server>, lane: Arc<Lane>) {
 }
 
 /// How many replicas have all that was written so far. A connection that did not answer well is not used again.
-async fn count(server: &Server, lane: &Lane, kept: &mut Option<Wire>) -> Result<u32> {
-    let mut wire = match kept.take() {
-        Some(wire) => wire,
-        None => next_to(lane, server).await?,
+async fn count(server: &Server, connection: &Connection, kept: &mut Option<Multiplexer>) -> Result<u32> {
+    let mut multiplexer = match kept.take() {
+        Some(multiplexer) => multiplexer,
+        None => next_to(connection, server).await?,
     };
     let mut both = redis::pipe();
     both.cmd("SET").arg(COPIED).arg("1").arg("PX").arg(60_000).ignore();
     both.cmd("WAIT").arg(server.replicas).arg(HAVE_IT_WITHIN.as_millis() as u64);
     let late = |_| Error::unavailable(DOING, "no answer in time");
-    let answer = tokio::time::timeout(2 * HAVE_IT_WITHIN, both.query_async::<(u32,)>(&mut wire)).await.map_err(late)?;
+    let answer =
+        tokio::time::timeout(2 * HAVE_IT_WITHIN, both.query_async::<(u32,)>(&mut multiplexer)).await.map_err(late)?;
     let (count,) = answer.map_err(|error| explain(DOING, &error))?;
-    *kept = Some(wire);
+    *kept = Some(multiplexer);
     Ok(count)
 }
 
 /// Another connection to the same server. If the address leads to another one by now, its replicas say nothing about what was
 /// written to the first.
-async fn next_to(lane: &Lane, server: &Server) -> Result<Wire> {
-    let there = server.connect(Box::new(drop)).await?;
-    if there.run_id != lane.run_id {
-        lane.leave();
+async fn next_to(connection: &Connection, server: &Server) -> Result<Multiplexer> {
+    let there = server.connect(Arc::new(drop)).await?;
+    if there.run_id != connection.run_id {
+        connection.leave();
         return Err(Error::unavailable(DOING, "another server has taken over; connecting anew"));
     }
-    Ok(there.wire)
+    Ok(there.multiplexer)
 }

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use redis::{RedisError, RedisResult, ServerErrorKind, Value};
 use sha1::{Digest, Sha1};
 
-use super::Wire;
-use super::wire::{Confirmation, Request};
+use super::Multiplexer;
+use super::connection::{Confirmation, Request};
 
 /// A script, and the words that ask for it by what the server knows it by.
 pub(super) struct Script {
@@ -43,7 +43,7 @@ pub(super) struct Call {
     script: &'static Script,
     /// How many words follow those that name the script.
     words: usize,
-    /// They are, as they go over the wire.
+    /// They are, as they go over the multiplexer.
     bytes: Vec<u8>,
 }
 
@@ -80,18 +80,18 @@ impl Call {
 
     /// Runs it. A script that the server does not know, because it began anew or somebody flushed it, was not run; so it is
     /// sent whole. Nothing else is ever repeated here.
-    pub(super) async fn run(&self, wire: &Wire) -> RedisResult<Value> {
-        match self.ask(wire, &self.script.by_digest).await {
+    pub(super) async fn run(&self, multiplexer: &Multiplexer) -> RedisResult<Value> {
+        match self.ask(multiplexer, &self.script.by_digest).await {
             Err(error) if is_unknown_script(&error) => {
                 let whole = words(&[b"EVAL", self.script.body.as_bytes()]);
-                self.ask(wire, &whole).await
+                self.ask(multiplexer, &whole).await
             }
             answered => answered,
         }
     }
 
-    async fn ask(&self, wire: &Wire, first_two: &[u8]) -> RedisResult<Value> {
-        wire.ask(&Sent { first_two, call: self }).await?.extract_error()
+    async fn ask(&self, multiplexer: &Multiplexer, first_two: &[u8]) -> RedisResult<Value> {
+        multiplexer.ask(&Sent { first_two, call: self }).await?.extract_error()
     }
 }
 

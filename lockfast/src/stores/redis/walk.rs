@@ -14,7 +14,7 @@ use crate::name::Name;
 use crate::store::Counters;
 
 use super::answers;
-use super::lanes::Lanes;
+use super::connection::Pool;
 use super::scripts::{self, Call};
 
 /// How many names one script reads, and of how many clients. It is alone on the server while it runs: for about a third of a
@@ -27,7 +27,7 @@ const CLIENTS_READ: usize = 300;
 const DETACHED: &str = "detached";
 
 pub(super) struct Walk<'a> {
-    lanes: &'a Lanes,
+    pool: &'a Pool,
     beginning: &'a str,
     cursors: Vec<Cursor>,
     /// Names that were read, and are still to come.
@@ -45,19 +45,19 @@ struct Cursor {
 }
 
 /// What all clients have counted.
-pub(super) async fn fleet(lanes: &Lanes) -> Result<Counters> {
-    Ok(clients(lanes, 0, None).await?.0)
+pub(super) async fn fleet(pool: &Pool) -> Result<Counters> {
+    Ok(clients(pool, 0, None).await?.0)
 }
 
 impl<'a> Walk<'a> {
     /// Begins behind `after`, among the names that begin so.
-    pub(super) async fn begin(lanes: &'a Lanes, beginning: &'a str, after: Option<&Name>) -> Result<Self> {
+    pub(super) async fn begin(pool: &'a Pool, beginning: &'a str, after: Option<&Name>) -> Result<Self> {
         let after = after.filter(|after| after.as_str() >= beginning);
-        let (fleet, mut all) = all_clients(lanes).await?;
+        let (fleet, mut all) = all_clients(pool).await?;
         all.insert(DETACHED.to_owned());
         let cursor = |client| Cursor { client, after: after.cloned(), is_over: false };
         let cursors = all.into_iter().map(cursor).collect();
-        Ok(Self { lanes, beginning, cursors, read: BTreeSet::new(), fleet })
+        Ok(Self { pool, beginning, cursors, read: BTreeSet::new(), fleet })
     }
 
     /// The next names, at most so many, and whether there are more.
@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
             let Cursor { client, after, .. } = &self.cursors[*index];
             call.text(client).text(after.as_ref().map_or("", Name::as_str));
         }
-        let answer = self.lanes.call(|| "listing locks".to_owned(), &call).await?;
+        let answer = self.pool.call(|| "listing locks".to_owned(), &call).await?;
         for (index, (goes_on, names)) in cursors.iter().zip(answers::names_of_clients(&answer, cursors.len())?) {
             let cursor = &mut self.cursors[*index];
             // One that goes on has a name that was not read before: otherwise the walk would not end.
@@ -116,8 +116,8 @@ impl<'a> Walk<'a> {
 }
 
 /// All clients that have a listing. A client that reports meanwhile moves behind those that were read, and is found there again.
-async fn all_clients(lanes: &Lanes) -> Result<(Counters, BTreeSet<String>)> {
-    let (fleet, mut found) = clients(lanes, CLIENTS_READ, None).await?;
+async fn all_clients(pool: &Pool) -> Result<(Counters, BTreeSet<String>)> {
+    let (fleet, mut found) = clients(pool, CLIENTS_READ, None).await?;
     let (mut all, mut most) = (BTreeSet::new(), CLIENTS_READ);
     loop {
         let is_last = found.len() < most;
@@ -128,16 +128,16 @@ async fn all_clients(lanes: &Lanes) -> Result<(Counters, BTreeSet<String>)> {
         }
         // Many that end at the same moment are read together.
         most = if first == last { 2 * most } else { CLIENTS_READ };
-        found = clients(lanes, most, last).await?.1;
+        found = clients(pool, most, last).await?.1;
     }
 }
 
-async fn clients(lanes: &Lanes, most: usize, from: Option<u64>) -> Result<(Counters, Vec<(String, u64)>)> {
+async fn clients(pool: &Pool, most: usize, from: Option<u64>) -> Result<(Counters, Vec<(String, u64)>)> {
     let mut call = Call::of(&scripts::LIST_CLIENTS, 0);
     call.number(most as u64);
     if let Some(from) = from {
         call.number(from);
     }
-    let answer = lanes.call(|| "listing locks".to_owned(), &call).await?;
+    let answer = pool.call(|| "listing locks".to_owned(), &call).await?;
     answers::clients(&answer)
 }

@@ -2,40 +2,38 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult, Value};
 use rustls::RootCertStore;
 
 use crate::error::{Error, Result};
 
-use super::Wire;
-use super::dial::{authorities, dial};
-use super::failure::explain;
-use super::keys::{IDENTITY, TICKETS};
-use super::scripts::{self, Call};
-use super::wire::Hear;
-
-/// A server that does not accept a connection in this time is not there.
-const CONNECTS_WITHIN: Duration = Duration::from_secs(3);
+use super::super::failure::explain;
+use super::super::keys::{IDENTITY, TICKETS};
+use super::super::scripts::{self, Call};
+use super::Multiplexer;
+use super::multiplexer::OnPush;
+use super::stream::{authorities, dial};
+use super::timing::Timing;
 
 /// A server, from a URL: `redis://user:password@host:port/database?prefix=lock:&replicas=1`.
-pub(super) struct Server {
+pub(crate) struct Server {
     address: ConnectionInfo,
     /// Whose certificates to trust, if not those that this machine trusts.
     authorities: Option<Arc<RootCertStore>>,
     /// For people; without user and password.
     label: String,
+    pub(crate) timing: Timing,
     /// How many replicas have to have a claim before it counts.
-    pub(super) replicas: u32,
+    pub(crate) replicas: u32,
     /// What the URL says names begin with.
-    pub(super) prefix: Option<String>,
+    pub(crate) prefix: Option<String>,
     #[cfg(feature = "bench-crate-connection")]
     is_on_crate: bool,
 }
 
 impl Server {
-    pub(super) fn of_url(url: &str) -> Result<Self> {
+    pub(crate) fn of_url(url: &str) -> Result<Self> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let mut settings = Settings::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -65,6 +63,7 @@ impl Server {
             address,
             authorities: settings.authorities.map(Arc::new),
             label,
+            timing: Timing::default(),
             replicas: settings.replicas,
             prefix: settings.prefix,
             #[cfg(feature = "bench-crate-connection")]
@@ -73,28 +72,28 @@ impl Server {
     }
 
     /// A new connection, whatever the server is like.
-    pub(super) async fn reach(&self, hear: Hear) -> RedisResult<Wire> {
+    pub(crate) async fn reach(&self, on_push: OnPush) -> RedisResult<Multiplexer> {
         #[cfg(feature = "bench-crate-connection")]
         if self.is_on_crate {
-            return Wire::on_crate(&self.address, self.authorities.as_ref(), hear).await;
+            return Multiplexer::on_crate(&self.address, self.authorities.as_ref(), on_push).await;
         }
-        dial(&self.address, self.authorities.as_ref(), hear).await
+        dial(&self.address, self.authorities.as_ref(), on_push).await
     }
 
-    /// A new connection that locks can be asked for on, of which `hear` gets the pushes. Tickets go on from the clock if the
+    /// A new connection that locks can be asked for on, of which `on_push` gets the pushes. Tickets go on from the clock if the
     /// server is another one than before.
-    pub(super) async fn connect(&self, hear: Hear) -> Result<Connected> {
+    pub(crate) async fn connect(&self, on_push: OnPush) -> Result<Connected> {
         let doing = format!("connecting to Redis at {}", self.label);
         let begin = async {
-            let mut wire = self.reach(hear).await?;
+            let mut multiplexer = self.reach(on_push).await?;
             let mut both = redis::pipe();
             both.cmd("INFO").arg("server").cmd("INFO").arg("replication");
-            let (server, replication): (String, String) = both.query_async(&mut wire).await?;
-            Ok((wire, server, replication))
+            let (server, replication): (String, String) = both.query_async(&mut multiplexer).await?;
+            Ok((multiplexer, server, replication))
         };
-        let late = || Error::unavailable(&doing, format!("no answer within {CONNECTS_WITHIN:?}"));
-        let begun = tokio::time::timeout(CONNECTS_WITHIN, begin).await.map_err(|_| late())?;
-        let (wire, server, replication) = begun.map_err(|error: RedisError| explain(&doing, &error))?;
+        let late = || Error::unavailable(&doing, format!("no answer within {:?}", self.timing.connect_timeout));
+        let begun = tokio::time::timeout(self.timing.connect_timeout, begin).await.map_err(|_| late())?;
+        let (multiplexer, server, replication) = begun.map_err(|error: RedisError| explain(&doing, &error))?;
         if field(&replication, "role") == Some("slave") {
             return Err(Error::unavailable(&doing, "this server is a replica; locks are taken at its primary"));
         }
@@ -103,25 +102,26 @@ impl Server {
         let word = |info, name| field(info, name).unwrap_or("unknown");
         let run_id = word(&server, "run_id");
         seed.text(TICKETS).text(IDENTITY).text(&format!("{run_id} {}", word(&replication, "master_replid")));
-        let seeded = tokio::time::timeout(CONNECTS_WITHIN, seed.run(&wire)).await.map_err(|_| late())?;
+        let seeded =
+            tokio::time::timeout(self.timing.connect_timeout, seed.run(&multiplexer)).await.map_err(|_| late())?;
         match seeded {
             Ok(Value::BulkString(millis)) => {
                 let millis = std::str::from_utf8(&millis).ok().and_then(|text| text.parse().ok());
-                Ok(Connected { wire, run_id: run_id.to_owned(), millis: millis.ok_or_else(late)? })
+                Ok(Connected { multiplexer, run_id: run_id.to_owned(), millis: millis.ok_or_else(late)? })
             }
-            Ok(other) => Err(super::answers::odd(&other)),
+            Ok(other) => Err(super::super::answers::odd(&other)),
             Err(error) => Err(explain(&doing, &error)),
         }
     }
 }
 
 /// A connection that has just begun.
-pub(super) struct Connected {
-    pub(super) wire: Wire,
+pub(crate) struct Connected {
+    pub(crate) multiplexer: Multiplexer,
     /// Which server it leads to: another each time one is started.
-    pub(super) run_id: String,
+    pub(crate) run_id: String,
     /// The server's time in milliseconds.
-    pub(super) millis: u64,
+    pub(crate) millis: u64,
 }
 
 impl fmt::Debug for Server {

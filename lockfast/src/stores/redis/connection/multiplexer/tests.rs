@@ -9,40 +9,40 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-async fn wire_to(port: u16, hear: impl Fn(PushInfo) + Send + Sync + 'static) -> Wire {
+async fn multiplexer_to(port: u16, on_push: impl Fn(PushInfo) + Send + Sync + 'static) -> Multiplexer {
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let mut hello = redis::cmd("HELLO");
     hello.arg(3);
-    Wire::open(Box::new(stream), &[hello], Box::new(hear)).await.unwrap()
+    Multiplexer::open(Box::new(stream), &[hello], Arc::new(on_push)).await.unwrap()
 }
 
-fn ask(wire: &Wire, words: &[&str]) -> Answer {
+fn ask(multiplexer: &Multiplexer, words: &[&str]) -> Answer {
     let mut command = Cmd::new();
     command.arg(words);
-    wire.ask(&command)
+    multiplexer.ask(&command)
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("it comes about in seconds")
 }
 
-async fn echo(wire: &Wire, text: &str) {
-    let said = soon(ask(wire, &["ECHO", text])).await.unwrap();
+async fn echo(multiplexer: &Multiplexer, text: &str) {
+    let said = soon(ask(multiplexer, &["ECHO", text])).await.unwrap();
     assert_eq!(said, Value::BulkString(text.into()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_tasks_each_get_their_own_answer() {
     let server = servers::Redis::start();
-    let wire = wire_to(server.port(), drop).await;
+    let multiplexer = multiplexer_to(server.port(), drop).await;
     let tasks: Vec<_> = (0..300)
         .map(|task| {
-            let wire = wire.clone();
+            let multiplexer = multiplexer.clone();
             tokio::spawn(async move {
                 for round in 0..20 {
                     // Some of them longer than is read or written at once.
                     let text = format!("{task} {round} {}", "x".repeat(if task % 50 == 0 { 100_000 } else { round }));
-                    echo(&wire, &text).await;
+                    echo(&multiplexer, &text).await;
                 }
             })
         })
@@ -50,54 +50,54 @@ async fn many_tasks_each_get_their_own_answer() {
     for task in tasks {
         soon(task).await.unwrap();
     }
-    assert_eq!(wire.pulse(), Some((0, 300 * 20 + 1)));
+    assert_eq!(multiplexer.pulse(), Some((0, 300 * 20 + 1)));
 }
 
 #[tokio::test]
 async fn a_question_that_nobody_waits_for_any_more_keeps_its_place() {
     let server = servers::Redis::start();
-    let wire = wire_to(server.port(), drop).await;
-    drop(ask(&wire, &["ECHO", "never sent when it was dropped"]));
-    let mut waits = Box::pin(ask(&wire, &["BLPOP", "list", "0.3"]));
+    let multiplexer = multiplexer_to(server.port(), drop).await;
+    drop(ask(&multiplexer, &["ECHO", "never sent when it was dropped"]));
+    let mut waits = Box::pin(ask(&multiplexer, &["BLPOP", "list", "0.3"]));
     assert!(futures::poll!(&mut waits).is_pending());
-    let after = ask(&wire, &["ECHO", "after"]);
+    let after = ask(&multiplexer, &["ECHO", "after"]);
     drop(waits);
     assert_eq!(soon(after).await.unwrap(), Value::BulkString("after".into()));
-    echo(&wire, "and so on").await;
+    echo(&multiplexer, "and so on").await;
 }
 
 #[tokio::test]
 async fn all_that_is_open_fails_when_the_server_dies_and_so_does_what_is_asked_later() {
     let mut server = servers::Redis::start();
-    let wire = wire_to(server.port(), drop).await;
-    let asked: Vec<_> = (0..10).map(|_| ask(&wire, &["BLPOP", "list", "0"])).collect();
-    assert!(!wire.is_left());
+    let multiplexer = multiplexer_to(server.port(), drop).await;
+    let asked: Vec<_> = (0..10).map(|_| ask(&multiplexer, &["BLPOP", "list", "0"])).collect();
+    assert!(!multiplexer.is_left());
     server.kill();
     for answer in asked {
         assert!(soon(answer).await.unwrap_err().is_unrecoverable_error());
     }
-    soon(wire.left()).await;
-    assert!(wire.is_left() && wire.pulse().is_none());
-    assert!(soon(ask(&wire, &["PING"])).await.unwrap_err().is_unrecoverable_error());
+    soon(multiplexer.left()).await;
+    assert!(multiplexer.is_left() && multiplexer.pulse().is_none());
+    assert!(soon(ask(&multiplexer, &["PING"])).await.unwrap_err().is_unrecoverable_error());
 }
 
 #[tokio::test]
 async fn subscriptions_allowed_or_not_are_answered_in_their_place_and_pushes_are_not_answers() {
     let server = servers::Redis::start();
-    let admin = wire_to(server.port(), drop).await;
+    let admin = multiplexer_to(server.port(), drop).await;
     let rules = ["ACL", "SETUSER", "default", "resetchannels", "&allowed"];
     assert_eq!(soon(ask(&admin, &rules)).await.unwrap(), Value::Okay);
     let (say, heard) = mpsc::channel();
-    let wire = wire_to(server.port(), move |info| say.send(info).unwrap()).await;
+    let multiplexer = multiplexer_to(server.port(), move |info| say.send(info).unwrap()).await;
     let asked = [
-        ask(&wire, &["ECHO", "1"]),
-        ask(&wire, &["SUBSCRIBE", "allowed"]),
-        ask(&wire, &["PUBLISH", "allowed", "hello"]),
-        ask(&wire, &["SUBSCRIBE", "forbidden"]),
-        ask(&wire, &["ECHO", "2"]),
-        ask(&wire, &["UNSUBSCRIBE", "allowed"]),
-        ask(&wire, &["UNSUBSCRIBE", "never subscribed"]),
-        ask(&wire, &["ECHO", "3"]),
+        ask(&multiplexer, &["ECHO", "1"]),
+        ask(&multiplexer, &["SUBSCRIBE", "allowed"]),
+        ask(&multiplexer, &["PUBLISH", "allowed", "hello"]),
+        ask(&multiplexer, &["SUBSCRIBE", "forbidden"]),
+        ask(&multiplexer, &["ECHO", "2"]),
+        ask(&multiplexer, &["UNSUBSCRIBE", "allowed"]),
+        ask(&multiplexer, &["UNSUBSCRIBE", "never subscribed"]),
+        ask(&multiplexer, &["ECHO", "3"]),
     ];
     let said = soon(futures::future::join_all(asked)).await;
     let said: Vec<_> = said.into_iter().map(|said| said.and_then(Value::extract_error)).collect();
@@ -116,7 +116,7 @@ async fn subscriptions_allowed_or_not_are_answered_in_their_place_and_pushes_are
 #[tokio::test]
 async fn a_confirmation_of_any_kind_shifts_no_later_reply() {
     let server = servers::Redis::start();
-    let wire = wire_to(server.port(), drop).await;
+    let multiplexer = multiplexer_to(server.port(), drop).await;
     let requests: [&[&str]; 9] = [
         &["SUBSCRIBE", "a"],
         &["PSUBSCRIBE", "a*"],
@@ -129,7 +129,7 @@ async fn a_confirmation_of_any_kind_shifts_no_later_reply() {
         &["unsubscribe", "never subscribed"],
     ];
     for request in requests {
-        let (confirmed, after) = (ask(&wire, request), ask(&wire, &["ECHO", "after"]));
+        let (confirmed, after) = (ask(&multiplexer, request), ask(&multiplexer, &["ECHO", "after"]));
         let confirmed = soon(confirmed).await.unwrap();
         assert!(matches!(confirmed, Value::Push { .. }), "{request:?}: {confirmed:?}");
         assert_eq!(soon(after).await.unwrap(), Value::BulkString("after".into()), "{request:?}");
@@ -138,8 +138,8 @@ async fn a_confirmation_of_any_kind_shifts_no_later_reply() {
 
 #[tokio::test]
 async fn a_confirmation_that_no_request_awaits_is_no_reply() {
-    let (wire, mut there) = pair().await;
-    let (ping, subscribed) = (ask(&wire, &["PING"]), ask(&wire, &["SUBSCRIBE", "mine"]));
+    let (multiplexer, mut there) = pair().await;
+    let (ping, subscribed) = (ask(&multiplexer, &["PING"]), ask(&multiplexer, &["SUBSCRIBE", "mine"]));
     for confirmed in ["unsubscribe\r\n$6\r\nothers", "subscribe\r\n$6\r\nothers"] {
         let length = confirmed.find('\r').unwrap();
         there.write_all(format!(">3\r\n${length}\r\n{confirmed}\r\n:0\r\n").as_bytes()).await.unwrap();
@@ -155,8 +155,8 @@ async fn a_confirmation_that_no_request_awaits_is_no_reply() {
 
 #[tokio::test]
 async fn a_reply_where_a_confirmation_is_due_ends_the_connection() {
-    let (wire, mut there) = pair().await;
-    let (subscribed, after) = (ask(&wire, &["SUBSCRIBE", "a"]), ask(&wire, &["PING"]));
+    let (multiplexer, mut there) = pair().await;
+    let (subscribed, after) = (ask(&multiplexer, &["SUBSCRIBE", "a"]), ask(&multiplexer, &["PING"]));
     there.write_all(b"+OK\r\n+PONG\r\n").await.unwrap();
     assert_eq!(soon(subscribed).await.unwrap_err().kind(), ErrorKind::Parse);
     assert!(soon(after).await.is_err());
@@ -166,21 +166,21 @@ async fn a_reply_where_a_confirmation_is_due_ends_the_connection() {
 #[tokio::test]
 async fn a_pipeline_is_answered_as_one() {
     let server = servers::Redis::start();
-    let mut wire = wire_to(server.port(), drop).await;
+    let mut multiplexer = multiplexer_to(server.port(), drop).await;
     let mut both = redis::pipe();
     both.cmd("SET").arg("a").arg(1).ignore().cmd("INCR").arg("a");
-    assert_eq!(both.query_async::<(i64,)>(&mut wire).await, Ok((2,)));
-    let in_one: (i64,) = redis::pipe().atomic().cmd("INCR").arg("a").query_async(&mut wire).await.unwrap();
+    assert_eq!(both.query_async::<(i64,)>(&mut multiplexer).await, Ok((2,)));
+    let in_one: (i64,) = redis::pipe().atomic().cmd("INCR").arg("a").query_async(&mut multiplexer).await.unwrap();
     assert_eq!(in_one, (3,));
-    assert_eq!(redis::cmd("GET").arg("a").query_async::<String>(&mut wire).await.unwrap(), "3");
+    assert_eq!(redis::cmd("GET").arg("a").query_async::<String>(&mut multiplexer).await.unwrap(), "3");
 }
 
-/// A wire, and the end of it that a server would have.
-async fn pair() -> (Wire, TcpStream) {
+/// A multiplexer, and the end of it that a server would have.
+async fn pair() -> (Multiplexer, TcpStream) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let wire = Wire::open(Box::new(stream), &[], Box::new(drop)).await.unwrap();
-    (wire, listener.accept().await.unwrap().0)
+    let multiplexer = Multiplexer::open(Box::new(stream), &[], Arc::new(drop)).await.unwrap();
+    (multiplexer, listener.accept().await.unwrap().0)
 }
 
 /// Comes back when the other side has closed the connection.
@@ -193,25 +193,25 @@ async fn is_closed(mut there: TcpStream) {
 #[tokio::test]
 async fn who_speaks_another_language_ends_the_connection_and_answers_before_that_count() {
     for nonsense in ["HTTP/1.1 400 Bad Request\r\n\r\n", "$1\r\nxyz\r\n"] {
-        let (wire, mut there) = pair().await;
-        let (first, second) = (ask(&wire, &["PING"]), ask(&wire, &["PING"]));
+        let (multiplexer, mut there) = pair().await;
+        let (first, second) = (ask(&multiplexer, &["PING"]), ask(&multiplexer, &["PING"]));
         there.write_all(format!("+PONG\r\n{nonsense}").as_bytes()).await.unwrap();
         assert_eq!(soon(first).await.unwrap(), Value::SimpleString("PONG".to_owned()));
         assert_eq!(soon(second).await.unwrap_err().kind(), ErrorKind::Parse);
         is_closed(there).await;
     }
-    let (wire, mut there) = pair().await;
+    let (multiplexer, mut there) = pair().await;
     there.write_all(b"+nobody asked\r\n").await.unwrap();
-    soon(wire.left()).await;
+    soon(multiplexer.left()).await;
     is_closed(there).await;
 }
 
 #[tokio::test]
 async fn who_leaves_gets_what_is_open_and_then_it_is_closed() {
-    let (wire, mut there) = pair().await;
-    let open = ask(&wire, &["PING"]);
-    wire.leave();
-    assert!(wire.is_left() && wire.pulse() == Some((1, 0)));
+    let (multiplexer, mut there) = pair().await;
+    let open = ask(&multiplexer, &["PING"]);
+    multiplexer.leave();
+    assert!(multiplexer.is_left() && multiplexer.pulse() == Some((1, 0)));
     there.write_all(b"+PONG\r\n").await.unwrap();
     assert!(soon(open).await.is_ok());
     is_closed(there).await;
@@ -222,13 +222,13 @@ async fn who_leaves_gets_what_is_open_and_then_it_is_closed() {
 
 #[tokio::test]
 async fn a_connection_that_nobody_has_is_closed_also_with_questions_open_and_a_full_pipe() {
-    let (wire, there) = pair().await;
-    let other = wire.clone();
-    let open = ask(&wire, &["PING"]);
+    let (multiplexer, there) = pair().await;
+    let other = multiplexer.clone();
+    let open = ask(&multiplexer, &["PING"]);
     // More than fits on the way to somebody who does not read.
-    let stuck = ask(&wire, &["ECHO", &"x".repeat(50_000_000)]);
+    let stuck = ask(&multiplexer, &["ECHO", &"x".repeat(50_000_000)]);
     tokio::task::yield_now().await;
-    drop(wire);
+    drop(multiplexer);
     assert!(!other.is_left());
     drop(other);
     assert!(soon(open).await.is_err() && soon(stuck).await.is_err());
@@ -237,31 +237,31 @@ async fn a_connection_that_nobody_has_is_closed_also_with_questions_open_and_a_f
 
 #[tokio::test]
 async fn a_cut_fails_all_with_its_reason() {
-    let (wire, there) = pair().await;
-    let open = ask(&wire, &["PING"]);
-    wire.cut(&io::Error::new(io::ErrorKind::ConnectionAborted, "too late").into());
+    let (multiplexer, there) = pair().await;
+    let open = ask(&multiplexer, &["PING"]);
+    multiplexer.cut(&io::Error::new(io::ErrorKind::ConnectionAborted, "too late").into());
     assert_eq!(soon(open).await.unwrap_err().to_string(), "too late");
-    assert_eq!(soon(ask(&wire, &["PING"])).await.unwrap_err().to_string(), "too late");
+    assert_eq!(soon(ask(&multiplexer, &["PING"])).await.unwrap_err().to_string(), "too late");
     is_closed(there).await;
 }
 
 #[test]
 fn what_is_open_fails_when_the_runtime_that_drives_it_is_gone() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (wire, _there) = runtime.block_on(pair());
-    let open = ask(&wire, &["PING"]);
+    let (multiplexer, _there) = runtime.block_on(pair());
+    let open = ask(&multiplexer, &["PING"]);
     drop(runtime);
-    assert!(futures::executor::block_on(open).is_err() && wire.is_left());
+    assert!(futures::executor::block_on(open).is_err() && multiplexer.is_left());
 }
 
 /// A hundred who ask, and ask again as soon as they have an answer; what the first answer was to each.
-fn a_hundred(wire: &Wire) -> Vec<tokio::task::JoinHandle<RedisResult<Value>>> {
-    let ask_twice = |wire: Wire| async move {
-        let first = ask(&wire, &["PING"]).await;
-        tokio::spawn(ask(&wire, &["PING"]));
+fn a_hundred(multiplexer: &Multiplexer) -> Vec<tokio::task::JoinHandle<RedisResult<Value>>> {
+    let ask_twice = |multiplexer: Multiplexer| async move {
+        let first = ask(&multiplexer, &["PING"]).await;
+        tokio::spawn(ask(&multiplexer, &["PING"]));
         first
     };
-    (0..100).map(|_| tokio::spawn(ask_twice(wire.clone()))).collect()
+    (0..100).map(|_| tokio::spawn(ask_twice(multiplexer.clone()))).collect()
 }
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
@@ -269,8 +269,8 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 #[tokio::test]
 async fn all_get_the_answers_that_came_before_the_other_end_was_closed() {
     let (ours, mut theirs) = tokio::io::duplex(1 << 16);
-    let wire = Wire::open(Box::new(ours), &[], Box::new(drop)).await.unwrap();
-    let asked = a_hundred(&wire);
+    let multiplexer = Multiplexer::open(Box::new(ours), &[], Arc::new(drop)).await.unwrap();
+    let asked = a_hundred(&multiplexer);
     soon(theirs.read_exact(&mut vec![0; 100 * PING.len()])).await.unwrap();
     soon(theirs.write_all(&b"+PONG\r\n".repeat(100))).await.unwrap();
     drop(theirs);
@@ -282,8 +282,9 @@ async fn all_get_the_answers_that_came_before_the_other_end_was_closed() {
 #[tokio::test]
 async fn answers_do_not_wait_for_questions_to_be_taken() {
     let ((answers, mut says), (mut hears, questions)) = (tokio::io::simplex(1 << 16), tokio::io::simplex(64));
-    let wire = Wire::open(Box::new(tokio::io::join(answers, questions)), &[], Box::new(drop)).await.unwrap();
-    let asked = a_hundred(&wire);
+    let multiplexer =
+        Multiplexer::open(Box::new(tokio::io::join(answers, questions)), &[], Arc::new(drop)).await.unwrap();
+    let asked = a_hundred(&multiplexer);
     soon(hears.read_exact(&mut vec![0; 100 * PING.len()])).await.unwrap();
     soon(says.write_all(&b"+PONG\r\n".repeat(100))).await.unwrap();
     for first in asked {

@@ -13,27 +13,27 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::Wire;
-use super::wire::Hear;
+use super::Multiplexer;
+use super::multiplexer::OnPush;
 
 /// Whatever bytes go to and fro on.
-pub(super) type Stream = Box<dyn ReadWrite>;
+pub(crate) type Stream = Box<dyn ReadWrite>;
 
-pub(super) trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
 
 /// Opens a connection and says who we are. With encryption, `authorities` are trusted, or else those of this machine.
-pub(super) async fn dial(
+pub(crate) async fn dial(
     address: &ConnectionInfo,
     authorities: Option<&Arc<RootCertStore>>,
-    hear: Hear,
-) -> RedisResult<Wire> {
-    Wire::open(connect(address.addr(), authorities).await?, &greetings(address), hear).await
+    on_push: OnPush,
+) -> RedisResult<Multiplexer> {
+    Multiplexer::open(connect(address.addr(), authorities).await?, &greetings(address), on_push).await
 }
 
 /// The stream alone: name, socket and encryption.
-pub(super) async fn connect(address: &ConnectionAddr, authorities: Option<&Arc<RootCertStore>>) -> RedisResult<Stream> {
+pub(crate) async fn connect(address: &ConnectionAddr, authorities: Option<&Arc<RootCertStore>>) -> RedisResult<Stream> {
     match address {
         ConnectionAddr::Tcp(host, port) => Ok(Box::new(reach(host, *port).await?)),
         ConnectionAddr::TcpTls { host, port, .. } => {
@@ -81,7 +81,7 @@ fn greetings(address: &ConnectionInfo) -> Vec<Cmd> {
 }
 
 /// The certificates in a PEM file.
-pub(super) fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
+pub(crate) fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
         store.add(certificate.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;

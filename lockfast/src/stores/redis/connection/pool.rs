@@ -13,20 +13,19 @@ use tokio::runtime::{Handle, Id};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 
-use super::failure;
-use super::lane::{Hear, Lane};
-use super::scripts::Call;
+use super::super::failure;
+use super::super::scripts::Call;
 use super::server::Server;
+use super::{Connection, OnPush};
 
 /// Between two attempts to connect: up to twice as long each time, with jitter, so that not all clients come at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const CLOSED: Error = Error::Closed("its store is not used any more");
 
-pub(super) struct Lanes {
+pub(crate) struct Pool {
     server: Arc<Server>,
     clock: Clock,
-    hear: Hear,
+    on_push: OnPush,
     stations: Mutex<Stations>,
     /// The server's time in milliseconds when our clock began, as it was last seen. For people only.
     epoch: AtomicU64,
@@ -49,65 +48,74 @@ struct Station {
 
 #[derive(Default)]
 struct State {
-    lane: Option<Arc<Lane>>,
+    connection: Option<Arc<Connection>>,
     failures: u32,
     /// How often it failed altogether.
     attempts: u64,
     next_attempt: Option<(Moment, Error)>,
 }
 
-impl Lanes {
-    pub(super) fn new(server: Server, clock: Clock, hear: Hear) -> Self {
-        Self { server: Arc::new(server), clock, hear, stations: Mutex::default(), epoch: AtomicU64::new(0) }
+impl Pool {
+    pub(crate) fn new(server: Server, clock: Clock, on_push: OnPush) -> Self {
+        Self { server: Arc::new(server), clock, on_push, stations: Mutex::default(), epoch: AtomicU64::new(0) }
     }
 
-    pub(super) fn server(&self) -> &Arc<Server> {
+    pub(crate) fn server(&self) -> &Arc<Server> {
         &self.server
     }
 
     /// The server's time in milliseconds, nearly. Nothing depends on it but what people are shown.
-    pub(super) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed) + self.clock.now().as_nanos() / 1_000_000
     }
 
-    pub(super) fn tell_time(&self, millis: u64) {
+    pub(crate) fn tell_time(&self, millis: u64) {
         self.epoch.store(millis.saturating_sub(self.clock.now().as_nanos() / 1_000_000), Ordering::Relaxed);
     }
 
     /// Runs a script once, on the connection of the runtime that asks.
-    pub(super) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
-        let lane = self.lane().await?;
-        self.call_on(&lane, doing, call).await
+    pub(crate) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
+        let connection = self.connection().await?;
+        self.call_on(&connection, doing, call).await
     }
 
     /// The same on a certain connection.
-    pub(super) async fn call_on(&self, lane: &Lane, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
-        let answer = lane.call(doing, call).await;
+    pub(crate) async fn call_on(
+        &self,
+        connection: &Connection,
+        doing: impl Fn() -> String,
+        call: &Call,
+    ) -> Result<Value> {
+        let answer = connection.call(doing, call).await;
         if failure::is_of_a_replica(&answer) {
             // The address may lead to another server now, for all of us.
-            self.stations().of.iter().filter_map(|(_, station)| station.open_lane()).for_each(|lane| lane.leave());
+            self.stations()
+                .of
+                .iter()
+                .filter_map(|(_, station)| station.open_connection())
+                .for_each(|connection| connection.leave());
         }
         answer
     }
 
     /// The connection of this runtime, opened if need be: once for all who ask meanwhile.
-    pub(super) async fn lane(&self) -> Result<Arc<Lane>> {
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
         let runtime = Handle::try_current().map_err(|_| {
             Error::unsupported("redis: needs a tokio runtime around its caller; lockfast::blocking brings one along")
         })?;
-        match self.open_lane(runtime.id()) {
-            Some(lane) => Ok(lane),
+        match self.open_connection(runtime.id()) {
+            Some(connection) => Ok(connection),
             // Apart, since it is rare, and large: otherwise everybody who asks would carry it along.
             None => Box::pin(self.open(runtime.id())).await,
         }
     }
 
-    async fn open(&self, runtime: Id) -> Result<Arc<Lane>> {
+    async fn open(&self, runtime: Id) -> Result<Arc<Connection>> {
         let station = self.station(runtime)?;
         let attempts = station.state().attempts;
         let _only_one = station.opening.lock().await;
-        if let Some(lane) = station.open_lane() {
-            return Ok(lane);
+        if let Some(connection) = station.open_connection() {
+            return Ok(connection);
         }
         let pause = match &*station.state() {
             // Whoever tried meanwhile tried for all who were waiting.
@@ -120,26 +128,27 @@ impl Lanes {
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        match Lane::open(&self.server, &self.clock, &self.hear).await {
-            Ok((lane, millis)) => {
+        match Connection::open(&self.server, &self.clock, &self.on_push).await {
+            Ok((connection, millis)) => {
                 self.tell_time(millis);
                 // Order matters: whoever closes all, after this, finds the connection; and before this, is found.
                 let mut stations = self.stations();
                 if stations.closed {
-                    lane.leave();
+                    connection.leave();
                     return Err(CLOSED);
                 }
-                *station.state() = State { lane: Some(Arc::clone(&lane)), ..State::default() };
+                *station.state() = State { connection: Some(Arc::clone(&connection)), ..State::default() };
                 stations.forget_ended(self.clock.now());
-                Ok(lane)
+                Ok(connection)
             }
             Err(error) => {
                 self.stations().forget_ended(self.clock.now());
                 let mut state = station.state();
-                state.lane = None;
+                state.connection = None;
                 state.attempts += 1;
                 state.failures = state.failures.saturating_add(1);
-                let longest = (FIRST_PAUSE * 2u32.saturating_pow(state.failures.min(10))).min(LONGEST_PAUSE);
+                let longest = (FIRST_PAUSE * 2u32.saturating_pow(state.failures.min(10)))
+                    .min(super::timing::Timing::default().reconnect_cap);
                 let pause = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
                 state.next_attempt = Some((self.clock.now() + pause, error.clone()));
                 Err(error)
@@ -147,8 +156,8 @@ impl Lanes {
         }
     }
 
-    fn open_lane(&self, runtime: Id) -> Option<Arc<Lane>> {
-        self.stations().find(runtime)?.open_lane()
+    fn open_connection(&self, runtime: Id) -> Option<Arc<Connection>> {
+        self.stations().find(runtime)?.open_connection()
     }
 
     fn station(&self, runtime: Id) -> Result<Arc<Station>> {
@@ -165,12 +174,12 @@ impl Lanes {
     }
 
     /// Closes every connection, for good; those who still use one finish first.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut stations = self.stations();
         stations.closed = true;
         for (_, station) in stations.of.drain(..) {
-            if let Some(lane) = station.state().lane.take() {
-                lane.leave();
+            if let Some(connection) = station.state().connection.take() {
+                connection.leave();
             }
         }
     }
@@ -189,16 +198,19 @@ impl Stations {
     fn forget_ended(&mut self, now: Moment) {
         self.of.retain(|(_, station)| {
             let state = station.state();
-            let is_open = state.lane.as_ref().is_some_and(|lane| !lane.is_ended());
-            let tries = state.next_attempt.as_ref().is_some_and(|(at, _)| now < *at + LONGEST_PAUSE);
+            let is_open = state.connection.as_ref().is_some_and(|connection| !connection.is_ended());
+            let tries = state
+                .next_attempt
+                .as_ref()
+                .is_some_and(|(at, _)| now < *at + super::timing::Timing::default().reconnect_cap);
             is_open || tries || Arc::strong_count(station) > 1
         });
     }
 }
 
 impl Station {
-    fn open_lane(&self) -> Option<Arc<Lane>> {
-        self.state().lane.as_ref().filter(|lane| !lane.is_ended()).cloned()
+    fn open_connection(&self) -> Option<Arc<Connection>> {
+        self.state().connection.as_ref().filter(|connection| !connection.is_ended()).cloned()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -214,12 +226,12 @@ mod tests {
     #[test]
     fn runtimes_that_never_got_a_connection_are_forgotten_when_they_ask_no_more() {
         let hand = ManualClock::new();
-        let lanes = Lanes::new(Server::of_url("redis://127.0.0.1:1").unwrap(), hand.clock(), Arc::new(drop));
+        let pool = Pool::new(Server::of_url("redis://127.0.0.1:1").unwrap(), hand.clock(), Arc::new(drop));
         for _ in 0..10 {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            assert!(runtime.block_on(lanes.lane()).is_err(), "nobody is at that port");
-            hand.advance(3 * LONGEST_PAUSE);
+            assert!(runtime.block_on(pool.connection()).is_err(), "nobody is at that port");
+            hand.advance(3 * super::super::timing::Timing::default().reconnect_cap);
         }
-        assert_eq!(lanes.stations().of.len(), 1);
+        assert_eq!(pool.stations().of.len(), 1);
     }
 }

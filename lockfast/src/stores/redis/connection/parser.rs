@@ -12,7 +12,7 @@ const DEEPEST: usize = 100;
 const LONGEST_LINE: usize = 1024 * 1024;
 
 #[derive(Default)]
-pub(super) struct Replies {
+pub(super) struct Parser {
     bytes: Vec<u8>,
     /// Up to where they were read.
     read: usize,
@@ -33,7 +33,7 @@ enum Next {
     Begins(u8, usize),
 }
 
-impl Replies {
+impl Parser {
     /// Where more bytes go. There is always room, so that reading none means the end.
     pub(super) fn room(&mut self) -> &mut Vec<u8> {
         if self.read == self.bytes.len() {
@@ -203,7 +203,7 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
-    fn read_all(replies: &mut Replies) -> Vec<Value> {
+    fn read_all(replies: &mut Parser) -> Vec<Value> {
         std::iter::from_fn(|| replies.next().unwrap()).collect()
     }
 
@@ -251,14 +251,14 @@ mod tests {
         let bytes: Vec<u8> = samples.iter().flat_map(|(text, _)| text.bytes()).collect();
         let expected: Vec<_> = samples.into_iter().map(|(_, value)| value).collect();
         for cut in 0..=bytes.len() {
-            let mut replies = Replies::default();
+            let mut replies = Parser::default();
             replies.room().extend_from_slice(&bytes[..cut]);
             let mut seen = read_all(&mut replies);
             replies.room().extend_from_slice(&bytes[cut..]);
             seen.extend(read_all(&mut replies));
             assert_eq!(seen, expected, "cut at {cut}");
         }
-        let mut replies = Replies::default();
+        let mut replies = Parser::default();
         let byte_by_byte = bytes.iter().flat_map(|byte| {
             replies.room().push(*byte);
             read_all(&mut replies)
@@ -271,7 +271,7 @@ mod tests {
         let (count, text) = (200_000, "x".repeat(40));
         let mut bytes = format!("*{count}\r\n");
         (0..count).for_each(|_| bytes.push_str(&format!("$40\r\n{text}\r\n")));
-        let mut replies = Replies::default();
+        let mut replies = Parser::default();
         let mut whole = None;
         // Read again from its beginning with each piece, this would take hours.
         for piece in bytes.as_bytes().chunks(100) {
@@ -316,7 +316,7 @@ mod tests {
             &endless,
         ];
         for text in texts {
-            let mut replies = Replies::default();
+            let mut replies = Parser::default();
             replies.room().extend_from_slice(text.as_bytes());
             assert!(replies.next().is_err_and(|error| error.is_unrecoverable_error()), "{text:.50}");
         }

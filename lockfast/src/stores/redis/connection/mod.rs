@@ -1,82 +1,96 @@
 //! One connection of a runtime: questions, and answers in time; channels that are listened to; and its end.
 
+mod multiplexer;
+#[cfg(feature = "bench-crate-connection")]
+mod of_crate;
+mod parser;
+mod pool;
+mod server;
+mod stream;
+mod timing;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{PushInfo, Value};
+use redis::Value;
 
 use crate::clock::{Clock, Moment};
 use crate::error::Result;
 
-use super::Wire;
 use super::failure;
 use super::replicas::Replicas;
 use super::scripts::Call;
-use super::server::{Connected, Server};
+#[cfg(not(feature = "bench-crate-connection"))]
+pub(crate) use multiplexer::Multiplexer;
+pub(crate) use multiplexer::{Confirmation, OnPush, Request};
+#[cfg(feature = "bench-crate-connection")]
+pub(crate) use of_crate::Multiplexer;
+pub(crate) use pool::Pool;
+use server::Connected;
+pub(crate) use server::Server;
+pub(crate) use timing::LONGEST_RESPONSE;
 
-/// Redis answers in less than a millisecond. One that says nothing for this long will not, on this connection: it is given up,
-/// with the requests that were not sent yet.
-pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// How often that is looked at, in this time.
 const LOOKS: u32 = 4;
 /// Who gives up on an answer that took longer than this has reason to doubt the connection.
 const DOUBTFUL: Duration = Duration::from_millis(250);
 
-/// What is done with pushes, on whichever connection they come.
-pub(super) type Hear = Arc<dyn Fn(PushInfo) + Send + Sync>;
-
 /// An open connection.
-pub(super) struct Lane {
-    wire: Wire,
+pub(crate) struct Connection {
+    multiplexer: Multiplexer,
     /// Which server it leads to: another each time one is started.
-    pub(super) run_id: String,
+    pub(crate) run_id: String,
     /// What asks replicas whether they have what was written on it.
-    pub(super) replicas: Replicas,
+    pub(crate) replicas: Replicas,
     /// How many watches want each channel. Held while the server is told, so that it hears of the last in order.
     channels: tokio::sync::Mutex<HashMap<String, usize>>,
     clock: Clock,
 }
 
-impl Lane {
-    /// A connection that this runtime drives, of which `hear` gets the pushes; and the server's time in milliseconds.
-    pub(super) async fn open(server: &Server, clock: &Clock, hear: &Hear) -> Result<(Arc<Self>, u64)> {
-        let hear = Arc::clone(hear);
-        let Connected { wire, run_id, millis } = server.connect(Box::new(move |info| hear(info))).await?;
-        tokio::spawn(watch_over(wire.clone()));
-        let lane =
-            Self { wire, run_id, replicas: Replicas::default(), channels: Default::default(), clock: clock.clone() };
-        Ok((Arc::new(lane), millis))
+impl Connection {
+    /// A connection that this runtime drives, of which `on_push` gets the pushes; and the server's time in milliseconds.
+    pub(crate) async fn open(server: &Server, clock: &Clock, on_push: &OnPush) -> Result<(Arc<Self>, u64)> {
+        let Connected { multiplexer, run_id, millis } = server.connect(Arc::clone(on_push)).await?;
+        tokio::spawn(watch_over(multiplexer.clone()));
+        let connection = Self {
+            multiplexer,
+            run_id,
+            replicas: Replicas::default(),
+            channels: Default::default(),
+            clock: clock.clone(),
+        };
+        Ok((Arc::new(connection), millis))
     }
 
     /// Whether the connection is of no use any more.
-    pub(super) fn is_ended(&self) -> bool {
-        self.wire.is_left()
+    pub(crate) fn is_ended(&self) -> bool {
+        self.multiplexer.is_left()
     }
 
     /// Comes back when the connection is of no use any more.
-    pub(super) async fn ended(&self) {
-        self.wire.left().await;
+    pub(crate) async fn ended(&self) {
+        self.multiplexer.left().await;
     }
 
     /// Makes nobody use the connection any more. It is closed when all that was asked is answered.
-    pub(super) fn leave(&self) {
-        self.wire.leave();
+    pub(crate) fn leave(&self) {
+        self.multiplexer.leave();
     }
 
     /// Runs a script once.
-    pub(super) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
-        self.answer(doing, call.run(&self.wire)).await
+    pub(crate) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
+        self.answer(doing, call.run(&self.multiplexer)).await
     }
 
     /// A plain command.
-    pub(super) async fn command(&self, doing: &str, command: &redis::Cmd) -> Result<Value> {
-        let asked = async { self.wire.ask(command).await?.extract_error() };
+    pub(crate) async fn command(&self, doing: &str, command: &redis::Cmd) -> Result<Value> {
+        let asked = async { self.multiplexer.ask(command).await?.extract_error() };
         self.answer(|| doing.to_owned(), asked).await
     }
 
-    pub(super) async fn subscribe(&self, channel: &str) -> Result<()> {
+    pub(crate) async fn subscribe(&self, channel: &str) -> Result<()> {
         let mut channels = self.channels.lock().await;
         if !channels.contains_key(channel) {
             self.command("subscribing", redis::cmd("SUBSCRIBE").arg(channel)).await?;
@@ -86,7 +100,7 @@ impl Lane {
     }
 
     /// One watch less; the server is told when it was the last on this channel. Or the connection ends, which tells it too.
-    pub(super) async fn unsubscribe(&self, channel: &str) {
+    pub(crate) async fn unsubscribe(&self, channel: &str) {
         let mut channels = self.channels.lock().await;
         if let Some(others @ 2..) = channels.get_mut(channel) {
             *others -= 1;
@@ -105,7 +119,7 @@ impl Lane {
         doing: impl Fn() -> String,
         asked: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T> {
-        let mut unanswered = Unanswered { lane: self, since: self.clock.now(), answered: false };
+        let mut unanswered = Unanswered { connection: self, since: self.clock.now(), answered: false };
         let answer = asked.await;
         unanswered.answered = true;
         answer.map_err(|error| {
@@ -117,7 +131,7 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for Connection {
     fn drop(&mut self) {
         // Whoever watches over it has it too.
         self.leave();
@@ -126,24 +140,24 @@ impl Drop for Lane {
 
 /// A question whose asker may lose patience.
 struct Unanswered<'a> {
-    lane: &'a Lane,
+    connection: &'a Connection,
     since: Moment,
     answered: bool,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if !self.answered && self.lane.clock.now().since(self.since) >= DOUBTFUL {
-            self.lane.leave();
+        if !self.answered && self.connection.clock.now().since(self.since) >= DOUBTFUL {
+            self.connection.leave();
         }
     }
 }
 
 /// Ends a connection whose questions are not answered any more. On one that has ended otherwise, those that are open may
 /// still be answered.
-async fn watch_over(wire: Wire) {
+async fn watch_over(multiplexer: Multiplexer) {
     let (mut before, mut silent) = (0, 0);
-    while let Some((open, answered)) = wire.pulse() {
+    while let Some((open, answered)) = multiplexer.pulse() {
         // Counted in looks, not by the clock: while nobody could look, nobody could read an answer either.
         silent = match open {
             0 => 0,
@@ -152,17 +166,17 @@ async fn watch_over(wire: Wire) {
         };
         before = answered;
         if silent > LOOKS {
-            wire.cut(
-                &io::Error::new(io::ErrorKind::ConnectionAborted, format!("no answer within {ANSWERS_WITHIN:?}"))
+            multiplexer.cut(
+                &io::Error::new(io::ErrorKind::ConnectionAborted, format!("no answer within {LONGEST_RESPONSE:?}"))
                     .into(),
             );
             return;
         }
-        let tick = tokio::time::sleep(ANSWERS_WITHIN / LOOKS);
-        match wire.is_left() {
+        let tick = tokio::time::sleep(LONGEST_RESPONSE / LOOKS);
+        match multiplexer.is_left() {
             true => tick.await,
             false => tokio::select! {
-                () = wire.left() => {}
+                () = multiplexer.left() => {}
                 () = tick => {}
             },
         }

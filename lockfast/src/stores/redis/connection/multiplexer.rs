@@ -23,12 +23,12 @@ use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisFuture, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
 
-use super::dial::Stream;
-use super::replies::{odd, push_kind};
+use super::parser::{odd, push_kind};
+use super::stream::Stream;
 use driver::Driver;
 
 /// What is done with pushes, on the task that reads them.
-pub(super) type Hear = Box<dyn Fn(PushInfo) + Send + Sync>;
+pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
 type Slot = oneshot::Sender<RedisResult<Value>>;
 
 /// One entry of the reply queue.
@@ -39,14 +39,14 @@ struct Entry {
 }
 
 /// A push that confirms a subscription, or its end.
-pub(super) struct Confirmation {
+pub(crate) struct Confirmation {
     kind: PushKind,
     /// Any, if the request names none.
     channel: Option<Value>,
 }
 
 /// One request, in the form in which a connection sends it.
-pub(super) trait Request {
+pub(crate) trait Request {
     /// Appends it as the protocol wants it.
     fn write(&self, bytes: &mut Vec<u8>);
 
@@ -80,7 +80,7 @@ impl Request for Cmd {
 }
 
 /// What will be said to a question, or that there is no way to know. An error of the server is a value here.
-pub(super) struct Answer(oneshot::Receiver<RedisResult<Value>>);
+pub(crate) struct Answer(oneshot::Receiver<RedisResult<Value>>);
 
 impl Future for Answer {
     type Output = RedisResult<Value>;
@@ -109,7 +109,7 @@ impl Entry {
 
 /// An open connection, for all who have it together.
 #[derive(Clone)]
-pub(super) struct Wire(Arc<Handle>);
+pub(crate) struct Multiplexer(Arc<Handle>);
 
 /// What ends the connection when nobody has it any more; the task that drives it does not count.
 struct Handle(Arc<Shared>);
@@ -142,34 +142,34 @@ struct Desk {
     over: Option<RedisError>,
 }
 
-impl Wire {
+impl Multiplexer {
     /// A connection on a stream, on which `greetings` are asked first. Fails with the first of them that is refused.
-    pub(super) async fn open(stream: Stream, greetings: &[Cmd], hear: Hear) -> RedisResult<Self> {
-        let wire = Self(Arc::new(Handle(Arc::default())));
+    pub(crate) async fn open(stream: Stream, greetings: &[Cmd], on_push: OnPush) -> RedisResult<Self> {
+        let multiplexer = Self(Arc::new(Handle(Arc::default())));
         // Order matters: a server that refuses at once says so before it is asked, and that has to find an asker.
-        let greeted = greetings.iter().map(|greeting| wire.ask(greeting));
+        let greeted = greetings.iter().map(|greeting| multiplexer.ask(greeting));
         let greeted: Vec<_> = greeted.collect();
-        tokio::spawn(Driver::new(stream, Arc::clone(&wire.0.0), hear));
+        tokio::spawn(Driver::new(stream, Arc::clone(&multiplexer.0.0), on_push));
         for answer in greeted {
             answer.await?.extract_error()?;
         }
-        Ok(wire)
+        Ok(multiplexer)
     }
 
     /// Sends one request. It is sent at once, not when the reply is waited for.
-    pub(super) fn ask(&self, request: &impl Request) -> Answer {
+    pub(crate) fn ask(&self, request: &impl Request) -> Answer {
         let (slot, answer) = oneshot::channel();
         self.0.0.ask(|bytes| request.write(bytes), [Entry { slot, awaits: request.confirmation() }]);
         Answer(answer)
     }
 
     /// Whether it should not be used any more.
-    pub(super) fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         self.0.0.left.load(Ordering::Acquire)
     }
 
     /// Comes back when it should not be used any more.
-    pub(super) async fn left(&self) {
+    pub(crate) async fn left(&self) {
         let mut rung = pin!(self.0.0.bell.notified());
         // Order matters: the bell is listened to before the flag is looked at.
         rung.as_mut().enable();
@@ -179,18 +179,18 @@ impl Wire {
     }
 
     /// Makes it end when what is open was answered.
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.0.0.leave();
         self.0.0.wake();
     }
 
     /// Ends it now. What is open fails with this.
-    pub(super) fn cut(&self, why: &RedisError) {
+    pub(crate) fn cut(&self, why: &RedisError) {
         self.0.0.end(why);
     }
 
     /// How many questions are open, and how many were answered ever; nothing when it has ended.
-    pub(super) fn pulse(&self) -> Option<(usize, u64)> {
+    pub(crate) fn pulse(&self) -> Option<(usize, u64)> {
         let desk = self.0.0.desk();
         desk.over.is_none().then_some((desk.open.len(), desk.answered))
     }
@@ -249,7 +249,7 @@ fn gone() -> RedisError {
 }
 
 /// For what is rarely asked.
-impl ConnectionLike for Wire {
+impl ConnectionLike for Multiplexer {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(self.ask(command))
     }

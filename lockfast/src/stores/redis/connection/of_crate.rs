@@ -17,18 +17,18 @@ use rustls::RootCertStore;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::dial::{Stream, connect};
-use super::wire::{self, Hear, Request};
+use super::multiplexer::{self, OnPush, Request};
+use super::stream::{Stream, connect};
 
 /// An open connection of either kind.
 #[derive(Clone)]
-pub(super) enum Wire {
-    Own(wire::Wire),
+pub(crate) enum Multiplexer {
+    Own(multiplexer::Multiplexer),
     OfCrate(Arc<Handle>),
 }
 
 /// Ends the connection when no clone of it is left.
-pub(super) struct Handle {
+pub(crate) struct Handle {
     connection: MultiplexedConnection,
     shared: Arc<Shared>,
     driver: AbortHandle,
@@ -44,23 +44,23 @@ struct Shared {
     over: OnceLock<RedisError>,
 }
 
-impl Wire {
+impl Multiplexer {
     /// Our own connection.
-    pub(super) async fn open(stream: Stream, greetings: &[Cmd], hear: Hear) -> RedisResult<Self> {
-        wire::Wire::open(stream, greetings, hear).await.map(Self::Own)
+    pub(crate) async fn open(stream: Stream, greetings: &[Cmd], on_push: OnPush) -> RedisResult<Self> {
+        multiplexer::Multiplexer::open(stream, greetings, on_push).await.map(Self::Own)
     }
 
     /// The crate's, on a stream like ours.
-    pub(super) async fn on_crate(
+    pub(crate) async fn on_crate(
         address: &ConnectionInfo,
         authorities: Option<&Arc<RootCertStore>>,
-        hear: Hear,
+        on_push: OnPush,
     ) -> RedisResult<Self> {
         let stream = connect(address.addr(), authorities).await?;
         let settings = address.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         // Like ours: no timer for each request, and no bound on how many are open.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push| {
-            hear(push);
+            on_push(push);
             Ok::<(), ()>(())
         });
         let (connection, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
@@ -73,7 +73,7 @@ impl Wire {
         Ok(Self::OfCrate(Arc::new(Handle { connection, shared, driver: driver.abort_handle() })))
     }
 
-    pub(super) async fn ask(&self, request: &impl Request) -> RedisResult<Value> {
+    pub(crate) async fn ask(&self, request: &impl Request) -> RedisResult<Value> {
         match self {
             Self::Own(own) => own.ask(request).await,
             Self::OfCrate(it) => {
@@ -84,14 +84,14 @@ impl Wire {
         }
     }
 
-    pub(super) fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         match self {
             Self::Own(own) => own.is_left(),
             Self::OfCrate(it) => it.shared.is_left(),
         }
     }
 
-    pub(super) async fn left(&self) {
+    pub(crate) async fn left(&self) {
         match self {
             Self::Own(own) => own.left().await,
             Self::OfCrate(it) => {
@@ -105,7 +105,7 @@ impl Wire {
         }
     }
 
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         match self {
             Self::Own(own) => own.leave(),
             Self::OfCrate(it) => {
@@ -115,7 +115,7 @@ impl Wire {
         }
     }
 
-    pub(super) fn cut(&self, why: &RedisError) {
+    pub(crate) fn cut(&self, why: &RedisError) {
         match self {
             Self::Own(own) => own.cut(why),
             Self::OfCrate(it) => {
@@ -125,7 +125,7 @@ impl Wire {
         }
     }
 
-    pub(super) fn pulse(&self) -> Option<(usize, u64)> {
+    pub(crate) fn pulse(&self) -> Option<(usize, u64)> {
         match self {
             Self::Own(own) => own.pulse(),
             Self::OfCrate(it) => it.shared.over.get().is_none().then(|| it.shared.counts()),
@@ -195,7 +195,7 @@ impl Drop for Ending {
     }
 }
 
-impl ConnectionLike for Wire {
+impl ConnectionLike for Multiplexer {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(self.ask(command))
     }
@@ -234,29 +234,29 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), future).await.expect("it comes about in seconds")
     }
 
-    async fn open(server: &servers::Redis, hear: Hear) -> Wire {
+    async fn open(server: &servers::Redis, on_push: OnPush) -> Multiplexer {
         let url = format!("redis://127.0.0.1:{}?connection=crate", server.port());
-        let wire = soon(Server::of_url(&url).unwrap().reach(hear)).await.unwrap();
-        assert!(matches!(wire, Wire::OfCrate(_)));
-        wire
+        let multiplexer = soon(Server::of_url(&url).unwrap().reach(on_push)).await.unwrap();
+        assert!(matches!(multiplexer, Multiplexer::OfCrate(_)));
+        multiplexer
     }
 
     #[tokio::test]
     async fn replies_and_pushes_come_as_on_our_own_connection() {
         let server = servers::Redis::start();
         let (say, heard) = mpsc::channel();
-        let wire = open(&server, Box::new(move |push| drop(say.send(push)))).await;
-        let subscribed = soon(wire.ask(redis::cmd("SUBSCRIBE").arg("a"))).await.unwrap();
+        let multiplexer = open(&server, Arc::new(move |push| drop(say.send(push)))).await;
+        let subscribed = soon(multiplexer.ask(redis::cmd("SUBSCRIBE").arg("a"))).await.unwrap();
         assert!(matches!(subscribed, Value::Push { kind: PushKind::Subscribe, .. }));
-        assert_eq!(soon(wire.ask(redis::cmd("PUBLISH").arg("a").arg("hello"))).await, Ok(Value::Int(1)));
+        assert_eq!(soon(multiplexer.ask(redis::cmd("PUBLISH").arg("a").arg("hello"))).await, Ok(Value::Int(1)));
         assert!(heard.try_iter().any(|push| push.kind == PushKind::Message));
-        assert_eq!(wire.pulse(), Some((0, 2)));
+        assert_eq!(multiplexer.pulse(), Some((0, 2)));
     }
 
     #[tokio::test]
     async fn requests_fail_with_the_connection_and_a_left_one_ends() {
         let mut server = servers::Redis::start();
-        let left = open(&server, Box::new(drop)).await;
+        let left = open(&server, Arc::new(drop)).await;
         left.leave();
         soon(left.left()).await;
         soon(async {
@@ -265,14 +265,14 @@ mod tests {
             }
         })
         .await;
-        let wire = open(&server, Box::new(drop)).await;
+        let multiplexer = open(&server, Arc::new(drop)).await;
         let mut pop = redis::cmd("BLPOP");
         pop.arg("list").arg(0);
-        let mut open = std::pin::pin!(wire.ask(&pop));
+        let mut open = std::pin::pin!(multiplexer.ask(&pop));
         assert!(futures::poll!(&mut open).is_pending());
         server.kill();
         assert!(soon(open).await.is_err());
-        soon(wire.left()).await;
-        assert!(wire.is_left());
+        soon(multiplexer.left()).await;
+        assert!(multiplexer.is_left());
     }
 }

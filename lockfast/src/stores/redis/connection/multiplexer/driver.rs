@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
-use super::super::dial::Stream;
-use super::super::replies::{ROOM, Replies, odd};
-use super::{Entry, Hear, Shared, gone};
+use super::super::parser::{Parser, ROOM, odd};
+use super::super::stream::Stream;
+use super::{Entry, OnPush, Shared, gone};
 
 /// How many get their answers, at least, before what they ask next is written; a quarter of those who wait, if that is more. With
 /// more of them more goes out in one write; with fewer, client and server work at the same time.
@@ -21,8 +21,8 @@ const AT_ONCE: usize = 16;
 pub(super) struct Driver {
     stream: Stream,
     shared: Arc<Shared>,
-    hear: Hear,
-    replies: Replies,
+    on_push: OnPush,
+    replies: Parser,
     /// Answers that came and were not given yet, and whom they are given to.
     answers: Vec<Value>,
     askers: Vec<Entry>,
@@ -55,12 +55,12 @@ impl Drop for Driver {
 }
 
 impl Driver {
-    pub(super) fn new(stream: Stream, shared: Arc<Shared>, hear: Hear) -> Self {
+    pub(super) fn new(stream: Stream, shared: Arc<Shared>, on_push: OnPush) -> Self {
         Self {
             stream,
             shared,
-            hear,
-            replies: Replies::default(),
+            on_push,
+            replies: Parser::default(),
             answers: Vec::new(),
             askers: Vec::new(),
             outgoing: Vec::new(),
@@ -137,7 +137,7 @@ impl Driver {
                         if self.is_due(&push) {
                             self.answers.push(Value::Push { kind: push.kind, data: push.data });
                         } else {
-                            (self.hear)(push);
+                            (self.on_push)(push);
                         }
                     }
                     Ok(Some(answer)) => self.answers.push(answer),
