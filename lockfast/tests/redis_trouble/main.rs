@@ -2,6 +2,7 @@
 //! else touches; clients that die. What is lost is reported, what was promised is kept, and the error says what to do.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
+mod connecting;
 mod connections;
 mod crowded_listing;
 mod deaths;
@@ -19,6 +20,7 @@ mod refusals;
 mod rejoining;
 mod replicas;
 mod rights;
+mod silence;
 mod stage;
 mod storms;
 mod tls;

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -254,8 +254,16 @@ pub(crate) fn watch_over(guard: Guard) -> JoinHandle<(lockfast::LostWhy, Moment)
 /// An address that leads to a server, for as long as it does; and then to another.
 pub(crate) struct Way {
     address: SocketAddr,
-    target: Arc<AtomicU16>,
-    open: Arc<Mutex<Vec<TcpStream>>>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    target: AtomicU16,
+    /// Each connection, from both ends, since the last cut.
+    open: Mutex<Vec<[TcpStream; 2]>>,
+    tried: AtomicUsize,
+    /// Connections with a smaller number carry nothing any more, and do not end either.
+    swallowed: AtomicUsize,
 }
 
 impl Way {
@@ -267,25 +275,37 @@ impl Way {
     pub(crate) fn slow(server: &servers::Redis, delay: Duration) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let (target, open) = (Arc::new(AtomicU16::new(server.port())), Arc::new(Mutex::new(Vec::new())));
-        let (to, streams) = (Arc::downgrade(&target), Arc::clone(&open));
+        let shared = Arc::new(Shared {
+            target: AtomicU16::new(server.port()),
+            open: Mutex::default(),
+            tried: AtomicUsize::new(0),
+            swallowed: AtomicUsize::new(0),
+        });
+        let theirs = Arc::downgrade(&shared);
         std::thread::spawn(move || {
             for near in listener.incoming() {
-                let (Ok(near), Some(to)) = (near, to.upgrade()) else { return };
-                let Ok(far) = TcpStream::connect(("127.0.0.1", to.load(Ordering::SeqCst))) else { continue };
+                let (Ok(near), Some(shared)) = (near, theirs.upgrade()) else { return };
+                let number = shared.tried.fetch_add(1, Ordering::SeqCst);
+                let port = shared.target.load(Ordering::SeqCst);
+                let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     to.set_nodelay(true).unwrap();
+                    let theirs = Arc::downgrade(&shared);
+                    let is_swallowed =
+                        move || theirs.upgrade().is_some_and(|shared| number < shared.swallowed.load(Ordering::SeqCst));
                     std::thread::spawn(move || {
-                        carry(&mut from, &mut to, delay);
-                        let _ = to.shutdown(Shutdown::Both);
-                        let _ = from.shutdown(Shutdown::Both);
+                        carry(&mut from, &mut to, delay, &is_swallowed);
+                        if !is_swallowed() {
+                            let _ = to.shutdown(Shutdown::Both);
+                            let _ = from.shutdown(Shutdown::Both);
+                        }
                     });
                 }
-                streams.lock().unwrap().push(near);
+                shared.open.lock().unwrap().push([near, far]);
             }
         });
-        Self { address, target, open }
+        Self { address, shared }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -294,28 +314,38 @@ impl Way {
 
     /// Whoever comes from now on gets to this port; 1 is nobody's.
     pub(crate) fn lead_to(&self, port: u16) {
-        self.target.store(port, Ordering::SeqCst);
+        self.shared.target.store(port, Ordering::SeqCst);
     }
 
     /// How many came this way since it was last cut.
     pub(crate) fn came(&self) -> usize {
-        self.open.lock().unwrap().len()
+        self.shared.open.lock().unwrap().len()
+    }
+
+    /// How many connections were begun ever, also in vain.
+    pub(crate) fn tried(&self) -> usize {
+        self.shared.tried.load(Ordering::SeqCst)
     }
 
     /// Ends every connection that came this way.
     pub(crate) fn cut(&self) {
-        for stream in self.open.lock().unwrap().drain(..) {
+        for stream in self.shared.open.lock().unwrap().drain(..).flatten() {
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+
+    /// From now on nothing arrives on the connections there are. Neither end is told. New ones work.
+    pub(crate) fn swallow(&self) {
+        self.shared.swallowed.store(self.tried(), Ordering::SeqCst);
     }
 }
 
 /// Passes on what comes, each piece after `delay`, until either end is gone.
-fn carry(from: &mut TcpStream, to: &mut TcpStream, delay: Duration) {
+fn carry(from: &mut TcpStream, to: &mut TcpStream, delay: Duration, is_swallowed: &impl Fn() -> bool) {
     let mut piece = [0; 1 << 16];
     while let Ok(length @ 1..) = from.read(&mut piece) {
         std::thread::sleep(delay);
-        if to.write_all(&piece[..length]).is_err() {
+        if !is_swallowed() && to.write_all(&piece[..length]).is_err() {
             return;
         }
     }

@@ -7,7 +7,7 @@ use redis::{RedisResult, Value};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
-use super::connection::Server;
+use super::connection::{IoThread, Server};
 use super::failure::explain;
 use super::{Multiplexer, Redis};
 
@@ -67,7 +67,12 @@ impl Redis {
         let server = Server::of_url(url)?;
         let doing = format!("looking at Redis at {server:?}");
         let prefix = prefix.or(server.prefix.as_deref()).unwrap_or(USUAL_PREFIX);
-        let found = tokio::time::timeout(ENDS_WITHIN, look(&server, prefix)).await;
+        let prefix = prefix.to_owned();
+        // The caller may have no runtime that could drive a connection.
+        let thread = IoThread::default();
+        let looked =
+            thread.runtime()?.spawn(async move { tokio::time::timeout(ENDS_WITHIN, look(&server, &prefix)).await });
+        let found = looked.await.map_err(|error| Error::unavailable(&doing, error))?;
         found
             .map_err(|_| Error::unavailable(&doing, format!("no answer within {ENDS_WITHIN:?}")))?
             .map_err(|error| explain(&doing, &error))

@@ -23,7 +23,7 @@ use super::super::mailbox::{Reader, Subscribers};
 use super::Inside;
 use super::answers::{owner_of, read_value};
 use super::asks::Ears;
-use super::connection::Connection;
+use super::connection::{Connection, Subscription};
 use super::keys::{LINES, PUSH, WATCHED};
 
 /// How long it is known that somebody watches lines, and how often that is said.
@@ -60,9 +60,9 @@ impl Feed {
     }
 
     /// Whether this client can be told of something; waits a moment for a subscription that is on its way.
-    pub(super) async fn ears(&self, client: ClientId) -> Ears {
+    pub(super) async fn ears(&self, client: ClientId, connection: &Connection) -> Ears {
         let hearing = match self.hearing(client) {
-            Hearing::NotYet => Box::pin(self.hearing_soon(client)).await,
+            Hearing::NotYet => Box::pin(self.hearing_soon(client, connection)).await,
             known => known,
         };
         match hearing {
@@ -71,10 +71,10 @@ impl Feed {
         }
     }
 
-    async fn hearing_soon(&self, client: ClientId) -> Hearing {
+    async fn hearing_soon(&self, client: ClientId, connection: &Connection) -> Hearing {
         let Some(mut hearing) = self.all_ears().get(&client).cloned() else { return Hearing::Not };
         let known = hearing.wait_for(|hearing| *hearing != Hearing::NotYet);
-        let _ = tokio::time::timeout(HEARS_WITHIN, known).await;
+        let _ = connection.timeout(HEARS_WITHIN, known).await;
         self.hearing(client)
     }
 
@@ -181,15 +181,12 @@ impl Watch {
             ears.retain(|_, hearing| hearing.has_changed().is_ok());
             ears.insert(client, hearing);
         }
-        // However tending ends, also with its runtime or for want of one, the stream does: who watches asks for another.
-        let ending = reader.ending();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (inside, closing) = (Arc::downgrade(inside), Arc::clone(&closing));
-            runtime.spawn(async move {
-                let _ending = ending;
-                tend(inside, scope, say, &closing).await;
-            });
-        }
+        // However the task ends, also with its runtime, the stream ends: its reader asks for another.
+        let (ending, weak, closed) = (reader.ending(), Arc::downgrade(inside), Arc::clone(&closing));
+        inside.pool.spawn(async move {
+            let _ending = ending;
+            tend(weak, scope, say, &closed).await;
+        });
         Self { reader, closing }
     }
 }
@@ -224,23 +221,23 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
         };
         let subscribed = match connection {
             // Never given up half way: the server would go on believing that somebody listens.
-            Ok(connection) => subscribe(connection, &scope, &channel, &say).await,
+            Ok(connection) => subscribe(&connection, &scope, &channel, &say).await,
             Err(error) => Err(error),
         };
         match subscribed {
-            Ok(connection) => {
+            Ok(subscription) => {
                 let _ = say.send(Hearing::Well);
                 if !std::mem::take(&mut is_first) {
                     strong.feed.resync(&scope);
                 }
                 drop(strong);
                 let is_wanted = tokio::select! {
-                    () = connection.ended() => true,
-                    () = keep_known(&connection, &scope) => true,
+                    () = subscription.connection.ended() => true,
+                    () = keep_known(&subscription.connection, &scope) => true,
                     () = closing.notified() => false,
                 };
                 let _ = say.send(Hearing::NotYet);
-                connection.unsubscribe(&channel).await;
+                drop(subscription);
                 if !is_wanted {
                     return;
                 }
@@ -260,20 +257,17 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
 }
 
 async fn subscribe(
-    connection: Arc<Connection>,
+    connection: &Arc<Connection>,
     scope: &Scope,
     channel: &str,
     say: &watch::Sender<Hearing>,
-) -> Result<Arc<Connection>> {
+) -> Result<Subscription> {
     let _ = say.send(Hearing::NotYet);
-    connection.subscribe(channel).await?;
-    if matches!(scope, Scope::Lines(_))
-        && let Err(error) = say_watched(&connection).await
-    {
-        connection.unsubscribe(channel).await;
-        return Err(error);
+    let subscription = connection.subscribe(channel).await?;
+    if matches!(scope, Scope::Lines(_)) {
+        say_watched(connection).await?;
     }
-    Ok(connection)
+    Ok(subscription)
 }
 
 async fn say_watched(connection: &Connection) -> Result<()> {

@@ -159,9 +159,9 @@ impl Store for Redis {
             keys::check(&demand.name)?;
         }
         let Inside { pool, feed } = &*self.inside;
-        let ears = feed.ears(claim.client).await;
         let doing = || format!("asking for {:?}", claim.demands[0].name);
         let connection = pool.connection().await?;
+        let ears = feed.ears(claim.client, &connection).await;
         let answer = pool.call_on(&connection, doing, &asks::acquire(claim, busy, ears, pool.now())).await?;
         let admission = answers::admission(&answer, claim)?;
         let counts = pool.server().replicas > 0 && matches!(admission, Admission::Held(_) | Admission::Queued { .. });

@@ -50,11 +50,11 @@ impl Replicas {
         let wanted = server.replicas;
         let (tell, told) = oneshot::channel();
         if connection.replicas.open(tell) {
-            tokio::spawn(answer_all(Arc::clone(server), Arc::clone(connection)));
+            connection.spawn(answer_all(Arc::clone(server), Arc::clone(connection)));
         }
-        let late = |_| Error::unavailable(DOING, format!("no answer within {within:?}"));
+        let late = || Error::unavailable(DOING, format!("no answer within {within:?}"));
         let ended = |_| Error::unavailable(DOING, "its runtime has ended");
-        match tokio::time::timeout(within, told).await.map_err(late)?.map_err(ended)?? {
+        match connection.timeout(within, told).await.ok_or_else(late)?.map_err(ended)?? {
             enough if enough >= wanted => Ok(()),
             count => Err(Error::unavailable(
                 DOING,

@@ -1,5 +1,7 @@
-//! One connection of a runtime: questions, and answers in time; channels that are listened to; and its end.
+//! One connection of a runtime: requests and replies, subscriptions, and its end.
 
+mod connecting;
+mod io_thread;
 mod multiplexer;
 #[cfg(feature = "bench-crate-connection")]
 mod of_crate;
@@ -8,20 +10,23 @@ mod pool;
 mod server;
 mod stream;
 mod timing;
+mod watching;
 
 use std::collections::HashMap;
-use std::io;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::Value;
+use futures::future::{Either, select};
+use redis::{Cmd, Value};
+use tokio::runtime::Handle;
 
-use crate::clock::{Clock, Moment};
 use crate::error::Result;
 
 use super::failure;
 use super::replicas::Replicas;
 use super::scripts::Call;
+pub(crate) use io_thread::IoThread;
 #[cfg(not(feature = "bench-crate-connection"))]
 pub(crate) use multiplexer::Multiplexer;
 pub(crate) use multiplexer::{Confirmation, OnPush, Request};
@@ -32,36 +37,26 @@ use server::Connected;
 pub(crate) use server::Server;
 pub(crate) use timing::LONGEST_RESPONSE;
 
-/// How often that is looked at, in this time.
-const LOOKS: u32 = 4;
-/// Who gives up on an answer that took longer than this has reason to doubt the connection.
-const DOUBTFUL: Duration = Duration::from_millis(250);
-
 /// An open connection.
 pub(crate) struct Connection {
     multiplexer: Multiplexer,
+    /// The runtime that drives it.
+    runtime: Handle,
     /// Which server it leads to: another each time one is started.
     pub(crate) run_id: String,
     /// What asks replicas whether they have what was written on it.
     pub(crate) replicas: Replicas,
-    /// How many watches want each channel. Held while the server is told, so that it hears of the last in order.
-    channels: tokio::sync::Mutex<HashMap<String, usize>>,
-    clock: Clock,
+    /// How many subscriptions each channel has.
+    channels: Mutex<HashMap<String, usize>>,
 }
 
 impl Connection {
-    /// A connection that this runtime drives, of which `on_push` gets the pushes; and the server's time in milliseconds.
-    pub(crate) async fn open(server: &Server, clock: &Clock, on_push: &OnPush) -> Result<(Arc<Self>, u64)> {
-        let Connected { multiplexer, run_id, millis } = server.connect(Arc::clone(on_push)).await?;
-        tokio::spawn(watch_over(multiplexer.clone()));
-        let connection = Self {
-            multiplexer,
-            run_id,
-            replicas: Replicas::default(),
-            channels: Default::default(),
-            clock: clock.clone(),
-        };
-        Ok((Arc::new(connection), millis))
+    /// A connection that the present runtime drives.
+    async fn open(pool: &pool::Inner) -> Result<Arc<Self>> {
+        let Connected { multiplexer, run_id, millis } = pool.server.connect(Arc::clone(&pool.on_push)).await?;
+        pool.tell_time(millis);
+        let (runtime, replicas, channels) = (Handle::current(), Replicas::default(), Mutex::default());
+        Ok(Arc::new(Self { multiplexer, runtime, run_id, replicas, channels }))
     }
 
     /// Whether the connection is of no use any more.
@@ -74,111 +69,114 @@ impl Connection {
         self.multiplexer.left().await;
     }
 
-    /// Makes nobody use the connection any more. It is closed when all that was asked is answered.
+    /// No new request uses the connection. It is closed when all that was asked is answered.
     pub(crate) fn leave(&self) {
         self.multiplexer.leave();
     }
 
     /// Runs a script once.
     pub(crate) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
-        self.answer(doing, call.run(&self.multiplexer)).await
+        self.reply(doing, call.run(&self.multiplexer)).await
     }
 
     /// A plain command.
-    pub(crate) async fn command(&self, doing: &str, command: &redis::Cmd) -> Result<Value> {
-        let asked = async { self.multiplexer.ask(command).await?.extract_error() };
-        self.answer(|| doing.to_owned(), asked).await
+    pub(crate) async fn command(&self, doing: &str, command: &Cmd) -> Result<Value> {
+        let asked = self.multiplexer.ask(command);
+        self.reply(|| doing.to_owned(), async { asked.await?.extract_error() }).await
     }
 
-    pub(crate) async fn subscribe(&self, channel: &str) -> Result<()> {
-        let mut channels = self.channels.lock().await;
-        if !channels.contains_key(channel) {
-            self.command("subscribing", redis::cmd("SUBSCRIBE").arg(channel)).await?;
-        }
-        *channels.entry(channel.to_owned()).or_default() += 1;
-        Ok(())
+    /// Subscribes to a channel until the [`Subscription`] is dropped.
+    pub(crate) async fn subscribe(self: &Arc<Self>, channel: &str) -> Result<Subscription> {
+        let asked = {
+            let mut channels = self.channels();
+            *channels.entry(channel.to_owned()).or_default() += 1;
+            // Order matters: the server gets the subscriptions and their ends in the order in which they are counted.
+            self.multiplexer.ask(redis::cmd("SUBSCRIBE").arg(channel))
+        };
+        let subscription = Subscription { connection: Arc::clone(self), channel: channel.to_owned() };
+        self.reply(|| "subscribing".to_owned(), async { asked.await?.extract_error() }).await?;
+        Ok(subscription)
     }
 
-    /// One watch less; the server is told when it was the last on this channel. Or the connection ends, which tells it too.
-    pub(crate) async fn unsubscribe(&self, channel: &str) {
-        let mut channels = self.channels.lock().await;
-        if let Some(others @ 2..) = channels.get_mut(channel) {
-            *others -= 1;
-            return;
-        }
-        channels.remove(channel);
-        if !self.is_ended() && self.command("unsubscribing", redis::cmd("UNSUBSCRIBE").arg(channel)).await.is_err() {
-            self.leave();
+    /// Runs a task where the connection is driven.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+    }
+
+    /// Waits no longer than this. The timer is that of the runtime that drives the connection: the caller may have none.
+    pub(crate) async fn timeout<T>(&self, span: Duration, future: impl Future<Output = T>) -> Option<T> {
+        let timer = self.runtime.spawn(async move { tokio::time::sleep(span).await });
+        let _abort = Abort(timer.abort_handle());
+        match select(pin!(future), timer).await {
+            Either::Left((value, _)) => Some(value),
+            Either::Right(_) => None,
         }
     }
 
-    /// What comes back, in time: there is no timer for each question, since setting one costs as much as a tenth of it. Who
-    /// says nothing, or nothing of use, has his connection ended: the next one may do better.
-    async fn answer<T>(
+    /// What comes back. No request has a timer of its own, since setting one costs as much as a tenth of a request: the
+    /// connection is watched over as a whole. A connection that fails, or leads to a server of no use, is left.
+    async fn reply<T>(
         &self,
         doing: impl Fn() -> String,
         asked: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T> {
-        let mut unanswered = Unanswered { connection: self, since: self.clock.now(), answered: false };
-        let answer = asked.await;
-        unanswered.answered = true;
-        answer.map_err(|error| {
+        asked.await.map_err(|error| {
             if failure::is_of_the_connection(&error) {
                 self.leave();
             }
             failure::explain(&doing(), &error)
         })
     }
+
+    fn channels(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Whoever watches over it has it too.
+        // The task that watches over it has its multiplexer too.
         self.leave();
     }
 }
 
-/// A question whose asker may lose patience.
-struct Unanswered<'a> {
-    connection: &'a Connection,
-    since: Moment,
-    answered: bool,
-}
+/// Ends a timer that is not needed any more.
+struct Abort(tokio::task::AbortHandle);
 
-impl Drop for Unanswered<'_> {
+impl Drop for Abort {
     fn drop(&mut self) {
-        if !self.answered && self.connection.clock.now().since(self.since) >= DOUBTFUL {
-            self.connection.leave();
-        }
+        self.0.abort();
     }
 }
 
-/// Ends a connection whose questions are not answered any more. On one that has ended otherwise, those that are open may
-/// still be answered.
-async fn watch_over(multiplexer: Multiplexer) {
-    let (mut before, mut silent) = (0, 0);
-    while let Some((open, answered)) = multiplexer.pulse() {
-        // Counted in looks, not by the clock: while nobody could look, nobody could read an answer either.
-        silent = match open {
-            0 => 0,
-            _ if answered == before => silent + 1,
-            _ => 1,
+/// A channel that the server publishes to this connection, until this is dropped.
+pub(crate) struct Subscription {
+    pub(crate) connection: Arc<Connection>,
+    channel: String,
+}
+
+impl Drop for Subscription {
+    /// With the last subscription to a channel the server is told. If that fails the connection ends, which tells it too: a
+    /// server that goes on believing in a subscriber would hand locks to a dead client.
+    fn drop(&mut self) {
+        let connection = &self.connection;
+        let asked = {
+            let mut channels = connection.channels();
+            if let Some(others @ 2..) = channels.get_mut(&self.channel) {
+                *others -= 1;
+                return;
+            }
+            channels.remove(&self.channel);
+            if connection.is_ended() {
+                return;
+            }
+            connection.multiplexer.ask(redis::cmd("UNSUBSCRIBE").arg(&self.channel))
         };
-        before = answered;
-        if silent > LOOKS {
-            multiplexer.cut(
-                &io::Error::new(io::ErrorKind::ConnectionAborted, format!("no answer within {LONGEST_RESPONSE:?}"))
-                    .into(),
-            );
-            return;
-        }
-        let tick = tokio::time::sleep(LONGEST_RESPONSE / LOOKS);
-        match multiplexer.is_left() {
-            true => tick.await,
-            false => tokio::select! {
-                () = multiplexer.left() => {}
-                () = tick => {}
-            },
-        }
+        let connection = Arc::clone(connection);
+        self.connection.spawn(async move {
+            if asked.await.and_then(Value::extract_error).is_err() {
+                connection.leave();
+            }
+        });
     }
 }

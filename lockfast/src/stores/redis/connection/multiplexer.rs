@@ -15,7 +15,7 @@ mod driver;
 use std::collections::VecDeque;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -107,6 +107,17 @@ impl Entry {
     }
 }
 
+/// What has happened on a connection so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pulse {
+    /// Requests without a reply.
+    pub(crate) open: usize,
+    /// Requests ever.
+    pub(crate) asked: u64,
+    /// How often bytes came.
+    pub(crate) reads: u64,
+}
+
 /// An open connection, for all who have it together.
 #[derive(Clone)]
 pub(crate) struct Multiplexer(Arc<Handle>);
@@ -123,6 +134,10 @@ impl Drop for Handle {
 #[derive(Default)]
 struct Shared {
     desk: Mutex<Desk>,
+    /// How often bytes came.
+    reads: AtomicU64,
+    /// For the task that watches over it: a request was sent, or the connection has ended.
+    request: Notify,
     /// That it should not be used any more. What is open may still be answered.
     left: AtomicBool,
     bell: Notify,
@@ -134,7 +149,10 @@ struct Desk {
     outgoing: Vec<u8>,
     /// Who asked and has no answer yet, in order.
     open: VecDeque<Entry>,
-    answered: u64,
+    /// How many requests were sent ever.
+    asked: u64,
+    /// Whether a task waits for the next request.
+    is_watched: bool,
     driver: Option<Waker>,
     /// Whether it will look at this desk without being woken.
     is_awake: bool,
@@ -189,10 +207,23 @@ impl Multiplexer {
         self.0.0.end(why);
     }
 
-    /// How many questions are open, and how many were answered ever; nothing when it has ended.
-    pub(crate) fn pulse(&self) -> Option<(usize, u64)> {
+    /// What has happened so far; nothing when it has ended.
+    pub(crate) fn pulse(&self) -> Option<Pulse> {
         let desk = self.0.0.desk();
-        desk.over.is_none().then_some((desk.open.len(), desk.answered))
+        let reads = self.0.0.reads.load(Ordering::Relaxed);
+        desk.over.is_none().then_some(Pulse { open: desk.open.len(), asked: desk.asked, reads })
+    }
+
+    /// Comes back when a request is sent, or the connection has ended. For one task.
+    pub(crate) async fn next_request(&self) {
+        {
+            let mut desk = self.0.0.desk();
+            if desk.over.is_some() {
+                return;
+            }
+            desk.is_watched = true;
+        }
+        self.0.0.request.notified().await;
     }
 }
 
@@ -205,7 +236,12 @@ impl Shared {
             return;
         }
         write(&mut desk.outgoing);
+        let before = desk.open.len();
         desk.open.extend(entries);
+        desk.asked += (desk.open.len() - before) as u64;
+        if std::mem::take(&mut desk.is_watched) {
+            self.request.notify_one();
+        }
         if !std::mem::replace(&mut desk.is_awake, true) {
             let driver = desk.driver.clone();
             drop(desk);
@@ -234,6 +270,7 @@ impl Shared {
         let (open, driver) = (std::mem::take(&mut desk.open), desk.driver.take());
         drop(desk);
         self.leave();
+        self.request.notify_one();
         open.into_iter().for_each(|entry| drop(entry.slot.send(Err(why.clone()))));
         driver.iter().for_each(Waker::wake_by_ref);
     }

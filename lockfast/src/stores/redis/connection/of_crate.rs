@@ -8,7 +8,9 @@ use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use futures::future::{BoxFuture, Either};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, RedisFuture, RedisResult, Value,
@@ -17,7 +19,7 @@ use rustls::RootCertStore;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::multiplexer::{self, OnPush, Request};
+use super::multiplexer::{self, Answer, OnPush, Pulse, Request};
 use super::stream::{Stream, connect};
 
 /// An open connection of either kind.
@@ -73,13 +75,17 @@ impl Multiplexer {
         Ok(Self::OfCrate(Arc::new(Handle { connection, shared, driver: driver.abort_handle() })))
     }
 
-    pub(crate) async fn ask(&self, request: &impl Request) -> RedisResult<Value> {
+    /// Ours is sent at once, the crate's when the reply is waited for.
+    pub(crate) fn ask(&self, request: &impl Request) -> Either<Answer, BoxFuture<'static, RedisResult<Value>>> {
         match self {
-            Self::Own(own) => own.ask(request).await,
+            Self::Own(own) => Either::Left(own.ask(request)),
             Self::OfCrate(it) => {
-                let _open = it.begin();
-                let reply = it.connection.clone().send_packed_command(&request.command()).await;
-                reply.map_err(|error| it.shared.over.get().cloned().unwrap_or(error))
+                let (it, command) = (Arc::clone(it), request.command());
+                Either::Right(Box::pin(async move {
+                    let _open = it.begin();
+                    let reply = it.connection.clone().send_packed_command(&command).await;
+                    reply.map_err(|error| it.shared.over.get().cloned().unwrap_or(error))
+                }))
             }
         }
     }
@@ -125,10 +131,18 @@ impl Multiplexer {
         }
     }
 
-    pub(crate) fn pulse(&self) -> Option<(usize, u64)> {
+    pub(crate) fn pulse(&self) -> Option<Pulse> {
         match self {
             Self::Own(own) => own.pulse(),
-            Self::OfCrate(it) => it.shared.over.get().is_none().then(|| it.shared.counts()),
+            Self::OfCrate(it) => it.shared.over.get().is_none().then(|| it.shared.pulse()),
+        }
+    }
+
+    pub(crate) async fn next_request(&self) {
+        match self {
+            Self::Own(own) => own.next_request().await,
+            // Looked at again and again: a benchmark is not idle for long.
+            Self::OfCrate(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
@@ -140,7 +154,7 @@ impl Handle {
     }
 
     fn end_if_unused(&self) {
-        if self.shared.is_left() && self.shared.counts().0 == 0 {
+        if self.shared.is_left() && self.shared.pulse().open == 0 {
             self.driver.abort();
         }
     }
@@ -168,11 +182,10 @@ impl Shared {
         self.leave();
     }
 
-    /// How many requests are open, and how many are not any more.
-    fn counts(&self) -> (usize, u64) {
-        let answered = self.answered.load(Ordering::SeqCst);
-        let open = self.asked.load(Ordering::SeqCst).saturating_sub(answered);
-        (usize::try_from(open).unwrap_or(usize::MAX), answered)
+    /// A reply counts as one read.
+    fn pulse(&self) -> Pulse {
+        let (reads, asked) = (self.answered.load(Ordering::SeqCst), self.asked.load(Ordering::SeqCst));
+        Pulse { open: usize::try_from(asked.saturating_sub(reads)).unwrap_or(usize::MAX), asked, reads }
     }
 }
 
@@ -250,7 +263,7 @@ mod tests {
         assert!(matches!(subscribed, Value::Push { kind: PushKind::Subscribe, .. }));
         assert_eq!(soon(multiplexer.ask(redis::cmd("PUBLISH").arg("a").arg("hello"))).await, Ok(Value::Int(1)));
         assert!(heard.try_iter().any(|push| push.kind == PushKind::Message));
-        assert_eq!(multiplexer.pulse(), Some((0, 2)));
+        assert_eq!(multiplexer.pulse(), Some(Pulse { open: 0, asked: 2, reads: 2 }));
     }
 
     #[tokio::test]

@@ -1,76 +1,70 @@
 //! Connections, one for each runtime that uses the store.
 //!
 //! A connection is driven by the runtime that made it. So the keeper, which has a runtime of its own, renews and releases
-//! while the user's runtime is blocked or gone; and what the user's tasks ask for goes out without a change of threads.
+//! while the user's runtime is blocked or gone; and what the user's tasks ask for goes out without a change of threads. Callers
+//! without a runtime that can drive one share the connection of the store's I/O thread.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use redis::Value;
 use tokio::runtime::{Handle, Id};
 
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 
 use super::super::failure;
 use super::super::scripts::Call;
+use super::connecting::Site;
+use super::io_thread::{IoThread, drives_connections, of_caller};
 use super::server::Server;
 use super::{Connection, OnPush};
 
-/// Between two attempts to connect: up to twice as long each time, with jitter, so that not all clients come at once.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const CLOSED: Error = Error::Closed("its store is not used any more");
+pub(super) const CLOSED: Error = Error::Closed("its store is not used any more");
+/// How many runtimes are remembered that cannot drive a connection.
+const MOST_UNFIT: usize = 64;
 
-pub(crate) struct Pool {
-    server: Arc<Server>,
-    clock: Clock,
-    on_push: OnPush,
-    stations: Mutex<Stations>,
+pub(crate) struct Pool(Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) server: Arc<Server>,
+    pub(super) clock: Clock,
+    pub(super) on_push: OnPush,
+    sites: Mutex<Sites>,
+    io_thread: IoThread,
     /// The server's time in milliseconds when our clock began, as it was last seen. For people only.
     epoch: AtomicU64,
 }
 
+/// What each runtime has.
 #[derive(Default)]
-struct Stations {
-    /// Few: a scan is faster than a map.
-    of: Vec<(Id, Arc<Station>)>,
-    /// Nobody uses the store any more. A connection that is just being opened would never be closed.
-    closed: bool,
-}
-
-/// One runtime's place: its connection, or the trouble with it.
-#[derive(Default)]
-struct Station {
-    state: Mutex<State>,
-    opening: tokio::sync::Mutex<()>,
-}
-
-#[derive(Default)]
-struct State {
-    connection: Option<Arc<Connection>>,
-    failures: u32,
-    /// How often it failed altogether.
-    attempts: u64,
-    next_attempt: Option<(Moment, Error)>,
+struct Sites {
+    /// By the runtime; without one, of the I/O thread. Few: a scan is faster than a map.
+    of: Vec<(Option<Id>, Arc<Site>)>,
+    /// Runtimes that cannot drive a connection, the latest last.
+    unfit: VecDeque<Id>,
+    /// The store is gone. A connection that is just being opened would never be closed.
+    is_closed: bool,
 }
 
 impl Pool {
     pub(crate) fn new(server: Server, clock: Clock, on_push: OnPush) -> Self {
-        Self { server: Arc::new(server), clock, on_push, stations: Mutex::default(), epoch: AtomicU64::new(0) }
+        let (sites, io_thread, epoch) = Default::default();
+        Self(Arc::new(Inner { server: Arc::new(server), clock, on_push, sites, io_thread, epoch }))
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
-        &self.server
+        &self.0.server
     }
 
     /// The server's time in milliseconds, nearly. Nothing depends on it but what people are shown.
     pub(crate) fn now(&self) -> u64 {
-        self.epoch.load(Ordering::Relaxed) + self.clock.now().as_nanos() / 1_000_000
+        self.0.epoch.load(Ordering::Relaxed) + self.0.clock.now().as_nanos() / 1_000_000
     }
 
     pub(crate) fn tell_time(&self, millis: u64) {
-        self.epoch.store(millis.saturating_sub(self.clock.now().as_nanos() / 1_000_000), Ordering::Relaxed);
+        self.0.tell_time(millis);
     }
 
     /// Runs a script once, on the connection of the runtime that asks.
@@ -86,135 +80,127 @@ impl Pool {
         doing: impl Fn() -> String,
         call: &Call,
     ) -> Result<Value> {
-        let answer = connection.call(doing, call).await;
-        if failure::is_of_a_replica(&answer) {
+        let reply = connection.call(doing, call).await;
+        if failure::is_of_a_replica(&reply) {
             // The address may lead to another server now, for all of us.
-            self.stations()
-                .of
-                .iter()
-                .filter_map(|(_, station)| station.open_connection())
-                .for_each(|connection| connection.leave());
+            self.0.sites().of.iter().filter_map(|(_, site)| site.current()).for_each(|other| other.leave());
         }
-        answer
+        reply
     }
 
-    /// The connection of this runtime, opened if need be: once for all who ask meanwhile.
+    /// The connection for the caller, opened if need be: once for all callers of a runtime.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
-        let runtime = Handle::try_current().map_err(|_| {
-            Error::unsupported("redis: needs a tokio runtime around its caller; lockfast::blocking brings one along")
-        })?;
-        match self.open_connection(runtime.id()) {
+        let caller = of_caller();
+        let current = self.0.sites().find(caller.as_ref()).and_then(|site| site.current());
+        match current {
             Some(connection) => Ok(connection),
-            // Apart, since it is rare, and large: otherwise everybody who asks would carry it along.
-            None => Box::pin(self.open(runtime.id())).await,
+            // Apart, since it is rare, and large: otherwise every request would carry it along.
+            None => Box::pin(self.open(caller)).await,
         }
     }
 
-    async fn open(&self, runtime: Id) -> Result<Arc<Connection>> {
-        let station = self.station(runtime)?;
-        let attempts = station.state().attempts;
-        let _only_one = station.opening.lock().await;
-        if let Some(connection) = station.open_connection() {
-            return Ok(connection);
-        }
-        let pause = match &*station.state() {
-            // Whoever tried meanwhile tried for all who were waiting.
-            State { next_attempt: Some((_, error)), attempts: now, .. } if *now != attempts => {
-                return Err(error.clone());
+    async fn open(&self, caller: Option<Handle>) -> Result<Arc<Connection>> {
+        self.0.site(caller).await?.connection(&self.0).await
+    }
+
+    /// Runs a task on the runtime that drives the caller's connection. It is dropped if there is none.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let Some(caller) = of_caller() else {
+            if let Ok(runtime) = self.0.io_thread.runtime() {
+                runtime.spawn(task);
             }
-            State { next_attempt: Some((at, _)), .. } => at.since(self.clock.now()),
-            _ => Duration::ZERO,
+            return;
         };
-        if !pause.is_zero() {
-            tokio::time::sleep(pause).await;
-        }
-        match Connection::open(&self.server, &self.clock, &self.on_push).await {
-            Ok((connection, millis)) => {
-                self.tell_time(millis);
-                // Order matters: whoever closes all, after this, finds the connection; and before this, is found.
-                let mut stations = self.stations();
-                if stations.closed {
-                    connection.leave();
-                    return Err(CLOSED);
+        let (pool, id) = (Arc::clone(&self.0), caller.id());
+        caller.clone().spawn(async move {
+            match pool.site(Some(caller)).await {
+                Ok(site) if site.runtime.id() == id => {
+                    drop((pool, site));
+                    task.await;
                 }
-                *station.state() = State { connection: Some(Arc::clone(&connection)), ..State::default() };
-                stations.forget_ended(self.clock.now());
-                Ok(connection)
+                Ok(site) => drop(site.runtime.spawn(task)),
+                Err(_) => {}
             }
-            Err(error) => {
-                self.stations().forget_ended(self.clock.now());
-                let mut state = station.state();
-                state.connection = None;
-                state.attempts += 1;
-                state.failures = state.failures.saturating_add(1);
-                let longest = (FIRST_PAUSE * 2u32.saturating_pow(state.failures.min(10)))
-                    .min(super::timing::Timing::default().reconnect_cap);
-                let pause = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
-                state.next_attempt = Some((self.clock.now() + pause, error.clone()));
-                Err(error)
-            }
-        }
-    }
-
-    fn open_connection(&self, runtime: Id) -> Option<Arc<Connection>> {
-        self.stations().find(runtime)?.open_connection()
-    }
-
-    fn station(&self, runtime: Id) -> Result<Arc<Station>> {
-        let mut stations = self.stations();
-        if stations.closed {
-            return Err(CLOSED);
-        }
-        if let Some(station) = stations.find(runtime) {
-            return Ok(Arc::clone(station));
-        }
-        let station = Arc::default();
-        stations.of.push((runtime, Arc::clone(&station)));
-        Ok(station)
-    }
-
-    /// Closes every connection, for good; those who still use one finish first.
-    pub(crate) fn close(&self) {
-        let mut stations = self.stations();
-        stations.closed = true;
-        for (_, station) in stations.of.drain(..) {
-            if let Some(connection) = station.state().connection.take() {
-                connection.leave();
-            }
-        }
-    }
-
-    fn stations(&self) -> MutexGuard<'_, Stations> {
-        self.stations.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Stations {
-    fn find(&self, runtime: Id) -> Option<&Arc<Station>> {
-        self.of.iter().find(|(id, _)| *id == runtime).map(|(_, station)| station)
-    }
-
-    /// Runtimes come and go; what is left of those that went, or that have not tried to connect for a while, is forgotten.
-    fn forget_ended(&mut self, now: Moment) {
-        self.of.retain(|(_, station)| {
-            let state = station.state();
-            let is_open = state.connection.as_ref().is_some_and(|connection| !connection.is_ended());
-            let tries = state
-                .next_attempt
-                .as_ref()
-                .is_some_and(|(at, _)| now < *at + super::timing::Timing::default().reconnect_cap);
-            is_open || tries || Arc::strong_count(station) > 1
         });
     }
+
+    /// Closes every connection, for good, when its open requests are answered.
+    pub(crate) fn close(&self) {
+        let mut sites = self.0.sites();
+        sites.is_closed = true;
+        sites.of.drain(..).for_each(|(_, site)| site.close());
+    }
 }
 
-impl Station {
-    fn open_connection(&self) -> Option<Arc<Connection>> {
-        self.state().connection.as_ref().filter(|connection| !connection.is_ended()).cloned()
+impl Inner {
+    pub(super) fn tell_time(&self, millis: u64) {
+        self.epoch.store(millis.saturating_sub(self.clock.now().as_nanos() / 1_000_000), Ordering::Relaxed);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What the caller's runtime has; the I/O thread, if there is none that can drive a connection.
+    async fn site(&self, caller: Option<Handle>) -> Result<Arc<Site>> {
+        if let Some(known) = self.sites().find(caller.as_ref()) {
+            return Ok(Arc::clone(known));
+        }
+        if let Some(caller) = caller {
+            if drives_connections(&caller).await {
+                return self.sites().add(Some(caller.id()), caller);
+            }
+            self.sites().add_unfit(caller.id());
+        }
+        self.sites().add(None, self.io_thread.runtime()?)
+    }
+
+    /// Gives a runtime its connection: the first one, or one in the place of another. `false` if the store is gone, or the other
+    /// one was replaced meanwhile.
+    pub(super) fn install(&self, site: &Site, connection: &Arc<Connection>, instead_of: Option<&Connection>) -> bool {
+        // Order matters: a store that is closed after this finds the connection; before this, it is found closed.
+        let sites = self.sites();
+        !sites.is_closed && site.install(connection, instead_of)
+    }
+
+    /// Runtimes come and go. What is left of those that went, or that have not tried to connect for a while, is forgotten.
+    pub(super) fn forget_unused(&self) {
+        let (now, cap) = (self.clock.now(), self.server.timing.reconnect_cap);
+        self.sites().of.retain(|(_, site)| site.is_used(now, cap) || Arc::strong_count(site) > 1);
+    }
+
+    fn sites(&self) -> MutexGuard<'_, Sites> {
+        self.sites.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sites {
+    fn find(&self, caller: Option<&Handle>) -> Option<&Arc<Site>> {
+        let id = caller.map(Handle::id);
+        let found = self.get(id);
+        if found.is_none() && id.is_some_and(|id| self.unfit.contains(&id)) { self.get(None) } else { found }
+    }
+
+    fn get(&self, id: Option<Id>) -> Option<&Arc<Site>> {
+        self.of.iter().find(|(of, _)| *of == id).map(|(_, site)| site)
+    }
+
+    /// The site of a runtime, a new one if it has none.
+    fn add(&mut self, id: Option<Id>, runtime: Handle) -> Result<Arc<Site>> {
+        if self.is_closed {
+            return Err(CLOSED);
+        }
+        if let Some(known) = self.get(id) {
+            return Ok(Arc::clone(known));
+        }
+        let site = Site::new(runtime);
+        self.of.push((id, Arc::clone(&site)));
+        Ok(site)
+    }
+
+    fn add_unfit(&mut self, id: Id) {
+        if !self.unfit.contains(&id) {
+            self.unfit.push_back(id);
+            if self.unfit.len() > MOST_UNFIT {
+                self.unfit.pop_front();
+            }
+        }
     }
 }
 
@@ -226,12 +212,14 @@ mod tests {
     #[test]
     fn runtimes_that_never_got_a_connection_are_forgotten_when_they_ask_no_more() {
         let hand = ManualClock::new();
-        let pool = Pool::new(Server::of_url("redis://127.0.0.1:1").unwrap(), hand.clock(), Arc::new(drop));
+        let server = Server::of_url("redis://127.0.0.1:1").unwrap();
+        let cap = server.timing.reconnect_cap;
+        let pool = Pool::new(server, hand.clock(), Arc::new(drop));
         for _ in 0..10 {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            assert!(runtime.block_on(pool.connection()).is_err(), "nobody is at that port");
-            hand.advance(3 * super::super::timing::Timing::default().reconnect_cap);
+            assert!(runtime.block_on(pool.connection()).is_err(), "no server is at that port");
+            hand.advance(3 * cap);
         }
-        assert_eq!(pool.stations().of.len(), 1);
+        assert_eq!(pool.0.sites().of.len(), 1);
     }
 }

@@ -153,7 +153,7 @@ impl Driver {
             match pin!(self.stream.read_buf(self.replies.room())).poll(cx)? {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-                Poll::Ready(_) => {}
+                Poll::Ready(_) => drop(self.shared.reads.fetch_add(1, Ordering::Relaxed)),
             }
         }
     }
@@ -172,7 +172,6 @@ impl Driver {
         let count = self.answers.len().min(desk.open.len());
         self.at_once = AT_ONCE.max(desk.open.len() / 4);
         self.askers.extend(desk.open.drain(..count));
-        desk.answered += count as u64;
         // They need not wake us to ask again: we look before we sleep.
         desk.is_awake = true;
         drop(desk);

@@ -1,0 +1,84 @@
+//! Connecting: a task of its own does it, for all callers of a runtime at once.
+
+use std::pin::pin;
+
+use futures::poll;
+use lockfast::Redis;
+use lockfast::store::{Admission, Busy, Store};
+
+use crate::stage::{Way, claim, hold, millis, now, secs, soon};
+
+#[tokio::test]
+async fn a_lock_left_unpolled_while_connecting_holds_up_no_other() {
+    let server = servers::Redis::start();
+    let way = Way::to(&server);
+    let store = Redis::open(&way.url()).await.unwrap();
+    way.cut();
+    let (first, second) = (claim("lock:a", secs(30)), claim("lock:b", secs(30)));
+    // The cut is known once a request failed.
+    let _ = store.acquire(&claim("lock:c", secs(30)), Busy::Wait).await;
+    let mut unpolled = pin!(store.acquire(&first, Busy::Wait));
+    assert!(poll!(unpolled.as_mut()).is_pending());
+    let began = now();
+    soon(hold(&store, &second)).await;
+    let took = now().since(began);
+    assert!(took < secs(2), "it took {took:?}");
+    unpolled.await.unwrap();
+}
+
+#[tokio::test]
+async fn impatient_callers_get_in_after_a_cut() {
+    let server = servers::Redis::start();
+    let way = Way::slow(&server, millis(20));
+    let store = Redis::open(&way.url()).await.unwrap();
+    way.cut();
+    let before = way.tried();
+    let mut entered = 0;
+    for number in 0..60 {
+        let one = claim(&format!("lock:a{number}"), secs(30));
+        // Opening a connection takes longer than any of these callers waits.
+        let asked = tokio::time::timeout(millis(110), store.acquire(&one, Busy::Wait)).await;
+        entered += usize::from(matches!(asked, Ok(Ok(Admission::Held(_)))));
+    }
+    assert!(entered >= 30, "{entered} of 60 got in");
+    let tried = way.tried() - before;
+    assert!(tried <= 2, "{tried} connections for one cut");
+}
+
+#[tokio::test]
+async fn a_cancelled_caller_leaves_its_connection_to_the_next() {
+    let server = servers::Redis::start();
+    let way = Way::slow(&server, millis(5));
+    let store = Redis::open(&way.url()).await.unwrap();
+    way.cut();
+    let _ = store.acquire(&claim("lock:a", secs(30)), Busy::Wait).await;
+    let before = way.tried();
+    {
+        let one = claim("lock:b", secs(30));
+        let mut cancelled = pin!(store.acquire(&one, Busy::Wait));
+        assert!(poll!(cancelled.as_mut()).is_pending());
+    }
+    soon(hold(&store, &claim("lock:c", secs(30)))).await;
+    assert!(way.tried() <= before + 1, "the connection that was being opened is used");
+}
+
+#[tokio::test]
+async fn an_unused_store_does_not_go_on_connecting() {
+    let server = servers::Redis::start();
+    let way = Way::to(&server);
+    let store = Redis::open(&way.url()).await.unwrap();
+    way.lead_to(1);
+    way.cut();
+    for _ in 0..3 {
+        assert!(store.acquire(&claim("lock:a", secs(30)), Busy::Wait).await.is_err());
+    }
+    let one = claim("lock:b", secs(30));
+    {
+        let mut cancelled = pin!(store.acquire(&one, Busy::Wait));
+        assert!(poll!(cancelled.as_mut()).is_pending());
+    }
+    let before = way.tried();
+    // Several times as long as the pause between attempts by then: an attempt that was begun may end.
+    tokio::time::sleep(secs(2)).await;
+    assert!(way.tried() <= before + 1, "{} attempts for no caller", way.tried() - before);
+}

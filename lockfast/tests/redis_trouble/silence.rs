@@ -1,0 +1,105 @@
+//! Connections on which nothing arrives any more, and neither end is told.
+
+use lockfast::{Locks, Redis};
+
+use crate::stage::{Admin, Way, claim, connect, hold, millis, now, secs, soon, until, waiting};
+
+#[tokio::test]
+async fn a_free_lock_is_taken_within_two_seconds_after_a_silent_cut() {
+    let server = servers::Redis::start();
+    let way = Way::to(&server);
+    let locks = connect(&way.url(), secs(30)).await;
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+    way.swallow();
+    let began = now();
+    let guard = locks.mutex("a").lock_within(secs(20)).await.unwrap();
+    let took = now().since(began);
+    assert!(took < secs(2), "it took {took:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_holder_with_a_short_lease_keeps_its_lock_through_a_silent_cut() {
+    let server = servers::Redis::start();
+    let way = Way::to(&server);
+    let locks = connect(&way.url(), secs(1)).await;
+    let guard = locks.mutex("a").lock().await.unwrap();
+    way.swallow();
+    let lost = tokio::time::timeout(secs(4), guard.lost()).await;
+    assert!(lost.is_err(), "it was lost: {lost:?}");
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_subscription_on_an_idle_connection_survives_a_silent_cut() {
+    let server = servers::Redis::start();
+    let way = Way::to(&server);
+    let locks = connect(&format!("{}?heartbeat=200ms", way.url()), secs(60)).await;
+    let others = connect(&server.url(), secs(60)).await;
+    let guard = others.mutex("a").lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let mutex = locks.mutex("a");
+        async move { mutex.lock().await }
+    });
+    until("it waits", async || waiting(&others, "a").await == 1).await;
+    let before = way.tried();
+    way.swallow();
+    until("connections are replaced", async || way.tried() > before).await;
+    guard.release().await.unwrap();
+    soon(waiter).await.unwrap().unwrap().release().await.unwrap();
+}
+
+fn ids(admin: &mut Admin) -> Vec<String> {
+    let list = admin.text("CLIENT LIST");
+    list.lines().filter_map(|line| Some(line.split(' ').next()?.to_owned())).collect()
+}
+
+#[tokio::test]
+async fn a_cancelled_caller_retires_no_connection() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let locks = connect(&server.url(), secs(60)).await;
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+    let before = ids(&mut admin);
+    assert_eq!(before.len(), 3, "the administrator's, the keeper's and this runtime's");
+    admin.run("CLIENT PAUSE 700 ALL");
+    assert!(tokio::time::timeout(millis(400), locks.mutex("a").lock()).await.is_err());
+    assert!(tokio::time::timeout(millis(100), locks.mutex("b").is_locked()).await.is_err());
+    // Answered when the pause is over, on the connection that the impatient callers used.
+    locks.mutex("c").lock().await.unwrap().release().await.unwrap();
+    until("only these are left", async || ids(&mut admin) == before).await;
+}
+
+#[tokio::test]
+async fn a_slow_network_is_not_taken_for_silence() {
+    let server = servers::Redis::start();
+    let way = Way::slow(&server, millis(160));
+    let store = Redis::open(&way.url()).await.unwrap();
+    for number in 0..6 {
+        soon(hold(&store, &claim(&format!("lock:a{number}"), secs(60)))).await;
+    }
+    assert_eq!(way.tried(), 1, "each round trip takes longer than the least time of doubt");
+    drop(store);
+}
+
+#[tokio::test]
+async fn a_server_that_is_busy_for_a_second_keeps_its_connections() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let locks = Locks::connect(&server.url()).await.unwrap();
+    let guard = locks.mutex("a").lock().await.unwrap();
+    let before = ids(&mut admin);
+    let busy = "local begin = redis.call('TIME') repeat local now = redis.call('TIME') until \
+                (now[1] - begin[1]) * 1000000 + now[2] - begin[2] > 1000000";
+    let running = std::thread::spawn(move || admin.run_words(&["EVAL", busy, "0"]));
+    assert!(locks.mutex("a").is_locked().await.unwrap());
+    running.join().unwrap();
+    guard.release().await.unwrap();
+    let mut admin = Admin::of(&server.url());
+    until("all connections are still there, and no other", async || {
+        let now = ids(&mut admin);
+        now.len() == before.len() && before[1..].iter().all(|id| now.contains(id))
+    })
+    .await;
+}
