@@ -8,6 +8,7 @@ mod pool;
 mod server;
 mod stream;
 mod timing;
+mod tls;
 
 use std::collections::HashMap;
 use std::io;

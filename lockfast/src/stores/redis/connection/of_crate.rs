@@ -13,12 +13,12 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, RedisFuture, RedisResult, Value,
 };
-use rustls::RootCertStore;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::multiplexer::{self, OnPush, Request};
 use super::stream::{Stream, connect};
+use super::tls::Tls;
 
 /// An open connection of either kind.
 #[derive(Clone)]
@@ -51,12 +51,8 @@ impl Multiplexer {
     }
 
     /// The crate's, on a stream like ours.
-    pub(crate) async fn on_crate(
-        address: &ConnectionInfo,
-        authorities: Option<&Arc<RootCertStore>>,
-        on_push: OnPush,
-    ) -> RedisResult<Self> {
-        let stream = connect(address.addr(), authorities).await?;
+    pub(crate) async fn on_crate(address: &ConnectionInfo, tls: &Tls, on_push: OnPush) -> RedisResult<Self> {
+        let stream = connect(address.addr(), tls).await?;
         let settings = address.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         // Like ours: no timer for each request, and no bound on how many are open.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push| {

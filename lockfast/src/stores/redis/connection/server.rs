@@ -1,10 +1,9 @@
 //! Which server, and how a connection to it begins.
 
 use std::fmt;
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult, Value};
-use rustls::RootCertStore;
 
 use crate::error::{Error, Result};
 
@@ -13,14 +12,14 @@ use super::super::keys::{IDENTITY, TICKETS};
 use super::super::scripts::{self, Call};
 use super::Multiplexer;
 use super::multiplexer::OnPush;
-use super::stream::{authorities, dial};
+use super::stream::dial;
 use super::timing::Timing;
+use super::tls::Tls;
 
 /// A server, from a URL: `redis://user:password@host:port/database?prefix=lock:&replicas=1`.
 pub(crate) struct Server {
     address: ConnectionInfo,
-    /// Whose certificates to trust, if not those that this machine trusts.
-    authorities: Option<Arc<RootCertStore>>,
+    tls: Tls,
     /// For people; without user and password.
     label: String,
     pub(crate) timing: Timing,
@@ -49,11 +48,8 @@ impl Server {
             ConnectionAddr::TcpTls { insecure: true, .. } => {
                 return Err(Error::invalid("#insecure is not done here; name the certificates to trust with ca=FILE"));
             }
-            ConnectionAddr::TcpTls { .. } => {
-                // Somebody else may have chosen a provider for this process already; theirs does as well.
-                let _ = rustls::crypto::ring::default_provider().install_default();
-            }
-            _ if settings.authorities.is_some() => {
+            ConnectionAddr::TcpTls { .. } => {}
+            _ if settings.ca.is_some() => {
                 return Err(Error::invalid("ca= is for rediss://, which encrypts; redis:// does not"));
             }
             _ => {}
@@ -61,7 +57,7 @@ impl Server {
         let label = format!("{}/{}", address.addr(), address.redis_settings().db());
         Ok(Self {
             address,
-            authorities: settings.authorities.map(Arc::new),
+            tls: Tls::new(settings.ca.as_deref())?,
             label,
             timing: Timing::default(),
             replicas: settings.replicas,
@@ -75,9 +71,9 @@ impl Server {
     pub(crate) async fn reach(&self, on_push: OnPush) -> RedisResult<Multiplexer> {
         #[cfg(feature = "bench-crate-connection")]
         if self.is_on_crate {
-            return Multiplexer::on_crate(&self.address, self.authorities.as_ref(), on_push).await;
+            return Multiplexer::on_crate(&self.address, &self.tls, on_push).await;
         }
-        dial(&self.address, self.authorities.as_ref(), on_push).await
+        dial(&self.address, &self.tls, on_push).await
     }
 
     /// A new connection that locks can be asked for on, of which `on_push` gets the pushes. Tickets go on from the clock if the
@@ -139,7 +135,7 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 struct Settings {
     prefix: Option<String>,
     replicas: u32,
-    authorities: Option<RootCertStore>,
+    ca: Option<PathBuf>,
     #[cfg(feature = "bench-crate-connection")]
     is_on_crate: bool,
 }
@@ -154,17 +150,7 @@ impl Settings {
                     Error::invalid("replicas= takes the number of replicas that must have a lock, like replicas=1")
                 })?;
             }
-            "ca" => {
-                let path = plain(value);
-                let read = std::fs::read(&path).map_err(|error| Error::invalid(format!("ca={path}: {error}")))?;
-                if !String::from_utf8_lossy(&read).contains("-----BEGIN CERTIFICATE-----") {
-                    return Err(Error::invalid(format!(
-                        "ca={path}: there is no certificate in it; it has to be a PEM file"
-                    )));
-                }
-                let found = authorities(&read).map_err(|error| Error::invalid(format!("ca={path}: {error}")))?;
-                self.authorities = Some(found);
-            }
+            "ca" => self.ca = Some(plain(value).into()),
             #[cfg(feature = "bench-crate-connection")]
             "connection" if value == "crate" => self.is_on_crate = true,
             _ if pair.contains('@') => {
