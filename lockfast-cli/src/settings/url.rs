@@ -1,7 +1,7 @@
 //! A store's URL, as people may see it.
 
-/// Settings that may be shown, of those after the `?`.
-const HARMLESS: [&str; 3] = ["ca", "prefix", "replicas"];
+/// Settings that may be shown, of those after the `?`. A key is shown as the path of its file; its content is never read here.
+const HARMLESS: [&str; 5] = ["ca", "cert", "key", "prefix", "replicas"];
 
 /// The URL without what may be a secret: the password before the `@`, and most values after the `?`.
 pub(crate) fn shown(url: &str) -> String {

@@ -50,6 +50,89 @@ async fn certificates_that_cannot_be_used_are_refused_before_anything_is_sent() 
     }
 }
 
+fn assert_invalid(error: &Error, says: &[&str]) {
+    let text = format!("{error} {error:?}");
+    assert!(matches!(error, Error::Invalid(_)) && says.iter().all(|word| text.contains(word)), "{says:?}: {text}");
+    assert!(!text.contains("s3cret") && !text.contains("PRIVATE KEY"), "{text}");
+}
+
+/// The names of an authority, a certificate and a key, as settings of a URL.
+fn identity(certificates: &Certificates, name: &str) -> String {
+    let file = |name: String| certificates.file(&name);
+    format!("ca={}&cert={}&key={}", file("ca.pem".to_owned()), file(format!("{name}.pem")), file(format!("{name}.key")))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_demands_a_certificate_gets_ours() {
+    let certificates = Certificates::new();
+    certificates.sign("client");
+    let server = Redis::options().tls(&certificates, true).start();
+    let known = format!("{}?{}", server.tls_url(), identity(&certificates, "client"));
+    let (ours, theirs) = (connect(&known, secs(5)).await, connect(&known, secs(5)).await);
+    let guard = ours.mutex("a").lock().await.unwrap();
+    let entering = tokio::spawn(async move { theirs.mutex("a").lock().await.unwrap() });
+    guard.release().await.unwrap();
+    soon(entering).await.unwrap().release().await.unwrap();
+
+    let anonymous = format!("{}?ca={}", server.tls_url().replace("//", "//:s3cret@"), certificates.file("ca.pem"));
+    assert_invalid(&Locks::connect(&anonymous).await.unwrap_err(), &["demands a certificate", "cert=FILE", "key=FILE"]);
+    // Signed by an authority that the server does not know.
+    let other = Certificates::new();
+    other.sign("client");
+    std::fs::copy(certificates.path("ca.pem"), other.path("ca.pem")).unwrap();
+    let stranger = format!("{}?{}", server.tls_url().replace("//", "//:s3cret@"), identity(&other, "client"));
+    assert_invalid(&Locks::connect(&stranger).await.unwrap_err(), &["does not accept the certificate", "UnknownCA"]);
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_an_older_tls_demands_a_certificate_too() {
+    let certificates = Certificates::new();
+    certificates.sign("client");
+    let server = Redis::options().tls(&certificates, true).setting("tls-protocols TLSv1.2").start();
+    let known = format!("{}?{}", server.tls_url(), identity(&certificates, "client"));
+    Locks::connect(&known).await.unwrap().mutex("a").lock().await.unwrap().release().await.unwrap();
+    // This version has no word for it: the server only says that it does not want to.
+    let anonymous = format!("{}?ca={}", server.tls_url(), certificates.file("ca.pem"));
+    let refused = Locks::connect(&anonymous).await.unwrap_err();
+    assert_unavailable(&refused);
+    assert!(refused.to_string().contains("cert=FILE"), "{refused}");
+}
+
+#[tokio::test]
+async fn keys_that_cannot_be_used_are_refused_with_the_file_and_the_reason() {
+    let certificates = Certificates::new();
+    certificates.sign("client");
+    certificates.sign("other");
+    certificates.write("nonsense.pem", "nothing of use");
+    certificates.write("broken.key", "-----BEGIN PRIVATE KEY-----\ns3cret!\n-----END PRIVATE KEY-----\n");
+    certificates.openssl("pkcs8 -topk8 -in client.key -passout pass:s3cret -out encrypted.key");
+    certificates.openssl("ec -in client.key -aes128 -passout pass:s3cret -out encrypted-ec.key");
+    let file = |name: &str| certificates.file(name);
+    let (cert, key) = (format!("cert={}", file("client.pem")), format!("key={}", file("client.key")));
+    let with_cert = |name: &str| format!("{cert}&key={}", file(name));
+    let with_key = |name: &str| format!("cert={}&{key}", file(name));
+    for (settings, says) in [
+        (cert.clone(), &["key=", "belong together"][..]),
+        (key.clone(), &["cert=", "belong together"]),
+        (with_key("missing.pem"), &["cert=/", "missing.pem", "No such file"]),
+        (with_cert("missing.key"), &["key=/", "missing.key", "No such file"]),
+        (with_key("nonsense.pem"), &["cert=/", "nonsense.pem", "no certificate in it"]),
+        (with_cert("nonsense.pem"), &["key=/", "nonsense.pem", "no private key in it"]),
+        (with_cert("broken.key"), &["key=/", "broken.key", "private key"]),
+        (with_cert("client.pem"), &["key=/", "client.pem", "no private key in it"]),
+        (with_cert("encrypted.key"), &["key=/", "encrypted", "openssl pkey"]),
+        (with_cert("encrypted-ec.key"), &["key=/", "encrypted", "openssl pkey"]),
+        (with_cert("other.key"), &["other.key", "not the private key of the certificate", "client.pem"]),
+    ] {
+        let url = format!("rediss://:s3cret@127.0.0.1:1?{settings}");
+        assert_invalid(&Locks::connect(&url).await.unwrap_err(), says);
+    }
+    for setting in ["ca", "cert", "key"] {
+        let url = format!("redis://:s3cret@127.0.0.1:1?{setting}={}", file("client.pem"));
+        assert_invalid(&Locks::connect(&url).await.unwrap_err(), &[&format!("{setting}= "), "rediss://"]);
+    }
+}
+
 /// Says to a process of ours where its server is: for encrypted connections, and for an administrator.
 const ENCRYPTED: &str = "LOCKFAST_TEST_ENCRYPTED";
 const ADMIN: &str = "LOCKFAST_TEST_ADMIN";

@@ -88,8 +88,9 @@ impl Inside {
 
 impl Redis {
     /// Connects to the server of a URL: `redis://user:password@host:port/database`, or `rediss://` with TLS. After a question
-    /// mark may follow `replicas=1`, if a lock shall count only while so many replicas have it, and `ca=FILE`, the
-    /// certificates to trust. Fails when the server cannot be used, with the reason.
+    /// mark may follow `replicas=1`, if a lock shall count only while so many replicas have it; `ca=FILE`, the
+    /// certificates to trust; `cert=FILE&key=FILE`, the certificate to show and its private key. Fails when the server cannot be
+    /// used, with the reason.
     pub async fn open(url: &str) -> Result<Arc<Self>> {
         let server = Server::of_url(url)?;
         if server.prefix.is_some() {

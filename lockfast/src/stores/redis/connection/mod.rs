@@ -32,6 +32,7 @@ pub(crate) use pool::Pool;
 use server::Connected;
 pub(crate) use server::Server;
 pub(crate) use timing::LONGEST_RESPONSE;
+pub(crate) use tls::refusal;
 
 /// How often that is looked at, in this time.
 const LOOKS: u32 = 4;

@@ -1,7 +1,6 @@
 //! Which server, and how a connection to it begins.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult, Value};
 
@@ -14,7 +13,7 @@ use super::Multiplexer;
 use super::multiplexer::OnPush;
 use super::stream::dial;
 use super::timing::Timing;
-use super::tls::Tls;
+use super::tls::{Files, Tls};
 
 /// A server, from a URL: `redis://user:password@host:port/database?prefix=lock:&replicas=1`.
 pub(crate) struct Server {
@@ -49,15 +48,18 @@ impl Server {
                 return Err(Error::invalid("#insecure is not done here; name the certificates to trust with ca=FILE"));
             }
             ConnectionAddr::TcpTls { .. } => {}
-            _ if settings.ca.is_some() => {
-                return Err(Error::invalid("ca= is for rediss://, which encrypts; redis:// does not"));
+            _ => {
+                if let Some(setting) = settings.files.any() {
+                    return Err(Error::invalid(format!(
+                        "{setting} is for rediss://, which encrypts; redis:// does not"
+                    )));
+                }
             }
-            _ => {}
         }
         let label = format!("{}/{}", address.addr(), address.redis_settings().db());
         Ok(Self {
             address,
-            tls: Tls::new(settings.ca.as_deref())?,
+            tls: Tls::new(&settings.files)?,
             label,
             timing: Timing::default(),
             replicas: settings.replicas,
@@ -135,7 +137,7 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 struct Settings {
     prefix: Option<String>,
     replicas: u32,
-    ca: Option<PathBuf>,
+    files: Files,
     #[cfg(feature = "bench-crate-connection")]
     is_on_crate: bool,
 }
@@ -150,7 +152,9 @@ impl Settings {
                     Error::invalid("replicas= takes the number of replicas that must have a lock, like replicas=1")
                 })?;
             }
-            "ca" => self.ca = Some(plain(value).into()),
+            "ca" => self.files.ca = Some(plain(value).into()),
+            "cert" => self.files.cert = Some(plain(value).into()),
+            "key" => self.files.key = Some(plain(value).into()),
             #[cfg(feature = "bench-crate-connection")]
             "connection" if value == "crate" => self.is_on_crate = true,
             _ if pair.contains('@') => {
@@ -160,7 +164,7 @@ impl Settings {
             _ => {
                 let key: String = key.chars().take(20).collect();
                 return Err(Error::invalid(format!(
-                    "{key:?} is not a setting of redis:; there are prefix=, replicas= and ca="
+                    "{key:?} is not a setting of redis:; there are prefix=, replicas=, ca=, cert= and key="
                 )));
             }
         }
