@@ -19,6 +19,7 @@ mod refusals;
 mod rejoining;
 mod replicas;
 mod rights;
+mod settings;
 mod stage;
 mod storms;
 mod tls;
