@@ -18,6 +18,7 @@ use tokio::task::AbortHandle;
 
 use super::multiplexer::{self, OnPush, Request};
 use super::stream::{Stream, connect};
+use super::timing::Timing;
 use super::tls::Tls;
 
 /// An open connection of either kind.
@@ -51,8 +52,13 @@ impl Multiplexer {
     }
 
     /// The crate's, on a stream like ours.
-    pub(crate) async fn on_crate(address: &ConnectionInfo, tls: &Tls, on_push: OnPush) -> RedisResult<Self> {
-        let stream = connect(address.addr(), tls).await?;
+    pub(crate) async fn on_crate(
+        address: &ConnectionInfo,
+        timing: &Timing,
+        tls: &Tls,
+        on_push: OnPush,
+    ) -> RedisResult<Self> {
+        let stream = connect(address.addr(), timing, tls).await?;
         let settings = address.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         // Like ours: no timer for each request, and no bound on how many are open.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push| {

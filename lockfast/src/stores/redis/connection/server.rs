@@ -79,9 +79,9 @@ impl Server {
     pub(crate) async fn reach(&self, on_push: OnPush) -> RedisResult<Multiplexer> {
         #[cfg(feature = "bench-crate-connection")]
         if self.is_on_crate {
-            return Multiplexer::on_crate(&self.address, &self.tls, on_push).await;
+            return Multiplexer::on_crate(&self.address, &self.timing, &self.tls, on_push).await;
         }
-        dial(&self.address, &self.tls, on_push).await
+        dial(&self.address, &self.timing, &self.tls, on_push).await
     }
 
     /// A new connection that locks can be asked for on, of which `on_push` gets the pushes. Tickets go on from the clock if the

@@ -15,7 +15,7 @@ pub(crate) struct Timing {
     pub(crate) response_timeout: Duration,
     /// An idle connection is asked for a sign of life this often.
     pub(crate) heartbeat: Duration,
-    /// After this long without traffic the kernel probes the peer, and then three more times.
+    /// After this long without traffic the kernel probes the peer, every third of it, up to three times.
     pub(crate) keepalive: Duration,
     /// The pause between two attempts to connect doubles up to this.
     pub(crate) reconnect_cap: Duration,
