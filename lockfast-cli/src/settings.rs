@@ -81,7 +81,7 @@ impl Settings {
             None => DEFAULT_STORE.to_owned(),
         };
         Ok(Self {
-            store,
+            store: url::completed(store, &all.redis),
             prefix: all.prefix,
             ttl: all.ttl,
             renew_every: all.renew_every,

@@ -27,6 +27,6 @@ pub use primitives::{
 pub use store::{Counters, Guarantees, Resource, Seat, Store};
 pub use stores::Memory;
 #[cfg(feature = "redis")]
-pub use stores::{Redis, RedisCheckup};
+pub use stores::{Redis, RedisCheckup, RedisOptions};
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use stores::{Sqlite, SqliteOptions};

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use crate::Certificates;
+
 /// The program to start instead of `redis-server`, for tests against another version or Valkey.
 pub const PROGRAM: &str = "LOCKFAST_REDIS_SERVER";
 
@@ -18,9 +20,23 @@ const STARTS_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, Default)]
 pub struct RedisOptions {
     settings: Vec<String>,
+    tls_port: Option<u16>,
 }
 
 impl RedisOptions {
+    /// Listens for encrypted connections too, with `server.pem`. With `demands_certificates`, each client has to show a
+    /// certificate of the same authority.
+    #[must_use]
+    pub fn tls(mut self, certificates: &Certificates, demands_certificates: bool) -> Self {
+        let port = free_port();
+        self.tls_port = Some(port);
+        self.setting(format!("tls-port {port}"))
+            .setting(format!("tls-cert-file {}", certificates.file("server.pem")))
+            .setting(format!("tls-key-file {}", certificates.file("server.key")))
+            .setting(format!("tls-ca-cert-file {}", certificates.file("ca.pem")))
+            .setting(format!("tls-auth-clients {}", if demands_certificates { "yes" } else { "no" }))
+    }
+
     /// One more setting, as in the server's configuration file: `maxmemory 4mb`.
     #[must_use]
     pub fn setting(mut self, line: impl Into<String>) -> Self {
@@ -44,7 +60,7 @@ impl RedisOptions {
             // Somebody else may take the port before the server does; then the server ends, and another port is tried.
             let port = free_port();
             if let Some(child) = spawn(&folder, port, &self.settings) {
-                return Redis { child, port, folder, settings: self.settings };
+                return Redis { child, port, tls_port: self.tls_port, folder, settings: self.settings };
             }
         }
         panic!("no port for a Redis server could be found; does `{} --version` work?", program());
@@ -56,6 +72,7 @@ impl RedisOptions {
 pub struct Redis {
     child: Child,
     port: u16,
+    tls_port: Option<u16>,
     folder: PathBuf,
     settings: Vec<String>,
 }
@@ -79,6 +96,11 @@ impl Redis {
     /// The URL of its first database.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// The URL of its first database for encrypted connections; see [`RedisOptions::tls`].
+    pub fn tls_url(&self) -> String {
+        format!("rediss://127.0.0.1:{}", self.tls_port.expect("it was started with `tls`"))
     }
 
     /// Its process.

@@ -22,6 +22,7 @@ pub(super) async fn checks(url: &str, prefix: Option<&str>) -> Vec<Check> {
         memory(&found.eviction, found.maxmemory),
         persistence(&found),
         rights(found.missing_rights.as_deref()),
+        limits(&found),
         Check::fine("round trip", format!("{} (at most {})", precise(found.round_trip), precise(found.slowest_trip))),
         clock(found.clock_ahead),
     ]
@@ -117,6 +118,15 @@ fn rights(missing: Option<&[String]>) -> Check {
         ),
         None => Check::note("rights", "not looked at: that needs Redis 7 or later"),
     }
+}
+
+/// The settings of a connection that are in force, whether they were said or not.
+fn limits(found: &RedisCheckup) -> Check {
+    let text = format!(
+        "connect_timeout {:?}, response_timeout {:?}, heartbeat {:?}, keepalive {:?}, reconnect_cap {:?}",
+        found.connect_timeout, found.response_timeout, found.heartbeat, found.keepalive, found.reconnect_cap
+    );
+    Check::fine("connection", text)
 }
 
 fn clock(ahead: i64) -> Check {

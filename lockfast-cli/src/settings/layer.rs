@@ -48,11 +48,15 @@ pub(super) struct Layer {
     pub(super) labels: Option<BTreeMap<String, String>>,
     pub(super) retry: Option<Retry>,
     pub(super) log_format: Option<LogFormat>,
+    /// Parameters for the URL of a Redis server, where it does not say them itself.
+    pub(super) redis: BTreeMap<&'static str, String>,
 }
 
 impl Layer {
     /// What `self` says, and for the rest what `below` says.
     pub(super) fn over(self, below: Self) -> Self {
+        let mut redis = below.redis;
+        redis.extend(self.redis);
         Self {
             store: self.store.or(below.store),
             prefix: self.prefix.or(below.prefix),
@@ -62,6 +66,7 @@ impl Layer {
             labels: self.labels.or(below.labels),
             retry: self.retry.or(below.retry),
             log_format: self.log_format.or(below.log_format),
+            redis,
         }
     }
 
@@ -100,6 +105,7 @@ impl Layer {
                 .map_err(|wrong| format!("reading LOCKFAST_LABELS: {wrong}, and commas between several"))?,
             retry: None,
             log_format: env("LOCKFAST_LOG_FORMAT").map(log_format).transpose()?,
+            redis: BTreeMap::new(),
         })
     }
 
@@ -125,7 +131,7 @@ impl Layer {
             (Some(_), Some(_)) => {
                 return Err(format!("{}: both store and store_file are set; keep one of them", file.display()));
             }
-            (url, path) => url.map(Source::Url).or(path.map(beside).map(Source::File)),
+            (url, path) => url.map(Source::Url).or(path.map(&beside).map(Source::File)),
         };
         Ok(Self {
             store,
@@ -136,6 +142,7 @@ impl Layer {
             labels: written.labels,
             retry: written.retry.map(Retry::from),
             log_format: written.log_format,
+            redis: written.redis.map(|redis| redis.parameters(&beside)).unwrap_or_default(),
         })
     }
 }
@@ -153,6 +160,47 @@ struct Written {
     labels: Option<BTreeMap<String, String>>,
     retry: Option<WrittenRetry>,
     log_format: Option<LogFormat>,
+    redis: Option<WrittenRedis>,
+}
+
+/// What the URL of a Redis server may say too.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRedis {
+    replicas: Option<u32>,
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    connect_timeout: Option<Span>,
+    response_timeout: Option<Span>,
+    heartbeat: Option<Span>,
+    keepalive: Option<Span>,
+    reconnect_cap: Option<Span>,
+}
+
+impl WrittenRedis {
+    /// As a URL has them. A command under a lock is told that URL and may be in another directory: so paths are absolute.
+    fn parameters(self, beside: &dyn Fn(PathBuf) -> PathBuf) -> BTreeMap<&'static str, String> {
+        let file = |path: Option<PathBuf>| {
+            let path = beside(path?);
+            Some(std::path::absolute(&path).unwrap_or(path).display().to_string())
+        };
+        let span = |span: Option<Span>| Some(format!("{}ms", span?.0.as_millis()));
+        [
+            ("replicas", self.replicas.map(|count| count.to_string())),
+            ("ca", file(self.ca)),
+            ("cert", file(self.cert)),
+            ("key", file(self.key)),
+            ("connect_timeout", span(self.connect_timeout)),
+            ("response_timeout", span(self.response_timeout)),
+            ("heartbeat", span(self.heartbeat)),
+            ("keepalive", span(self.keepalive)),
+            ("reconnect_cap", span(self.reconnect_cap)),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)))
+        .collect()
+    }
 }
 
 #[derive(Deserialize)]

@@ -112,6 +112,35 @@ fn a_url_with_a_password_can_come_from_a_file_or_from_standard_input() {
     assert!(resolve(&Globals::default(), &[("LOCKFAST_URL_FILE", &empty)], vec![]).unwrap_err().contains("empty"));
 }
 
+#[test]
+fn the_redis_table_says_what_the_url_does_not() {
+    let dir = Dir::new("redis");
+    let here = dir.file("here.toml", "[redis]\nconnect_timeout = 1.5\nca = \"my ca.pem\"\n");
+    let system = dir.file("system.toml", "[redis]\nconnect_timeout = \"9s\"\nheartbeat = \"1m30s\"\nreplicas = 2\n");
+    let store = |url: &str| {
+        let flags = Globals { store: Some(url.to_owned()), ..Globals::default() };
+        resolve(&flags, &[], vec![here.clone(), system.clone()]).unwrap().store
+    };
+    let ca = format!("ca={}/my%20ca.pem", dir.0.display());
+    let rest = "connect_timeout=1500ms&heartbeat=90000ms&replicas=2";
+    assert_eq!(store("rediss://db"), format!("rediss://db?{ca}&{rest}"));
+    assert_eq!(store("redis://db"), format!("redis://db?{rest}"), "ca is for encrypted connections");
+    let said = "connect_timeout=2s&replicas=0";
+    assert_eq!(store(&format!("redis://db?{said}")), format!("redis://db?{said}&heartbeat=90000ms"));
+    assert_eq!(store("sqlite:/tmp/redis://x"), "sqlite:/tmp/redis://x");
+    assert_eq!(shown(&store("rediss://:s3cret@db")), format!("rediss://:***@db?{ca}&{rest}"));
+}
+
+#[test]
+fn a_certificate_and_its_key_come_from_one_place() {
+    let dir = Dir::new("pair");
+    let file = dir.file("here.toml", "[redis]\ncert = \"/ours.pem\"\nkey = \"/ours.key\"\n");
+    let store = |url: &str| resolve(&Globals::default(), &[("LOCKFAST_URL", url)], vec![file.clone()]).unwrap().store;
+    assert_eq!(store("rediss://db"), "rediss://db?cert=/ours.pem&key=/ours.key");
+    assert_eq!(store("rediss://db?cert=/a&key=/b"), "rediss://db?cert=/a&key=/b");
+    assert_eq!(store("rediss://db?cert=/a"), "rediss://db?cert=/a", "the library says what is missing");
+}
+
 const EXAMPLE: &str = include_str!("../../../lockfast.example.toml");
 
 /// The example with every key in force: those that are only proposals begin with `#` and no space.
@@ -160,8 +189,10 @@ fn every_key_is_in_the_example_file() {
     for key in keys {
         assert!(all.contains_key(&key), "{key} is not in lockfast.example.toml");
     }
-    for key in keys_of("[retry]") {
-        assert!(all["retry"].as_table().unwrap().contains_key(&key), "retry.{key} is not in lockfast.example.toml");
+    for table in ["retry", "redis"] {
+        for key in keys_of(&format!("[{table}]")) {
+            assert!(all[table].as_table().unwrap().contains_key(&key), "{table}.{key} is not in lockfast.example.toml");
+        }
     }
 }
 
@@ -170,4 +201,5 @@ fn what_the_example_file_proposes_is_accepted() {
     let layer =
         Layer::of_text(&without_store(), Path::new("lockfast.example.toml")).unwrap_or_else(|said| panic!("{said}"));
     assert!(layer.retry.is_some() && layer.labels.is_some() && layer.name.is_some());
+    assert_eq!(layer.redis.len(), 9, "{:?}", layer.redis);
 }

@@ -1,7 +1,51 @@
-//! A store's URL, as people may see it.
+//! A store's URL: with what config files add to it, and as people may see it.
 
-/// Settings that may be shown, of those after the `?`.
-const HARMLESS: [&str; 3] = ["ca", "prefix", "replicas"];
+use std::collections::BTreeMap;
+
+/// Settings that may be shown, of those after the `?`. A key is shown as the path of its file; its content is never read here.
+const HARMLESS: [&str; 10] = [
+    "ca",
+    "cert",
+    "connect_timeout",
+    "heartbeat",
+    "keepalive",
+    "key",
+    "prefix",
+    "reconnect_cap",
+    "replicas",
+    "response_timeout",
+];
+
+/// The URL of a Redis server with these parameters, but for those that it has and those that make no sense there. Any other URL
+/// stays as it is.
+pub(super) fn completed(url: String, parameters: &BTreeMap<&'static str, String>) -> String {
+    let is_encrypted = match url.split_once(':') {
+        Some(("redis", _)) => false,
+        Some(("rediss", _)) => true,
+        _ => return url,
+    };
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let says = |key: &str| query.split('&').any(|pair| pair.split('=').next() == Some(key));
+    let is_wanted = |key: &str| match key {
+        // A certificate and its key come from the same place, or they would not fit.
+        "cert" | "key" => is_encrypted && !says("cert") && !says("key"),
+        "ca" => is_encrypted && !says(key),
+        _ => !says(key),
+    };
+    let mut whole = url.clone();
+    for (key, value) in parameters.iter().filter(|(key, _)| is_wanted(key)) {
+        whole += if whole.contains('?') { "&" } else { "?" };
+        whole += &format!("{key}={}", escaped(value));
+    }
+    whole
+}
+
+/// With a percent sign for what would mean something else in a URL.
+fn escaped(value: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
+    let one = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    value.bytes().map(one).collect()
+}
 
 /// The URL without what may be a secret: the password before the `@`, and most values after the `?`.
 pub(crate) fn shown(url: &str) -> String {

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
 use serde_json::Value;
-use servers::Redis;
+use servers::{Certificates, Redis};
 
 use crate::stage::{Stage, until};
 
@@ -199,4 +199,24 @@ fn no_command_shows_the_password_however_much_it_says() {
     }
     said += &format!("{:?}", stage.run_with(&["-vv", "release"], &token.out));
     assert!(said.contains("redis://:***@127.0.0.1") && !said.contains("canary"), "{said}");
+}
+
+#[test]
+fn a_server_that_demands_a_certificate_is_used_with_one_and_refused_without() {
+    let certificates = Certificates::new();
+    certificates.sign("client");
+    let redis = Redis::options().tls(&certificates, true).start();
+    let file = |name: &str| certificates.file(name);
+    let trusting = format!("{}?ca={}", redis.tls_url(), file("ca.pem"));
+    let known = Stage::on(format!("{trusting}&cert={}&key={}", file("client.pem"), file("client.key")));
+    let token = known.acquire("deploy");
+    assert_eq!(known.run(&["ls", "-o", "name"]).yes(), "deploy\n");
+    known.run_with(&["release"], &token).yes();
+    let doctor = known.run(&["doctor"]).yes();
+    assert!(doctor.contains(&format!("&key={}\n", file("client.key"))), "{doctor}");
+    let refused = known.run(&["ls", "--store", &trusting]);
+    assert!(refused.code == Some(78) && refused.err.contains("demands a certificate"), "{refused:?}");
+    let half = known.run(&["ls", "--store", &format!("{trusting}&cert={}", file("client.pem"))]);
+    assert!(half.code == Some(78) && half.err.contains("belong together"), "{half:?}");
+    assert_eq!(half.err.lines().count(), 1, "{half:?}");
 }

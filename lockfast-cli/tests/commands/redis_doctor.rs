@@ -41,6 +41,7 @@ fn a_healthy_server_is_fine_and_stays_as_it_was() {
         "ok     memory        nothing is evicted",
         "ok     persistence   append-only file",
         "ok     rights        this user may do all",
+        "ok     connection    connect_timeout 3s, response_timeout 5s, heartbeat 10s, keepalive 15s, reconnect_cap 2s",
         "ok     round trip    ",
         "ok     server time   ",
         "only the server's clock judges leases",
@@ -49,6 +50,19 @@ fn a_healthy_server_is_fine_and_stays_as_it_was() {
     }
     assert!(!text.contains("WRONG"), "{text}");
     assert_eq!(stage.run(&["ls", "-o", "name"]).yes(), "nightly\n", "nothing of its own is left");
+}
+
+#[test]
+fn the_settings_of_a_connection_that_are_in_force_are_shown() {
+    let redis = Redis::start();
+    let stage = Stage::on(format!("{}?connect_timeout=1s", redis.url()));
+    std::fs::write(stage.path("lockfast.toml"), "[redis]\nconnect_timeout = 9\nheartbeat = \"2.5s\"\n").unwrap();
+    let text = stage.run(&["doctor"]).yes();
+    assert!(text.contains("connect_timeout 1s, response_timeout 5s, heartbeat 2.5s, "), "{text}");
+    std::fs::write(stage.path("lockfast.toml"), "[redis]\nresponse_timeout = 6\n").unwrap();
+    let refused = stage.run(&["ls"]);
+    let says = "response_timeout is 6s; it may be from 100ms to 5s";
+    assert!(refused.code == Some(78) && refused.err.contains(says), "{refused:?}");
 }
 
 #[test]

@@ -9,6 +9,6 @@ mod sqlite;
 
 pub use memory::Memory;
 #[cfg(feature = "redis")]
-pub use redis::{Checkup as RedisCheckup, Redis};
+pub use redis::{Checkup as RedisCheckup, Redis, RedisOptions};
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub use sqlite::{Sqlite, SqliteOptions};

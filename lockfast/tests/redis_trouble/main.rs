@@ -20,6 +20,7 @@ mod refusals;
 mod rejoining;
 mod replicas;
 mod rights;
+mod settings;
 mod silence;
 mod stage;
 mod storms;

@@ -1,60 +1,11 @@
 //! Encrypted connections: with a certificate that is trusted, with one that is not, and where there is none.
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use lockfast::{Error, Locks};
+use servers::{Certificates, Redis};
 
-use crate::stage::{connect, secs, soon};
-
-/// A directory that goes with its test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("lockfast-tls-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn openssl(&self, line: &str) {
-        let mut command = Command::new("openssl");
-        command.args(line.split(' ')).current_dir(&self.0).stdout(Stdio::null()).stderr(Stdio::null());
-        assert!(command.status().unwrap().success(), "openssl {line}");
-    }
-
-    /// An authority, and a certificate from it for the loopback.
-    fn certify(&self) {
-        self.openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem");
-        self.openssl("req -newkey rsa:2048 -nodes -subj /CN=server -keyout server.key -out server.csr");
-        std::fs::write(self.0.join("names"), "subjectAltName=IP:127.0.0.1,DNS:localhost\n").unwrap();
-        self.openssl(
-            "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.pem",
-        );
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn start(folder: &Path) -> (servers::Redis, u16) {
-    let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-    let file = |name: &str| folder.join(name).display().to_string();
-    let server = servers::Redis::options()
-        .setting(format!("tls-port {port}"))
-        .setting(format!("tls-cert-file {}", file("server.pem")))
-        .setting(format!("tls-key-file {}", file("server.key")))
-        .setting(format!("tls-ca-cert-file {}", file("ca.pem")))
-        .setting("tls-auth-clients no");
-    (server.start(), port)
-}
+use crate::stage::{Admin, connect, secs, soon};
 
 fn assert_unavailable(error: &Error) {
     assert!(matches!(error, Error::Unavailable { .. }) && !error.to_string().contains("s3cret"), "{error:?}");
@@ -62,12 +13,10 @@ fn assert_unavailable(error: &Error) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_trusted_server_is_spoken_to_in_secret_and_others_are_not() {
-    let folder = Folder::new();
-    folder.certify();
-    let (server, port) = start(&folder.0);
-    let authority = folder.0.join("ca.pem").display().to_string();
+    let certificates = Certificates::new();
+    let server = Redis::options().tls(&certificates, false).start();
 
-    let trusting = format!("rediss://127.0.0.1:{port}?ca={authority}");
+    let trusting = format!("{}?ca={}", server.tls_url(), certificates.file("ca.pem"));
     let (ours, theirs) = (connect(&trusting, secs(5)).await, connect(&trusting, secs(5)).await);
     let guard = ours.mutex("a").lock().await.unwrap();
     let entering = tokio::spawn(async move { theirs.mutex("a").lock().await.unwrap() });
@@ -75,29 +24,144 @@ async fn a_trusted_server_is_spoken_to_in_secret_and_others_are_not() {
     soon(entering).await.unwrap().release().await.unwrap();
 
     // Signed by nobody this machine knows.
-    let unknown = Locks::connect(&format!("rediss://127.0.0.1:{port}")).await.unwrap_err();
+    let unknown = Locks::connect(&server.tls_url()).await.unwrap_err();
     assert_unavailable(&unknown);
     assert!(unknown.to_string().to_lowercase().contains("certificate"), "{unknown}");
     // Signed by somebody else than the one to be trusted.
-    let other = Folder::new();
-    other.certify();
-    let stranger = other.0.join("ca.pem").display().to_string();
-    assert_unavailable(&Locks::connect(&format!("rediss://127.0.0.1:{port}?ca={stranger}")).await.unwrap_err());
+    let other = Certificates::new();
+    let stranger = format!("{}?ca={}", server.tls_url(), other.file("ca.pem"));
+    assert_unavailable(&Locks::connect(&stranger).await.unwrap_err());
     // Encrypted here, not there; and the other way round.
     let plain = Locks::connect(&format!("rediss://:s3cret@127.0.0.1:{}", server.port())).await.unwrap_err();
     assert_unavailable(&plain);
-    assert_unavailable(&Locks::connect(&format!("redis://:s3cret@127.0.0.1:{port}")).await.unwrap_err());
+    let encrypted = server.tls_url().replace("rediss://", "redis://:s3cret@");
+    assert_unavailable(&Locks::connect(&encrypted).await.unwrap_err());
 }
 
 #[tokio::test]
 async fn certificates_that_cannot_be_used_are_refused_before_anything_is_sent() {
-    let folder = Folder::new();
-    let file = folder.0.join("nonsense.pem");
-    std::fs::write(&file, "no certificate at all").unwrap();
-    for path in [file, folder.0.join("missing.pem")] {
+    let certificates = Certificates::new();
+    let nonsense = certificates.write("nonsense.pem", "no certificate at all");
+    for path in [nonsense, certificates.path("missing.pem")] {
         let url = format!("rediss://:s3cret@127.0.0.1:1?ca={}", path.display());
         let refused = Locks::connect(&url).await.unwrap_err();
         assert!(matches!(&refused, Error::Invalid(text) if text.contains("ca=")), "{path:?}: {refused:?}");
         assert!(!refused.to_string().contains("s3cret"));
     }
+}
+
+fn assert_invalid(error: &Error, says: &[&str]) {
+    let text = format!("{error} {error:?}");
+    assert!(matches!(error, Error::Invalid(_)) && says.iter().all(|word| text.contains(word)), "{says:?}: {text}");
+    assert!(!text.contains("s3cret") && !text.contains("PRIVATE KEY"), "{text}");
+}
+
+/// The names of an authority, a certificate and a key, as settings of a URL.
+fn identity(certificates: &Certificates, name: &str) -> String {
+    let file = |name: String| certificates.file(&name);
+    format!("ca={}&cert={}&key={}", file("ca.pem".to_owned()), file(format!("{name}.pem")), file(format!("{name}.key")))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_demands_a_certificate_gets_ours() {
+    let certificates = Certificates::new();
+    certificates.sign("client");
+    let server = Redis::options().tls(&certificates, true).start();
+    let known = format!("{}?{}", server.tls_url(), identity(&certificates, "client"));
+    let (ours, theirs) = (connect(&known, secs(5)).await, connect(&known, secs(5)).await);
+    let guard = ours.mutex("a").lock().await.unwrap();
+    let entering = tokio::spawn(async move { theirs.mutex("a").lock().await.unwrap() });
+    guard.release().await.unwrap();
+    soon(entering).await.unwrap().release().await.unwrap();
+
+    let anonymous = format!("{}?ca={}", server.tls_url().replace("//", "//:s3cret@"), certificates.file("ca.pem"));
+    assert_invalid(&Locks::connect(&anonymous).await.unwrap_err(), &["demands a certificate", "cert=FILE", "key=FILE"]);
+    // Signed by an authority that the server does not know.
+    let other = Certificates::new();
+    other.sign("client");
+    std::fs::copy(certificates.path("ca.pem"), other.path("ca.pem")).unwrap();
+    let stranger = format!("{}?{}", server.tls_url().replace("//", "//:s3cret@"), identity(&other, "client"));
+    assert_invalid(&Locks::connect(&stranger).await.unwrap_err(), &["does not accept the certificate", "UnknownCA"]);
+}
+
+#[tokio::test]
+async fn a_server_that_speaks_an_older_tls_demands_a_certificate_too() {
+    let certificates = Certificates::new();
+    certificates.sign("client");
+    let server = Redis::options().tls(&certificates, true).setting("tls-protocols TLSv1.2").start();
+    let known = format!("{}?{}", server.tls_url(), identity(&certificates, "client"));
+    Locks::connect(&known).await.unwrap().mutex("a").lock().await.unwrap().release().await.unwrap();
+    // This version has no word for it: the server only says that it does not want to.
+    let anonymous = format!("{}?ca={}", server.tls_url(), certificates.file("ca.pem"));
+    let refused = Locks::connect(&anonymous).await.unwrap_err();
+    assert_unavailable(&refused);
+    assert!(refused.to_string().contains("cert=FILE"), "{refused}");
+}
+
+#[tokio::test]
+async fn keys_that_cannot_be_used_are_refused_with_the_file_and_the_reason() {
+    let certificates = Certificates::new();
+    certificates.sign("client");
+    certificates.sign("other");
+    certificates.write("nonsense.pem", "nothing of use");
+    certificates.write("broken.key", "-----BEGIN PRIVATE KEY-----\ns3cret!\n-----END PRIVATE KEY-----\n");
+    certificates.openssl("pkcs8 -topk8 -in client.key -passout pass:s3cret -out encrypted.key");
+    certificates.openssl("ec -in client.key -aes128 -passout pass:s3cret -out encrypted-ec.key");
+    let file = |name: &str| certificates.file(name);
+    let (cert, key) = (format!("cert={}", file("client.pem")), format!("key={}", file("client.key")));
+    let with_cert = |name: &str| format!("{cert}&key={}", file(name));
+    let with_key = |name: &str| format!("cert={}&{key}", file(name));
+    for (settings, says) in [
+        (cert.clone(), &["key=", "belong together"][..]),
+        (key.clone(), &["cert=", "belong together"]),
+        (with_key("missing.pem"), &["cert=/", "missing.pem", "No such file"]),
+        (with_cert("missing.key"), &["key=/", "missing.key", "No such file"]),
+        (with_key("nonsense.pem"), &["cert=/", "nonsense.pem", "no certificate in it"]),
+        (with_cert("nonsense.pem"), &["key=/", "nonsense.pem", "no private key in it"]),
+        (with_cert("broken.key"), &["key=/", "broken.key", "private key"]),
+        (with_cert("client.pem"), &["key=/", "client.pem", "no private key in it"]),
+        (with_cert("encrypted.key"), &["key=/", "encrypted", "openssl pkey"]),
+        (with_cert("encrypted-ec.key"), &["key=/", "encrypted", "openssl pkey"]),
+        (with_cert("other.key"), &["other.key", "not the private key of the certificate", "client.pem"]),
+    ] {
+        let url = format!("rediss://:s3cret@127.0.0.1:1?{settings}");
+        assert_invalid(&Locks::connect(&url).await.unwrap_err(), says);
+    }
+    for setting in ["ca", "cert", "key"] {
+        let url = format!("redis://:s3cret@127.0.0.1:1?{setting}={}", file("client.pem"));
+        assert_invalid(&Locks::connect(&url).await.unwrap_err(), &[&format!("{setting}= "), "rediss://"]);
+    }
+}
+
+/// Says to a process of ours where its server is: for encrypted connections, and for an administrator.
+const ENCRYPTED: &str = "LOCKFAST_TEST_ENCRYPTED";
+const ADMIN: &str = "LOCKFAST_TEST_ADMIN";
+/// Names a file of certificates that a process trusts, instead of those of its machine.
+const TRUSTED: &str = "SSL_CERT_FILE";
+
+#[test]
+fn a_store_loads_the_machines_certificates_once() {
+    let certificates = Certificates::new();
+    let server = Redis::options().tls(&certificates, false).start();
+    std::fs::copy(certificates.path("ca.pem"), certificates.path("trusted.pem")).unwrap();
+    // The environment of this process cannot be changed while other tests run in it.
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "tls::a_process_connects_without_its_certificates", "--nocapture"]);
+    child.env(ENCRYPTED, server.tls_url()).env(ADMIN, server.url()).env(TRUSTED, certificates.path("trusted.pem"));
+    let ended = child.stdin(Stdio::null()).output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(!certificates.path("trusted.pem").exists(), "the process has removed it");
+}
+
+/// Does nothing unless it runs in the process of [`a_store_loads_the_machines_certificates_once`].
+#[tokio::test]
+async fn a_process_connects_without_its_certificates() {
+    let Ok(url) = std::env::var(ENCRYPTED) else { return };
+    let locks = Locks::connect(&url).await.unwrap();
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+    std::fs::remove_file(std::env::var(TRUSTED).unwrap()).unwrap();
+    Admin::of(&std::env::var(ADMIN).unwrap()).kill_connections();
+    soon(locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
+    let another = Locks::connect(&url).await.unwrap_err();
+    assert!(matches!(another, Error::Unavailable { .. }), "another store loads them itself: {another}");
 }

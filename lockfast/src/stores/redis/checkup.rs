@@ -7,7 +7,7 @@ use redis::{RedisResult, Value};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
-use super::connection::{IoThread, Server};
+use super::connection::{IoThread, Server, Timing};
 use super::failure::explain;
 use super::{Multiplexer, Redis};
 
@@ -50,6 +50,16 @@ pub struct Checkup {
     pub clock_ahead: i64,
     /// The commands that locks need and this user may not use; `None` when the server cannot be asked, before Redis 7.
     pub missing_rights: Option<Vec<String>>,
+    /// The limits of a connection, as the URL sets them: see [`RedisOptions`](crate::RedisOptions).
+    pub connect_timeout: Duration,
+    /// See [`connect_timeout`](Self::connect_timeout).
+    pub response_timeout: Duration,
+    /// See [`connect_timeout`](Self::connect_timeout).
+    pub heartbeat: Duration,
+    /// See [`connect_timeout`](Self::connect_timeout).
+    pub keepalive: Duration,
+    /// See [`connect_timeout`](Self::connect_timeout).
+    pub reconnect_cap: Duration,
 }
 
 impl Redis {
@@ -85,6 +95,8 @@ async fn look(server: &Server, prefix: &str) -> RedisResult<Checkup> {
     let mut found = read(&redis::cmd("INFO").query_async::<String>(&mut multiplexer).await?);
     found.replicas_wanted = server.replicas;
     found.missing_rights = missing_rights;
+    let Timing { connect_timeout, response_timeout, heartbeat, keepalive, reconnect_cap } = server.timing;
+    found = Checkup { connect_timeout, response_timeout, heartbeat, keepalive, reconnect_cap, ..found };
     measure(&mut multiplexer, &mut found).await?;
     // Refused to whoever has no more rights than locks need.
     let mut setting = async |name: &str| {

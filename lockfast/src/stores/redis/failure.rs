@@ -4,6 +4,8 @@ use redis::{ErrorKind, RedisError, Value};
 
 use crate::error::{Error, Result};
 
+use super::connection;
+
 /// The error for the caller, who was `doing` something. No user or password of a URL is in it.
 pub(super) fn explain(doing: &str, error: &RedisError) -> Error {
     match error.kind() {
@@ -11,7 +13,20 @@ pub(super) fn explain(doing: &str, error: &RedisError) -> Error {
         ErrorKind::AuthenticationFailed => wrong_password(),
         ErrorKind::RESP3NotSupported => too_old(),
         _ if error.is_timeout() => Error::unavailable(doing, "Redis has not answered in time"),
-        _ => Error::unavailable(doing, plain(error)),
+        _ => of_the_way(doing, &plain(error)),
+    }
+}
+
+/// What the way to the server says.
+fn of_the_way(doing: &str, text: &str) -> Error {
+    match connection::refusal(text) {
+        Some(sentence) => Error::invalid(sentence),
+        // What a server says before TLS 1.3 if it misses a certificate, and for other reasons.
+        None if text.contains("received fatal alert: HandshakeFailure") => Error::unavailable(
+            doing,
+            format!("{text}; a server that demands a certificate wants cert=FILE and key=FILE"),
+        ),
+        None => Error::unavailable(doing, text),
     }
 }
 

@@ -36,6 +36,7 @@ use crate::store::{
 };
 
 pub use checkup::Checkup;
+pub use connection::RedisOptions;
 use connection::{Connection, Multiplexer, Pool, Server};
 use feed::{Feed, Watch};
 use replicas::{ANSWERED_WITHIN, HAVE_IT_WITHIN, Replicas};
@@ -88,10 +89,15 @@ impl Inside {
 
 impl Redis {
     /// Connects to the server of a URL: `redis://user:password@host:port/database`, or `rediss://` with TLS. After a question
-    /// mark may follow `replicas=1`, if a lock shall count only while so many replicas have it, and `ca=FILE`, the
-    /// certificates to trust. Fails when the server cannot be used, with the reason.
+    /// mark may follow `replicas=1`, if a lock shall count only while so many replicas have it; `ca=FILE`, the certificates to
+    /// trust; `cert=FILE&key=FILE`, the certificate to show and its private key; and the limits of a connection, like
+    /// `connect_timeout=1s`: [`RedisOptions`] has them all. Fails when the server cannot be used, with the reason.
     pub async fn open(url: &str) -> Result<Arc<Self>> {
-        let server = Server::of_url(url)?;
+        Self::open_with(url, RedisOptions::default()).await
+    }
+
+    pub(crate) async fn open_with(url: &str, options: RedisOptions) -> Result<Arc<Self>> {
+        let server = Server::of(url, options)?;
         if server.prefix.is_some() {
             return Err(Error::invalid(
                 "prefix= is for Locks::connect; a store takes names as they are, so say it with Locks::builder().prefix(..)",

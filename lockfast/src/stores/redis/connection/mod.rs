@@ -5,11 +5,14 @@ mod io_thread;
 mod multiplexer;
 #[cfg(feature = "bench-crate-connection")]
 mod of_crate;
+mod options;
 mod parser;
 mod pool;
 mod server;
+mod settings;
 mod stream;
 mod timing;
+mod tls;
 mod watching;
 
 use std::collections::HashMap;
@@ -32,10 +35,12 @@ pub(crate) use multiplexer::Multiplexer;
 pub(crate) use multiplexer::{Confirmation, OnPush, Request};
 #[cfg(feature = "bench-crate-connection")]
 pub(crate) use of_crate::Multiplexer;
+pub use options::RedisOptions;
 pub(crate) use pool::Pool;
 use server::Connected;
 pub(crate) use server::Server;
-pub(crate) use timing::LONGEST_RESPONSE;
+pub(crate) use timing::{LONGEST_RESPONSE, Timing};
+pub(crate) use tls::refusal;
 
 /// An open connection.
 pub(crate) struct Connection {

@@ -15,12 +15,13 @@ use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, RedisFuture, RedisResult, Value,
 };
-use rustls::RootCertStore;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::multiplexer::{self, Answer, OnPush, Pulse, Request};
 use super::stream::{Stream, connect};
+use super::timing::Timing;
+use super::tls::Tls;
 
 /// An open connection of either kind.
 #[derive(Clone)]
@@ -55,10 +56,11 @@ impl Multiplexer {
     /// The crate's, on a stream like ours.
     pub(crate) async fn on_crate(
         address: &ConnectionInfo,
-        authorities: Option<&Arc<RootCertStore>>,
+        timing: &Timing,
+        tls: &Tls,
         on_push: OnPush,
     ) -> RedisResult<Self> {
-        let stream = connect(address.addr(), authorities).await?;
+        let stream = connect(address.addr(), timing, tls).await?;
         let settings = address.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         // Like ours: no timer for each request, and no bound on how many are open.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push| {

@@ -1,10 +1,8 @@
 //! Which server, and how a connection to it begins.
 
 use std::fmt;
-use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult, Value};
-use rustls::RootCertStore;
 
 use crate::error::{Error, Result};
 
@@ -13,14 +11,16 @@ use super::super::keys::{IDENTITY, TICKETS};
 use super::super::scripts::{self, Call};
 use super::Multiplexer;
 use super::multiplexer::OnPush;
-use super::stream::{authorities, dial};
+use super::options::RedisOptions;
+use super::settings::Settings;
+use super::stream::dial;
 use super::timing::Timing;
+use super::tls::Tls;
 
 /// A server, from a URL: `redis://user:password@host:port/database?prefix=lock:&replicas=1`.
 pub(crate) struct Server {
     address: ConnectionInfo,
-    /// Whose certificates to trust, if not those that this machine trusts.
-    authorities: Option<Arc<RootCertStore>>,
+    tls: Tls,
     /// For people; without user and password.
     label: String,
     pub(crate) timing: Timing,
@@ -34,11 +34,15 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn of_url(url: &str) -> Result<Self> {
+        Self::of(url, RedisOptions::default())
+    }
+
+    /// The same with options, over which the URL's parameters win.
+    pub(crate) fn of(url: &str, options: RedisOptions) -> Result<Self> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        let mut settings = Settings::default();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            settings.read(pair)?;
-        }
+        let settings = Settings::of_query(query)?;
+        let options = settings.options.over(options);
+        let timing = options.timing()?;
         let unreadable = |_: RedisError| {
             Error::invalid(
                 "the URL is not understood; write redis://user:password@host:port/database, or rediss:// for TLS",
@@ -49,22 +53,22 @@ impl Server {
             ConnectionAddr::TcpTls { insecure: true, .. } => {
                 return Err(Error::invalid("#insecure is not done here; name the certificates to trust with ca=FILE"));
             }
-            ConnectionAddr::TcpTls { .. } => {
-                // Somebody else may have chosen a provider for this process already; theirs does as well.
-                let _ = rustls::crypto::ring::default_provider().install_default();
+            ConnectionAddr::TcpTls { .. } => {}
+            _ => {
+                if let Some(setting) = options.files.any() {
+                    return Err(Error::invalid(format!(
+                        "{setting} is for rediss://, which encrypts; redis:// does not"
+                    )));
+                }
             }
-            _ if settings.authorities.is_some() => {
-                return Err(Error::invalid("ca= is for rediss://, which encrypts; redis:// does not"));
-            }
-            _ => {}
         }
         let label = format!("{}/{}", address.addr(), address.redis_settings().db());
         Ok(Self {
             address,
-            authorities: settings.authorities.map(Arc::new),
+            tls: Tls::new(&options.files)?,
             label,
-            timing: Timing::default(),
-            replicas: settings.replicas,
+            timing,
+            replicas: options.replicas.unwrap_or_default(),
             prefix: settings.prefix,
             #[cfg(feature = "bench-crate-connection")]
             is_on_crate: settings.is_on_crate,
@@ -75,9 +79,9 @@ impl Server {
     pub(crate) async fn reach(&self, on_push: OnPush) -> RedisResult<Multiplexer> {
         #[cfg(feature = "bench-crate-connection")]
         if self.is_on_crate {
-            return Multiplexer::on_crate(&self.address, self.authorities.as_ref(), on_push).await;
+            return Multiplexer::on_crate(&self.address, &self.timing, &self.tls, on_push).await;
         }
-        dial(&self.address, self.authorities.as_ref(), on_push).await
+        dial(&self.address, &self.timing, &self.tls, on_push).await
     }
 
     /// A new connection that locks can be asked for on, of which `on_push` gets the pushes. Tickets go on from the clock if the
@@ -134,73 +138,10 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// What may follow the question mark.
-#[derive(Default)]
-struct Settings {
-    prefix: Option<String>,
-    replicas: u32,
-    authorities: Option<RootCertStore>,
-    #[cfg(feature = "bench-crate-connection")]
-    is_on_crate: bool,
-}
-
-impl Settings {
-    fn read(&mut self, pair: &str) -> Result<()> {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        match key {
-            "prefix" => self.prefix = Some(plain(value)),
-            "replicas" => {
-                self.replicas = value.parse().map_err(|_| {
-                    Error::invalid("replicas= takes the number of replicas that must have a lock, like replicas=1")
-                })?;
-            }
-            "ca" => {
-                let path = plain(value);
-                let read = std::fs::read(&path).map_err(|error| Error::invalid(format!("ca={path}: {error}")))?;
-                if !String::from_utf8_lossy(&read).contains("-----BEGIN CERTIFICATE-----") {
-                    return Err(Error::invalid(format!(
-                        "ca={path}: there is no certificate in it; it has to be a PEM file"
-                    )));
-                }
-                let found = authorities(&read).map_err(|error| Error::invalid(format!("ca={path}: {error}")))?;
-                self.authorities = Some(found);
-            }
-            #[cfg(feature = "bench-crate-connection")]
-            "connection" if value == "crate" => self.is_on_crate = true,
-            _ if pair.contains('@') => {
-                // What looks like a setting is the rest of a password.
-                return Err(Error::invalid("a ? in the user or password of a URL is written %3F"));
-            }
-            _ => {
-                let key: String = key.chars().take(20).collect();
-                return Err(Error::invalid(format!(
-                    "{key:?} is not a setting of redis:; there are prefix=, replicas= and ca="
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Without percent signs, as in any URL.
-fn plain(value: &str) -> String {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let [first, after @ ..] = rest {
-        let code = match (first, after) {
-            (b'%', [high, low, ..]) => {
-                std::str::from_utf8(&[*high, *low]).ok().and_then(|digits| u8::from_str_radix(digits, 16).ok())
-            }
-            _ => None,
-        };
-        bytes.push(code.unwrap_or(*first));
-        rest = if code.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -209,6 +150,67 @@ mod tests {
         assert_eq!((server.prefix.as_deref(), server.replicas), (Some(""), 2));
         assert_eq!(format!("{server:?}"), "db:7000/2");
         assert_eq!(Server::of_url("redis://db?prefix=a%3A%25").unwrap().prefix.as_deref(), Some("a:%"));
+    }
+
+    #[test]
+    fn limits_have_defaults_and_parameters() {
+        assert_eq!(Server::of_url("redis://db").unwrap().timing, Timing::default());
+        let all = "connect_timeout=1s&response_timeout=250ms&heartbeat=2s&keepalive=1m&reconnect_cap=0.5s";
+        let expected = Timing {
+            connect_timeout: Duration::from_secs(1),
+            response_timeout: Duration::from_millis(250),
+            heartbeat: Duration::from_secs(2),
+            keepalive: Duration::from_secs(60),
+            reconnect_cap: Duration::from_millis(500),
+        };
+        assert_eq!(Server::of_url(&format!("redis://db?{all}")).unwrap().timing, expected);
+        let built = RedisOptions::new()
+            .connect_timeout(expected.connect_timeout)
+            .response_timeout(expected.response_timeout)
+            .heartbeat(expected.heartbeat)
+            .keepalive(expected.keepalive)
+            .reconnect_cap(expected.reconnect_cap);
+        assert_eq!(Server::of("redis://db", built).unwrap().timing, expected);
+    }
+
+    #[test]
+    fn parameters_of_the_url_win_over_options() {
+        let options = RedisOptions::new().connect_timeout(Duration::from_secs(1)).replicas(2);
+        let server = Server::of("redis://db?connect_timeout=2s", options.clone()).unwrap();
+        assert_eq!((server.timing.connect_timeout, server.replicas), (Duration::from_secs(2), 2));
+        assert_eq!(Server::of("redis://db?replicas=0", options).unwrap().replicas, 0);
+        // A certificate of one with the key of the other would never fit.
+        let pair = RedisOptions::new().cert("/missing/ours.pem").key("/missing/ours.key");
+        let half = Server::of("rediss://db?cert=/missing/theirs.pem", pair.clone()).unwrap_err();
+        assert!(half.to_string().contains("belong together"), "{half}");
+        let ours = Server::of("rediss://db", pair).unwrap_err();
+        assert!(ours.to_string().contains("cert=/missing/ours.pem"), "{ours}");
+        let plain = Server::of("redis://db", RedisOptions::new().ca("/missing/ca.pem")).unwrap_err();
+        assert!(plain.to_string().contains("ca= is for rediss://"), "{plain}");
+    }
+
+    #[test]
+    fn limits_out_of_their_range_are_refused() {
+        let ranges = [
+            ("connect_timeout", "50ms", "60s"),
+            ("response_timeout", "100ms", "5s"),
+            ("heartbeat", "100ms", "1h"),
+            ("keepalive", "1s", "2h"),
+            ("reconnect_cap", "50ms", "60s"),
+        ];
+        let outside = [["49ms", "60.1s"], ["99ms", "5.001s"], ["99ms", "61m"], ["999ms", "121m"], ["49ms", "61s"]];
+        for ((name, least, most), outside) in ranges.into_iter().zip(outside) {
+            let with = |value: &str| Server::of_url(&format!("redis://:s3cret@db?{name}={value}"));
+            assert!(with(least).is_ok() && with(most).is_ok(), "{name}");
+            for value in outside.into_iter().chain(["0", "0ms", "", "soon", "-1s"]) {
+                let refused = with(value).unwrap_err();
+                let says = matches!(&refused, Error::Invalid(text) if text.starts_with(name));
+                assert!(says && !refused.to_string().contains("s3cret"), "{name}={value}: {refused:?}");
+            }
+        }
+        let built = RedisOptions::new().response_timeout(Duration::from_secs(6));
+        let refused = Server::of("redis://db", built).unwrap_err();
+        assert_eq!(refused.to_string(), "response_timeout is 6s; it may be from 100ms to 5s");
     }
 
     #[test]

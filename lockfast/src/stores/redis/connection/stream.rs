@@ -2,19 +2,21 @@
 //!
 //! The name is looked up each time: after a failover it may mean another server.
 
-use std::sync::Arc;
+use std::io;
+use std::time::Duration;
 
 use futures::future::select_ok;
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use redis::{Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisResult};
+use rustls::pki_types::ServerName;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Multiplexer;
 use super::multiplexer::OnPush;
+use super::timing::Timing;
+use super::tls::Tls;
 
 /// Whatever bytes go to and fro on.
 pub(crate) type Stream = Box<dyn ReadWrite>;
@@ -23,28 +25,25 @@ pub(crate) trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
 
-/// Opens a connection and says who we are. With encryption, `authorities` are trusted, or else those of this machine.
+/// Opens a connection and logs in. With encryption, `tls` says how.
 pub(crate) async fn dial(
     address: &ConnectionInfo,
-    authorities: Option<&Arc<RootCertStore>>,
+    timing: &Timing,
+    tls: &Tls,
     on_push: OnPush,
 ) -> RedisResult<Multiplexer> {
-    Multiplexer::open(connect(address.addr(), authorities).await?, &greetings(address), on_push).await
+    Multiplexer::open(connect(address.addr(), timing, tls).await?, &greetings(address), on_push).await
 }
 
 /// The stream alone: name, socket and encryption.
-pub(crate) async fn connect(address: &ConnectionAddr, authorities: Option<&Arc<RootCertStore>>) -> RedisResult<Stream> {
+pub(crate) async fn connect(address: &ConnectionAddr, timing: &Timing, tls: &Tls) -> RedisResult<Stream> {
     match address {
-        ConnectionAddr::Tcp(host, port) => Ok(Box::new(reach(host, *port).await?)),
+        ConnectionAddr::Tcp(host, port) => Ok(Box::new(reach(host, *port, timing).await?)),
         ConnectionAddr::TcpTls { host, port, .. } => {
-            let trusted = match authorities {
-                Some(authorities) => Arc::clone(authorities),
-                None => Arc::new(of_this_machine()?),
-            };
-            let settings = ClientConfig::builder().with_root_certificates(trusted).with_no_client_auth();
+            let connector = TlsConnector::from(tls.config().await?);
             let name = ServerName::try_from(&**host)?.to_owned();
-            let stream = reach(host, *port).await?;
-            Ok(Box::new(TlsConnector::from(Arc::new(settings)).connect(name, stream).await?))
+            let stream = reach(host, *port, timing).await?;
+            Ok(Box::new(connector.connect(name, stream).await?))
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
@@ -53,14 +52,29 @@ pub(crate) async fn connect(address: &ConnectionAddr, authorities: Option<&Arc<R
 }
 
 /// A name may have several addresses, of which not all answer: the first that does.
-async fn reach(host: &str, port: u16) -> RedisResult<TcpStream> {
+async fn reach(host: &str, port: u16, timing: &Timing) -> RedisResult<TcpStream> {
     let addresses: Vec<_> = tokio::net::lookup_host((host, port)).await?.collect();
     if addresses.is_empty() {
         return Err((ErrorKind::InvalidClientConfig, "this name has no address").into());
     }
     let (stream, _) = select_ok(addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)))).await?;
     stream.set_nodelay(true)?;
+    limit(&stream, timing)?;
     Ok(stream)
+}
+
+/// Makes the kernel notice a peer that is gone: on an idle connection by keep-alive, and on Linux also while bytes that were
+/// written are not acknowledged, which the kernel would otherwise send again for a quarter of an hour.
+fn limit(stream: &TcpStream, timing: &Timing) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(timing.keepalive);
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd", target_os = "macos", windows))]
+    // Whole seconds are set: a third of the shortest keep-alive would be none, which the kernel refuses.
+    let keepalive = keepalive.with_interval((timing.keepalive / 3).max(Duration::from_secs(1))).with_retries(3);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(timing.response_timeout))?;
+    Ok(())
 }
 
 /// Asked for in one write: the protocol, with user and password, and the database.
@@ -80,23 +94,24 @@ fn greetings(address: &ConnectionInfo) -> Vec<Cmd> {
     greetings
 }
 
-/// The certificates in a PEM file.
-pub(crate) fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
-    let mut store = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(pem) {
-        store.add(certificate.map_err(|error| error.to_string())?).map_err(|error| error.to_string())?;
-    }
-    Ok(store)
-}
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
 
-fn of_this_machine() -> RedisResult<RootCertStore> {
-    let mut found = rustls_native_certs::load_native_certs();
-    if let Some(error) = found.errors.pop() {
-        return Err(RedisError::from(std::io::Error::other(error)));
+    #[tokio::test]
+    async fn a_socket_has_the_limits_of_its_server() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let usual = Timing::default();
+        let short = Timing { response_timeout: Duration::from_millis(250), keepalive: Duration::from_secs(1), ..usual };
+        for (timing, interval) in [(usual, 5), (short, 1)] {
+            let stream = reach("127.0.0.1", port, &timing).await.unwrap();
+            let socket = SockRef::from(&stream);
+            assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), timing.keepalive);
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(interval));
+            assert_eq!(socket.tcp_keepalive_retries().unwrap(), 3);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(timing.response_timeout));
+        }
     }
-    let mut store = RootCertStore::empty();
-    for certificate in found.certs {
-        store.add(certificate)?;
-    }
-    Ok(store)
 }

@@ -1,6 +1,9 @@
 //! How long a connection may take for what.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use crate::error::{Error, Result};
 
 /// The limits of one server's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +15,7 @@ pub(crate) struct Timing {
     pub(crate) response_timeout: Duration,
     /// An idle connection is asked for a sign of life this often.
     pub(crate) heartbeat: Duration,
-    /// After this long without traffic the kernel probes the peer, and then three more times.
+    /// After this long without traffic the kernel probes the peer, every third of it, up to three times.
     pub(crate) keepalive: Duration,
     /// The pause between two attempts to connect doubles up to this.
     pub(crate) reconnect_cap: Duration,
@@ -21,6 +24,28 @@ pub(crate) struct Timing {
 /// The most that [`Timing::response_timeout`] may be: a request that is older than this is not sent any more. A tombstone lives
 /// at least twice as long, so that it outlives every late copy of a request.
 pub(crate) const LONGEST_RESPONSE: Duration = Duration::from_secs(5);
+
+impl Timing {
+    /// Refuses what is out of its range: limits that would end sound connections, or keep dead ones.
+    pub(crate) fn check(&self) -> Result<()> {
+        let (millis, secs) = (Duration::from_millis, Duration::from_secs);
+        within("connect_timeout", self.connect_timeout, millis(50)..=secs(60))?;
+        within("response_timeout", self.response_timeout, millis(100)..=LONGEST_RESPONSE)?;
+        within("heartbeat", self.heartbeat, millis(100)..=secs(3600))?;
+        within("keepalive", self.keepalive, secs(1)..=secs(7200))?;
+        within("reconnect_cap", self.reconnect_cap, millis(50)..=secs(60))
+    }
+}
+
+fn within(name: &str, span: Duration, range: RangeInclusive<Duration>) -> Result<()> {
+    match range.contains(&span) {
+        true => Ok(()),
+        false => {
+            let (least, most) = range.into_inner();
+            Err(Error::invalid(format!("{name} is {span:?}; it may be from {least:?} to {most:?}")))
+        }
+    }
+}
 
 impl Default for Timing {
     fn default() -> Self {

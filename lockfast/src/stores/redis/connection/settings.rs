@@ -1,0 +1,116 @@
+//! What may follow the question mark of a URL.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+use super::options::RedisOptions;
+
+/// The parameters of one URL.
+#[derive(Default)]
+pub(super) struct Settings {
+    pub(super) prefix: Option<String>,
+    pub(super) options: RedisOptions,
+    #[cfg(feature = "bench-crate-connection")]
+    pub(super) is_on_crate: bool,
+}
+
+impl Settings {
+    pub(super) fn of_query(query: &str) -> Result<Self> {
+        let mut settings = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            settings.read(pair)?;
+        }
+        Ok(settings)
+    }
+
+    /// Errors never repeat a value that was not understood: it may be the rest of a password.
+    fn read(&mut self, pair: &str) -> Result<()> {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let options = &mut self.options;
+        match key {
+            "prefix" => self.prefix = Some(plain(value)),
+            "replicas" => {
+                let count = value.parse().map_err(|_| {
+                    Error::invalid("replicas= takes the number of replicas that must have a lock, like replicas=1")
+                })?;
+                options.replicas = Some(count);
+            }
+            "ca" => options.files.ca = Some(plain(value).into()),
+            "cert" => options.files.cert = Some(plain(value).into()),
+            "key" => options.files.key = Some(plain(value).into()),
+            "connect_timeout" => options.connect_timeout = Some(span(key, value)?),
+            "response_timeout" => options.response_timeout = Some(span(key, value)?),
+            "heartbeat" => options.heartbeat = Some(span(key, value)?),
+            "keepalive" => options.keepalive = Some(span(key, value)?),
+            "reconnect_cap" => options.reconnect_cap = Some(span(key, value)?),
+            #[cfg(feature = "bench-crate-connection")]
+            "connection" if value == "crate" => self.is_on_crate = true,
+            _ if pair.contains('@') => {
+                // What looks like a setting is the rest of a password.
+                return Err(Error::invalid("a ? in the user or password of a URL is written %3F"));
+            }
+            _ => {
+                let key: String = key.chars().take(20).collect();
+                return Err(Error::invalid(format!(
+                    "{key:?} is not a setting of redis:; there are prefix=, replicas=, ca=, cert=, key=, connect_timeout=, \
+                     response_timeout=, heartbeat=, keepalive= and reconnect_cap="
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number with a unit; without one it counts seconds, as on the command line.
+fn span(key: &str, value: &str) -> Result<Duration> {
+    let value = plain(value);
+    let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
+    let (number, unit) = value.split_at(digits);
+    let seconds = match unit {
+        "ms" => Some(0.001),
+        "" | "s" => Some(1.0),
+        "m" => Some(60.0),
+        "h" => Some(3600.0),
+        _ => None,
+    };
+    let number = number.parse::<f64>().ok().zip(seconds).map(|(number, seconds)| number * seconds);
+    number
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| Error::invalid(format!("{key}= takes a time with its unit, like 250ms, 3s or 1m")))
+}
+
+/// Without percent signs, as in any URL.
+fn plain(value: &str) -> String {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let [first, after @ ..] = rest {
+        let code = match (first, after) {
+            (b'%', [high, low, ..]) => {
+                std::str::from_utf8(&[*high, *low]).ok().and_then(|digits| u8::from_str_radix(digits, 16).ok())
+            }
+            _ => None,
+        };
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_number_with_a_unit() {
+        let cases = [("250ms", 250), ("3s", 3000), ("3", 3000), ("1.5s", 1500), ("1m", 60_000), ("2h", 7_200_000)];
+        for (text, millis) in cases {
+            assert_eq!(span("heartbeat", text).unwrap(), Duration::from_millis(millis), "{text}");
+        }
+        for text in ["", "s", "-1s", "s3cret", "3 s", "3x", "1e3s", "1m30", "..", "NaN", "9999999999999999999999h"] {
+            let refused = span("heartbeat", text).unwrap_err();
+            assert!(matches!(&refused, Error::Invalid(said) if said.contains("heartbeat= ")), "{text}: {refused:?}");
+            assert!(!refused.to_string().contains("s3cret"));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What an encrypted connection trusts, and the certificate that it shows: the TLS configuration of one server.
+//!
+//! It is made once and shared by all connections to the server, so that a reconnect reads no files and can resume the TLS
+//! session of an earlier connection. Nothing of it is global to the process.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore};
+use tokio::sync::{Mutex, oneshot};
+
+use crate::error::{Error, Result};
+
+/// The files that the settings of a server name.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Files {
+    /// The authorities to trust, instead of those of this machine.
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate to show to a server, with those that link it to its authority.
+    pub(crate) cert: Option<PathBuf>,
+    /// Its private key.
+    pub(crate) key: Option<PathBuf>,
+}
+
+impl Files {
+    /// A setting that makes no sense without encryption.
+    pub(crate) fn any(&self) -> Option<&'static str> {
+        [(&self.ca, "ca="), (&self.cert, "cert="), (&self.key, "key=")]
+            .into_iter()
+            .find_map(|(file, setting)| file.as_ref().and(Some(setting)))
+    }
+}
+
+/// The TLS side of a server.
+pub(crate) struct Tls {
+    base: Base,
+    /// Set at the beginning if the authorities are named, otherwise by the thread that loads those of this machine.
+    config: Arc<OnceLock<Arc<ClientConfig>>>,
+    /// Held while they are loaded, so that connections that begin together load them once.
+    loading: Mutex<()>,
+}
+
+/// What a configuration is made of, apart from the authorities.
+#[derive(Clone)]
+struct Base {
+    provider: Arc<CryptoProvider>,
+    identity: Option<Arc<SingleCertAndKey>>,
+}
+
+impl Tls {
+    /// Reads the files. The certificates that this machine trusts, if they are needed, are not read yet.
+    pub(crate) fn new(files: &Files) -> Result<Self> {
+        let provider = Arc::new(ring::default_provider());
+        let identity = match (&files.cert, &files.key) {
+            (Some(cert), Some(key)) => Some(Arc::new(identity(cert, key, &provider)?)),
+            (None, None) => None,
+            _ => {
+                return Err(Error::invalid(
+                    "cert= and key= belong together: name both, the certificate and its private key",
+                ));
+            }
+        };
+        let base = Base { provider, identity };
+        let config = Arc::<OnceLock<_>>::default();
+        if let Some(path) = &files.ca {
+            let made = base.trusting(authorities(path)?).map_err(Error::invalid)?;
+            config.get_or_init(|| Arc::new(made));
+        }
+        Ok(Self { base, config, loading: Mutex::default() })
+    }
+
+    /// The configuration for a connection. The first call may have to load the certificates that this machine trusts.
+    pub(crate) async fn config(&self) -> io::Result<Arc<ClientConfig>> {
+        self.config_trusting(of_this_machine).await
+    }
+
+    async fn config_trusting(
+        &self,
+        load: impl FnOnce() -> io::Result<RootCertStore> + Send + 'static,
+    ) -> io::Result<Arc<ClientConfig>> {
+        if let Some(config) = self.config.get() {
+            return Ok(Arc::clone(config));
+        }
+        let _only_one = self.loading.lock().await;
+        if let Some(config) = self.config.get() {
+            return Ok(Arc::clone(config));
+        }
+        let (base, kept) = (self.base.clone(), Arc::clone(&self.config));
+        let load = move || {
+            let config = base.trusting(load()?).map_err(io::Error::other)?;
+            // Order matters: kept before it is told. A caller that gave up meanwhile leaves it to the next one; otherwise
+            // a load that takes longer than `connect_timeout` would begin anew for ever. A failure is not kept.
+            Ok(Arc::clone(kept.get_or_init(|| Arc::new(config))))
+        };
+        let (tell, told) = oneshot::channel();
+        // Hundreds of files are read: not on a thread of the caller's runtime. A thread of our own, because a runtime that
+        // is shut down would wait for one of its blocking pool.
+        std::thread::Builder::new().name("lockfast-roots".to_owned()).spawn(move || drop(tell.send(load())))?;
+        told.await.map_err(|_| io::Error::other("the thread that loads certificates has ended"))?
+    }
+}
+
+impl Base {
+    fn trusting(&self, authorities: RootCertStore) -> std::result::Result<ClientConfig, String> {
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(authorities);
+        Ok(match &self.identity {
+            Some(identity) => builder.with_client_cert_resolver(Arc::clone(identity) as _),
+            None => builder.with_no_client_auth(),
+        })
+    }
+}
+
+/// What the server says when it refuses the certificate that it was shown, or misses one; `text` is what the TLS library says
+/// of it.
+pub(crate) fn refusal(text: &str) -> Option<String> {
+    let (_, alert) = text.split_once("received fatal alert: ")?;
+    let alert: String = alert.chars().take_while(char::is_ascii_alphanumeric).collect();
+    match alert.as_str() {
+        "CertificateRequired" => Some(
+            "this server demands a certificate of its clients; name one with cert=FILE and its private key with key=FILE"
+                .to_owned(),
+        ),
+        "AccessDenied" | "BadCertificate" | "CertificateExpired" | "CertificateRevoked" | "CertificateUnknown"
+        | "DecryptError" | "UnknownCA" | "UnsupportedCertificate" => {
+            Some(format!("this server does not accept the certificate of cert=FILE ({alert})"))
+        }
+        _ => None,
+    }
+}
+
+/// The certificates in the PEM file that `ca=` names.
+fn authorities(path: &Path) -> Result<RootCertStore> {
+    let wrong = |what: &dyn std::fmt::Display| Error::invalid(format!("ca={}: {what}", path.display()));
+    let mut store = RootCertStore::empty();
+    for certificate in certificates(path).map_err(|error| wrong(&error))? {
+        store.add(certificate).map_err(|error| wrong(&error))?;
+    }
+    Ok(store)
+}
+
+/// The certificate of `cert=` with the private key of `key=`. No part of the key is ever shown.
+fn identity(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<SingleCertAndKey> {
+    let (shown_cert, shown_key) = (format!("cert={}", cert.display()), format!("key={}", key.display()));
+    let chain = certificates(cert).map_err(|error| Error::invalid(format!("{shown_cert}: {error}")))?;
+    let private = private_key(key).map_err(|error| Error::invalid(format!("{shown_key}: {error}")))?;
+    let private = provider.key_provider.load_private_key(private).map_err(|_| {
+        Error::invalid(format!("{shown_key}: a private key of this kind is not known; use ECDSA P-256 or RSA"))
+    })?;
+    let certified = CertifiedKey::new(chain, private);
+    match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {
+            Ok(SingleCertAndKey::from(certified))
+        }
+        Err(rustls::Error::InconsistentKeys(_)) => {
+            Err(Error::invalid(format!("{shown_key}: it is not the private key of the certificate in {shown_cert}")))
+        }
+        Err(error) => Err(Error::invalid(format!("{shown_cert}: {error}"))),
+    }
+}
+
+/// The private key in a PEM file.
+fn private_key(path: &Path) -> std::result::Result<PrivateKeyDer<'static>, String> {
+    let pem = std::fs::read(path).map_err(|error| error.to_string())?;
+    let text = String::from_utf8_lossy(&pem);
+    if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
+        return Err("the private key is encrypted, and there is no way to say its password here; name a file that \
+                    `openssl pkey` wrote without one and that only this user can read"
+            .to_owned());
+    }
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
+        pem::Error::NoItemsFound => "there is no private key in it; it has to be a PEM file".to_owned(),
+        // What the library says may repeat a part of the file.
+        _ => "the private key in it is damaged".to_owned(),
+    })
+}
+
+/// All certificates in a PEM file; at least one.
+fn certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>, String> {
+    let pem = std::fs::read(path).map_err(|error| error.to_string())?;
+    let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match found.map_err(|error| error.to_string())? {
+        none if none.is_empty() => Err("there is no certificate in it; it has to be a PEM file".to_owned()),
+        some => Ok(some),
+    }
+}
+
+/// The certificates that this machine trusts.
+fn of_this_machine() -> io::Result<RootCertStore> {
+    let mut found = rustls_native_certs::load_native_certs();
+    if let Some(error) = found.errors.pop() {
+        return Err(io::Error::other(error));
+    }
+    let mut store = RootCertStore::empty();
+    for certificate in found.certs {
+        store.add(certificate).map_err(io::Error::other)?;
+    }
+    Ok(store)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn authorities_are_loaded_once_on_another_thread() {
+        let tls = Tls::new(&Files::default()).unwrap();
+        let here = std::thread::current().id();
+        let load = move || {
+            assert_ne!(std::thread::current().id(), here);
+            Ok(RootCertStore::empty())
+        };
+        let both =
+            futures::join!(tls.config_trusting(load), tls.config_trusting(|| panic!("the first one is waited for")));
+        let (first, second) = (both.0.unwrap(), both.1.unwrap());
+        assert!(Arc::ptr_eq(&first, &second), "with it, TLS sessions are shared");
+        assert!(CryptoProvider::get_default().is_none(), "nothing is set for the whole process");
+    }
+
+    #[tokio::test]
+    async fn a_failed_load_is_not_remembered() {
+        let tls = Tls::new(&Files::default()).unwrap();
+        let failed = tls.config_trusting(|| Err(io::Error::other("no room"))).await.unwrap_err();
+        assert_eq!(failed.to_string(), "no room");
+        tls.config_trusting(|| Ok(RootCertStore::empty())).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_load_outlives_the_caller_that_gave_up() {
+        let tls = Tls::new(&Files::default()).unwrap();
+        let (go, gone) = std::sync::mpsc::channel();
+        let slow = tls.config_trusting(move || {
+            gone.recv().unwrap();
+            Ok(RootCertStore::empty())
+        });
+        assert!(futures::poll!(Box::pin(slow)).is_pending());
+        go.send(()).unwrap();
+        let kept = async {
+            while tls.config.get().is_none() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(30), kept).await.expect("it is kept for the next caller");
+    }
+}
