@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError, RedisResult, Value};
+use redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, RedisError, RedisResult};
 
 use crate::error::{Error, Result};
 
@@ -88,33 +88,29 @@ impl Server {
     /// server is another one than before.
     pub(crate) async fn connect(&self, on_push: OnPush) -> Result<Connected> {
         let doing = format!("connecting to Redis at {}", self.label);
-        let begin = async {
-            let mut multiplexer = self.reach(on_push).await?;
-            let mut both = redis::pipe();
-            both.cmd("INFO").arg("server").cmd("INFO").arg("replication");
-            let (server, replication): (String, String) = both.query_async(&mut multiplexer).await?;
-            Ok((multiplexer, server, replication))
-        };
-        let late = || Error::unavailable(&doing, format!("no answer within {:?}", self.timing.connect_timeout));
-        let begun = tokio::time::timeout(self.timing.connect_timeout, begin).await.map_err(|_| late())?;
-        let (multiplexer, server, replication) = begun.map_err(|error: RedisError| explain(&doing, &error))?;
+        let limit = self.timing.connect_timeout;
+        let late = |_| Error::unavailable(&doing, format!("no answer within {limit:?}"));
+        tokio::time::timeout(limit, self.begin(&doing, on_push)).await.map_err(late)?
+    }
+
+    async fn begin(&self, doing: &str, on_push: OnPush) -> Result<Connected> {
+        let failed = |error: RedisError| explain(doing, &error);
+        let mut multiplexer = self.reach(on_push).await.map_err(failed)?;
+        let mut both = redis::pipe();
+        both.cmd("INFO").arg("server").cmd("INFO").arg("replication");
+        let (server, replication): (String, String) = both.query_async(&mut multiplexer).await.map_err(failed)?;
         if field(&replication, "role") == Some("slave") {
-            return Err(Error::unavailable(&doing, "this server is a replica; locks are taken at its primary"));
+            return Err(Error::unavailable(doing, "this server is a replica; locks are taken at its primary"));
         }
         let mut seed = Call::of(&scripts::SEED, 2);
         // The process, and the history of what it keeps: another's data may have been put in its place meanwhile.
         let word = |info, name| field(info, name).unwrap_or("unknown");
         let run_id = word(&server, "run_id");
         seed.text(TICKETS).text(IDENTITY).text(&format!("{run_id} {}", word(&replication, "master_replid")));
-        let seeded =
-            tokio::time::timeout(self.timing.connect_timeout, seed.run(&multiplexer)).await.map_err(|_| late())?;
-        match seeded {
-            Ok(Value::BulkString(millis)) => {
-                let millis = std::str::from_utf8(&millis).ok().and_then(|text| text.parse().ok());
-                Ok(Connected { multiplexer, run_id: run_id.to_owned(), millis: millis.ok_or_else(late)? })
-            }
-            Ok(other) => Err(super::super::answers::odd(&other)),
-            Err(error) => Err(explain(&doing, &error)),
+        let seeded = seed.run(&multiplexer).await.map_err(failed)?;
+        match String::from_redis_value(seeded.clone()).ok().and_then(|text| text.parse().ok()) {
+            Some(millis) => Ok(Connected { multiplexer, run_id: run_id.to_owned(), millis }),
+            None => Err(super::super::answers::odd(&seeded)),
         }
     }
 }
