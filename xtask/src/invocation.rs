@@ -1,8 +1,9 @@
 //! A command that can be shown to a person exactly as it is run, so that they can repeat it.
 
 use std::fmt;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -38,6 +39,20 @@ impl Invocation {
             bail!("`{self}` failed with {status}");
         }
         Ok(())
+    }
+
+    /// Runs it in `folder`, repeats on the terminal what it prints, and returns whether it succeeded and all of that.
+    pub(crate) fn repeat(&self, folder: &Path) -> Result<(bool, String)> {
+        let started = self.command(folder).stdout(Stdio::piped()).spawn();
+        let mut child = started.with_context(|| format!("could not start `{self}`"))?;
+        let mut said = String::new();
+        for line in BufReader::new(child.stdout.take().expect("it is piped")).lines() {
+            let line = line.with_context(|| format!("`{self}` printed something that is not UTF-8"))?;
+            println!("{line}");
+            said.push_str(&line);
+            said.push('\n');
+        }
+        Ok((child.wait()?.success(), said))
     }
 
     /// Runs it in `folder` and returns what it printed.

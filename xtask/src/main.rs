@@ -7,6 +7,7 @@
 
 mod bench;
 mod features;
+mod fuzz;
 mod invocation;
 mod model;
 mod peers;
@@ -33,6 +34,8 @@ Everything that CI does, runnable by hand.
     cargo xtask setup          install what the checks need; does nothing when it is all there
     cargo xtask bench [NAME]   measure, in release mode; without a name, say what can be measured
     cargo xtask model [WORLD]  search the model of the protocol in full, or one world of it; takes two minutes
+    cargo xtask fuzz           the parser of Redis replies against the one of the redis crate, on random streams; a minute
+      --seconds N --seed S     .. for so long, and from the stream of this seed on
     cargo xtask soak           `lockfast run` under hundreds of kills, breaks and stops, and in a crowd; takes minutes
     cargo xtask help           this text
 
@@ -75,6 +78,7 @@ fn dispatch(args: &[String], root: &Path) -> Result<()> {
         ["tidy"] => tidy::run(root)?,
         ["bench", rest @ ..] => bench::run(root, rest)?,
         ["model", rest @ ..] => model::run(root, rest)?,
+        ["fuzz", rest @ ..] => fuzz::run(root, rest)?,
         ["soak"] => soak::run(root)?,
         ["test", extra @ ..] => {
             bail!("`test` takes `--redis PROGRAM` or nothing, but was given {extra:?}; see `cargo xtask help`")
@@ -122,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_help_names_every_task() {
-        for task in ["setup", "test", "tidy", "bench", "model", "help"] {
+        for task in ["setup", "test", "tidy", "bench", "model", "fuzz", "help"] {
             assert!(HELP.contains(&format!("cargo xtask {task}")), "{task}");
         }
     }

@@ -123,6 +123,8 @@ fn wrong_password() -> Error {
 /// What an input or output error says, without addresses that a URL might have carried secrets in.
 fn plain(error: &RedisError) -> String {
     match error.detail() {
+        // Decided on this side: the sentence is whole.
+        Some(detail) if error.kind() == ErrorKind::Client => detail.to_owned(),
         Some(detail) => format!("{} ({detail})", error.category()),
         None => error.to_string(),
     }

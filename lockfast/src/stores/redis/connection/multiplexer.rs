@@ -1,14 +1,16 @@
 //! One connection that many tasks ask on. Answers come in the order of the questions.
 //!
 //! A task of the runtime that opened it drives the stream: it writes what was asked, gives each answer to whoever asked, and
-//! hands pushes on. By 1 to 4, no request waits for an answer that cannot come.
+//! hands pushes on. By 1 to 5, no request waits for an answer that cannot come.
 //!
 //! 1. A question has a place in the line of those that are open before its bytes leave, and keeps it when its asker is gone:
 //!    otherwise all later answers would be given to the wrong ones.
 //! 2. However the connection ends, every question that is open then fails, and so does every later one.
 //! 3. An entry of the reply queue awaits one reply, or one push of a given kind and channel that confirms a subscription.
 //!    Any other push is no reply and takes no entry; a reply where a push is due ends the connection.
-//! 4. A connection that was left ends when nothing is open on it any more; one without any handle left, at once.
+//! 4. At most so many requests and bytes are open as [`Limits`] says. A request beyond is refused at once, with all of its
+//!    pipeline, and leaves no trace.
+//! 5. A connection that was left ends when nothing is open on it any more; one without any handle left, at once.
 
 mod driver;
 
@@ -20,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use redis::aio::ConnectionLike;
-use redis::{Arg, Cmd, Pipeline, PushInfo, PushKind, RedisError, RedisFuture, RedisResult, Value};
+use redis::{Arg, Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisFuture, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
 
 use super::parser::{odd, push_kind};
@@ -131,8 +133,41 @@ impl Drop for Handle {
     }
 }
 
+/// How much may be open on one connection: a server that is slow or silent costs no more memory than this.
+struct Limits {
+    /// Without a reply, also those whose callers are gone.
+    requests: usize,
+    /// Not written yet. One request may go beyond: otherwise a longer one could never be sent.
+    bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { requests: 100_000, bytes: 64 * 1024 * 1024 }
+    }
+}
+
+impl Limits {
+    /// Whether so many requests more are too many.
+    fn are_reached(&self, desk: &Desk, more: usize) -> bool {
+        desk.open.len() + more > self.requests || desk.outgoing.len() + desk.being_written >= self.bytes
+    }
+
+    /// Why they are refused. The kind of the error is one that does not retire the connection.
+    #[cold]
+    fn refusal(&self, desk: &Desk, more: usize) -> RedisError {
+        let what = match desk.open.len() + more > self.requests {
+            true => format!("{} requests wait for replies of Redis", self.requests),
+            false => format!("{} bytes wait to be sent to Redis", self.bytes),
+        };
+        let why = format!("{what} on this connection; try again later, with fewer requests at a time");
+        (ErrorKind::Client, "the connection is full", why).into()
+    }
+}
+
 #[derive(Default)]
 struct Shared {
+    limits: Limits,
     desk: Mutex<Desk>,
     /// How often bytes came.
     reads: AtomicU64,
@@ -147,6 +182,8 @@ struct Shared {
 #[derive(Default)]
 struct Desk {
     outgoing: Vec<u8>,
+    /// How many bytes the driving task took and has not written whole.
+    being_written: usize,
     /// Who asked and has no answer yet, in order.
     open: VecDeque<Entry>,
     /// How many requests were sent ever.
@@ -163,7 +200,12 @@ struct Desk {
 impl Multiplexer {
     /// A connection on a stream, on which `greetings` are asked first. Fails with the first of them that is refused.
     pub(crate) async fn open(stream: Stream, greetings: &[Cmd], on_push: OnPush) -> RedisResult<Self> {
-        let multiplexer = Self(Arc::new(Handle(Arc::default())));
+        Self::open_within(Limits::default(), stream, greetings, on_push).await
+    }
+
+    async fn open_within(limits: Limits, stream: Stream, greetings: &[Cmd], on_push: OnPush) -> RedisResult<Self> {
+        let shared = Shared { limits, ..Shared::default() };
+        let multiplexer = Self(Arc::new(Handle(Arc::new(shared))));
         // Order matters: a server that refuses at once says so before it is asked, and that has to find an asker.
         let greeted = greetings.iter().map(|greeting| multiplexer.ask(greeting));
         let greeted: Vec<_> = greeted.collect();
@@ -177,7 +219,8 @@ impl Multiplexer {
     /// Sends one request. It is sent at once, not when the reply is waited for.
     pub(crate) fn ask(&self, request: &impl Request) -> Answer {
         let (slot, answer) = oneshot::channel();
-        self.0.0.ask(|bytes| request.write(bytes), [Entry { slot, awaits: request.confirmation() }]);
+        let entry = Entry { slot, awaits: request.confirmation() };
+        self.0.0.ask(|bytes| request.write(bytes), std::iter::once(entry));
         Answer(answer)
     }
 
@@ -228,11 +271,14 @@ impl Multiplexer {
 }
 
 impl Shared {
-    fn ask(&self, write: impl FnOnce(&mut Vec<u8>), entries: impl IntoIterator<Item = Entry>) {
+    /// Sends all of these requests or, if the connection is over or full, none.
+    fn ask(&self, write: impl FnOnce(&mut Vec<u8>), entries: impl ExactSizeIterator<Item = Entry>) {
         let mut desk = self.desk();
-        if let Some(why) = desk.over.clone() {
+        // Order matters: a request is refused before any of its bytes are written, or replies would match no more.
+        if desk.over.is_some() || self.limits.are_reached(&desk, entries.len()) {
+            let why = desk.over.clone().unwrap_or_else(|| self.limits.refusal(&desk, entries.len()));
             drop(desk);
-            entries.into_iter().for_each(|entry| drop(entry.slot.send(Err(why.clone()))));
+            entries.for_each(|entry| drop(entry.slot.send(Err(why.clone()))));
             return;
         }
         write(&mut desk.outgoing);

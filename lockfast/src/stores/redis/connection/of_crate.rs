@@ -62,7 +62,7 @@ impl Multiplexer {
     ) -> RedisResult<Self> {
         let stream = connect(address.addr(), timing, tls).await?;
         let settings = address.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        // Like ours: no timer for each request, and no bound on how many are open.
+        // Like ours, no timer for each request. Unlike ours, no bound on how many are open.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push| {
             on_push(push);
             Ok::<(), ()>(())

@@ -10,6 +10,9 @@ pub(super) const ROOM: usize = 16 * 1024;
 /// Nothing that we ask for is nested deeper, and no line is longer.
 const DEEPEST: usize = 100;
 const LONGEST_LINE: usize = 1024 * 1024;
+/// What the line of a reply begins with.
+const MARKS: &[u8] = b"+-:_,#($=!*~%|>";
+const UNKNOWN: &str = "no kind of reply that is known";
 
 #[derive(Default)]
 pub(super) struct Parser {
@@ -116,7 +119,7 @@ impl Parser {
             }
             b'*' | b'~' | b'>' => Next::Begins(mark, length(text)?),
             b'%' | b'|' => Next::Begins(mark, length(text)?.checked_mul(2).ok_or_else(|| odd("a length"))?),
-            _ => return Err(odd("no kind of reply that is known")),
+            _ => return Err(odd(UNKNOWN)),
         };
         self.read += took;
         Ok(Some(next))
@@ -131,8 +134,10 @@ impl Part {
             b'*' => Some(Value::Array(values.collect())),
             b'~' => Some(Value::Set(values.collect())),
             b'%' => {
-                let pairs = std::iter::from_fn(|| Some((values.next()?, values.next()?)));
-                Some(Value::Map(pairs.collect()))
+                // All of them have come, and a map of maps is not to be given room for four pairs at each level.
+                let mut pairs = Vec::with_capacity(values.len() / 2);
+                pairs.extend(std::iter::from_fn(|| Some((values.next()?, values.next()?))));
+                Some(Value::Map(pairs))
             }
             b'>' => {
                 let kind = match values.next() {
@@ -162,6 +167,8 @@ fn line(bytes: &[u8]) -> RedisResult<Option<(&[u8], usize)>> {
     match bytes.iter().position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && bytes[end - 1] == b'\r' => Ok(Some((&bytes[..end - 1], end + 1))),
         Some(_) => Err(odd("a line that does not end as it should")),
+        // The line may never end, so its first byte is not left for later.
+        None if bytes.first().is_some_and(|mark| !MARKS.contains(mark)) => Err(odd(UNKNOWN)),
         None if bytes.len() > LONGEST_LINE => Err(odd("a line without an end")),
         None => Ok(None),
     }
@@ -194,6 +201,9 @@ fn length(digits: &[u8]) -> RedisResult<usize> {
 pub(super) fn odd(what: &'static str) -> RedisError {
     (ErrorKind::Parse, "what came is no answer of Redis", what.to_owned()).into()
 }
+
+#[cfg(test)]
+mod fuzz;
 
 #[cfg(test)]
 mod tests {
@@ -292,6 +302,9 @@ mod tests {
         let endless = format!("+{}", "x".repeat(LONGEST_LINE + 1));
         let texts = [
             "HTTP/1.1 400 Bad Request\r\n",
+            // Without the end of a line, as the alert of a server that expects TLS.
+            "\x15\x03\x01",
+            "*1\r\nx",
             "\r\n",
             "\n",
             "+OK\n",

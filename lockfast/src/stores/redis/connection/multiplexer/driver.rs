@@ -187,6 +187,7 @@ impl Driver {
     /// What is to be written next; `false` when nothing will be any more.
     fn take_questions(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut desk = self.shared.desk();
+        desk.being_written = 0;
         let is_done = self.shared.left.load(Ordering::Acquire) && desk.open.is_empty();
         if is_done || desk.over.is_some() {
             return Poll::Ready(false);
@@ -207,6 +208,7 @@ impl Driver {
         }
         (self.gave_way, self.is_crowded) = (false, false);
         std::mem::swap(&mut self.outgoing, &mut desk.outgoing);
+        desk.being_written = self.outgoing.len();
         Poll::Ready(true)
     }
 }

@@ -1,9 +1,11 @@
 //! The connection on a real server, and on one that says what the test wants.
 
+mod bounds;
+
 use std::sync::mpsc;
 use std::time::Duration;
 
-use redis::{ErrorKind, PushKind};
+use redis::PushKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
