@@ -7,7 +7,7 @@ use futures::StreamExt;
 use lockfast::store::{Admission, Busy, Scope, Store};
 use lockfast::{ClientId, Error, Locks, Redis};
 
-use crate::stage::{Admin, Way, claim, hold, millis, now, secs, soon, until};
+use crate::stage::{Admin, Way, claim, claim_by, hold, millis, now, secs, soon, until};
 
 /// A primary whose one replica is connected.
 async fn primary_and_replica() -> (servers::Redis, servers::Redis) {
@@ -143,4 +143,32 @@ async fn a_prefix_in_the_url_of_a_bare_store_is_refused_since_nobody_would_heed_
     let store = Redis::open(&server.url()).await.unwrap();
     let admission = store.acquire(&claim("app:a", secs(30)), Busy::Refuse).await.unwrap();
     assert!(matches!(admission, Admission::Refused(_)), "{admission:?}");
+}
+
+#[test]
+fn a_plain_thread_has_one_connection_for_claims_and_pushes_and_leaves_none() {
+    let server = servers::Redis::start();
+    let mut admin = Admin::of(&server.url());
+    let store = futures::executor::block_on(Redis::open(&server.url())).unwrap();
+    let mut changes = store.watch(Scope::Client(ClientId(7)));
+    let one = claim_by(7, "lock:a", secs(30));
+    futures::executor::block_on(store.acquire(&one, Busy::Wait)).unwrap();
+    let clients = |admin: &mut Admin| admin.text("CLIENT LIST").lines().count();
+    for _ in 0..1_000 {
+        if !admin.list("PUBSUB CHANNELS *").is_empty() {
+            break;
+        }
+        std::thread::sleep(millis(5));
+    }
+    assert_eq!(admin.list("PUBSUB CHANNELS *").len(), 1);
+    assert_eq!(clients(&mut admin), 2, "the administrator's and the I/O thread's");
+    drop(store);
+    assert_eq!(futures::executor::block_on(changes.next()), None);
+    for _ in 0..1_000 {
+        if clients(&mut admin) == 1 {
+            return;
+        }
+        std::thread::sleep(millis(5));
+    }
+    panic!("the connection of the I/O thread stays");
 }

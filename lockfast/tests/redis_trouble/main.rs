@@ -15,6 +15,7 @@ mod leftovers;
 mod listing;
 mod meddling;
 mod minimal;
+mod paths;
 mod patience;
 mod refusals;
 mod rejoining;

@@ -103,3 +103,38 @@ async fn a_server_that_is_busy_for_a_second_keeps_its_connections() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_slow_start_does_not_slow_down_the_watch() {
+    let server = servers::Redis::start();
+    let way = Way::to(&server);
+    let mut admin = Admin::of(&server.url());
+    admin.run("CLIENT PAUSE 2500 ALL");
+    let locks = connect(&way.url(), secs(30)).await;
+    locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+    way.swallow();
+    let began = now();
+    let guard = locks.mutex("a").lock_within(secs(20)).await.unwrap();
+    let took = now().since(began);
+    assert!(took < secs(2), "it took {took:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_is_blocked_for_a_moment_ends_no_connection() {
+    let server = servers::Redis::start();
+    let locks = connect(&server.url(), secs(30)).await;
+    let mut admin = Admin::of(&server.url());
+    let asking = async move {
+        locks.mutex("a").lock().await.unwrap().release().await.unwrap();
+        let before = ids(&mut admin);
+        for _ in 0..4 {
+            let mutex = locks.mutex("a");
+            // The worker that has the driver of the connection is blocked; the other one runs the watch.
+            let (asked, ()) = futures::join!(mutex.is_locked(), async { std::thread::sleep(millis(600)) });
+            asked.unwrap();
+        }
+        assert_eq!(ids(&mut admin), before);
+    };
+    tokio::spawn(asking).await.unwrap();
+}

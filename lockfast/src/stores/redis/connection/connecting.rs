@@ -84,7 +84,9 @@ impl Site {
             |other: &Connection| state.current.as_ref().is_some_and(|current| std::ptr::eq(&**current, other));
         let is_due = instead_of.is_none_or(is_current);
         if is_due {
-            state.current = Some(Arc::clone(connection));
+            if let Some(replaced) = state.current.replace(Arc::clone(connection)) {
+                replaced.leave();
+            }
             (state.failures, state.failed) = (0, None);
         }
         is_due
@@ -157,7 +159,6 @@ impl Attempt {
         let mut state = self.site.state();
         state.is_connecting = false;
         if let Err(error) = opened {
-            state.current = None;
             state.failures = state.failures.saturating_add(1);
             let longest = FIRST_PAUSE * 2u32.saturating_pow(state.failures.min(12));
             let longest = longest.min(self.pool.server.timing.reconnect_cap);
@@ -175,5 +176,50 @@ impl Drop for Attempt {
         if !self.is_over {
             self.end(Err(Error::unavailable("connecting to Redis", "the runtime of the caller has ended")));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Pool, Server};
+    use super::*;
+    use crate::clock::Clock;
+
+    /// A connection that was found silent, the one beside it, and, since another runtime was told READONLY, a first that is left.
+    async fn replacing(pool: &Pool) -> (Arc<Inner>, Arc<Site>, Arc<Connection>, Arc<Connection>) {
+        let first = pool.connection().await.unwrap();
+        let inner = Arc::clone(&pool.0);
+        let site = inner.site(Some(Handle::current())).await.unwrap();
+        let second = Connection::open(&inner).await.unwrap();
+        first.leave();
+        (inner, site, first, second)
+    }
+
+    fn pool(server: &servers::Redis) -> Pool {
+        Pool::new(Server::of_url(&server.url()).unwrap(), Clock::boot(), Arc::new(drop))
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_fails_keeps_a_connection_that_was_installed_meanwhile() {
+        let server = servers::Redis::start();
+        let pool = pool(&server);
+        let (inner, site, first, second) = replacing(&pool).await;
+        site.state().is_connecting = true;
+        let mut attempt = Attempt { pool: Arc::clone(&inner), site: Arc::clone(&site), is_over: false };
+        assert!(inner.install(&site, &second, Some(&first)));
+        attempt.end(Err(CLOSED));
+        assert!(site.current().is_some_and(|current| Arc::ptr_eq(&current, &second)));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_replaced_is_left() {
+        let server = servers::Redis::start();
+        let pool = pool(&server);
+        let (inner, site, first, second) = replacing(&pool).await;
+        let third = Connection::open(&inner).await.unwrap();
+        assert!(inner.install(&site, &second, Some(&first)));
+        // What an attempt does that began when the first was left.
+        assert!(inner.install(&site, &third, None));
+        assert!(second.is_ended(), "a subscription keeps it, and closing the pool does not find it");
     }
 }

@@ -1,7 +1,7 @@
 //! Which runtime drives the connections of a caller: the caller's own where it can, else the store's I/O thread.
 
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -26,8 +26,8 @@ pub(super) fn of_caller() -> Option<Handle> {
 /// Whether a runtime has I/O, and timers that follow the clock (a test may have paused them).
 ///
 /// tokio can only be asked by trying, and panics where they are missing. The panic ends a task of its own; its message is
-/// printed once for such a runtime.
-pub(super) async fn drives_connections(runtime: &Handle) -> bool {
+/// printed, once for a runtime.
+pub(super) fn drives_connections(runtime: &Handle) -> impl Future<Output = bool> + Send + use<> {
     let tried = runtime.spawn(async {
         drop(tokio::time::sleep(Duration::ZERO));
         drop(tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await);
@@ -38,7 +38,7 @@ pub(super) async fn drives_connections(runtime: &Handle) -> bool {
         }
         tokio::time::Instant::now() > before
     });
-    tried.await.unwrap_or(false)
+    async { tried.await.unwrap_or(false) }
 }
 
 /// A thread with a runtime of the store's own, started at first need.
@@ -53,7 +53,7 @@ struct Running {
 
 impl IoThread {
     pub(crate) fn runtime(&self) -> Result<Handle> {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running();
         match &*running {
             Some(running) => Ok(running.runtime.clone()),
             None => {
@@ -61,6 +61,17 @@ impl IoThread {
                 Ok(running.insert(started).runtime.clone())
             }
         }
+    }
+}
+
+impl IoThread {
+    /// Lets the thread end when its tasks have.
+    pub(super) fn end(&self) {
+        self.running().take();
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

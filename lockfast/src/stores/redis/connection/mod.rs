@@ -51,8 +51,15 @@ pub(crate) struct Connection {
     pub(crate) run_id: String,
     /// What asks replicas whether they have what was written on it.
     pub(crate) replicas: Replicas,
-    /// How many subscriptions each channel has.
-    channels: Mutex<HashMap<String, usize>>,
+    channels: Mutex<HashMap<String, Channel>>,
+}
+
+/// A channel that subscriptions share.
+#[derive(Default)]
+struct Channel {
+    subscriptions: usize,
+    /// Whether the server may take this connection for a subscriber.
+    is_subscribed: bool,
 }
 
 impl Connection {
@@ -94,12 +101,18 @@ impl Connection {
     pub(crate) async fn subscribe(self: &Arc<Self>, channel: &str) -> Result<Subscription> {
         let asked = {
             let mut channels = self.channels();
-            *channels.entry(channel.to_owned()).or_default() += 1;
+            channels.entry(channel.to_owned()).or_default().subscriptions += 1;
             // Order matters: the server gets the subscriptions and their ends in the order in which they are counted.
             self.multiplexer.ask(redis::cmd("SUBSCRIBE").arg(channel))
         };
-        let subscription = Subscription { connection: Arc::clone(self), channel: channel.to_owned() };
-        self.reply(|| "subscribing".to_owned(), async { asked.await?.extract_error() }).await?;
+        let mut subscription =
+            Subscription { connection: Arc::clone(self), channel: channel.to_owned(), is_refused: false };
+        let confirmed = async {
+            let reply = asked.await?.extract_error();
+            subscription.is_refused = reply.is_err();
+            reply
+        };
+        self.reply(|| "subscribing".to_owned(), confirmed).await?;
         Ok(subscription)
     }
 
@@ -133,7 +146,7 @@ impl Connection {
         })
     }
 
-    fn channels(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+    fn channels(&self) -> MutexGuard<'_, HashMap<String, Channel>> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -158,6 +171,8 @@ impl Drop for Abort {
 pub(crate) struct Subscription {
     pub(crate) connection: Arc<Connection>,
     channel: String,
+    /// The server does not allow it.
+    is_refused: bool,
 }
 
 impl Drop for Subscription {
@@ -167,12 +182,15 @@ impl Drop for Subscription {
         let connection = &self.connection;
         let asked = {
             let mut channels = connection.channels();
-            if let Some(others @ 2..) = channels.get_mut(&self.channel) {
-                *others -= 1;
+            let Some(channel) = channels.get_mut(&self.channel) else { return };
+            channel.subscriptions -= 1;
+            channel.is_subscribed |= !self.is_refused;
+            if channel.subscriptions > 0 {
                 return;
             }
+            let is_subscribed = channel.is_subscribed;
             channels.remove(&self.channel);
-            if connection.is_ended() {
+            if !is_subscribed || connection.is_ended() {
                 return;
             }
             connection.multiplexer.ask(redis::cmd("UNSUBSCRIBE").arg(&self.channel))
@@ -183,5 +201,29 @@ impl Drop for Subscription {
                 connection.leave();
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+
+    #[tokio::test]
+    async fn a_subscription_that_is_refused_ends_no_connection() {
+        let server = servers::Redis::start();
+        let pool = Pool::new(Server::of_url(&server.url()).unwrap(), Clock::boot(), Arc::new(drop));
+        let connection = pool.connection().await.unwrap();
+        let kept = connection.subscribe("kept").await.unwrap();
+        let mut rights = redis::cmd("ACL");
+        rights.arg(&["SETUSER", "default", "-subscribe", "-unsubscribe"]);
+        connection.command("taking rights", &rights).await.unwrap();
+        assert!(connection.subscribe("other").await.is_err());
+        assert!(connection.subscribe("kept").await.is_err());
+        connection.command("looking", &redis::cmd("TIME")).await.unwrap();
+        assert!(!connection.is_ended());
+        // The server goes on believing in this one, and will not be told otherwise.
+        drop(kept);
+        connection.ended().await;
     }
 }

@@ -25,6 +25,8 @@ use redis::aio::ConnectionLike;
 use redis::{Arg, Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisFuture, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
 
+use crate::clock::{Clock, Moment};
+
 use super::parser::{odd, push_kind};
 use super::stream::Stream;
 use driver::Driver;
@@ -118,6 +120,15 @@ pub(crate) struct Pulse {
     pub(crate) asked: u64,
     /// How often bytes came.
     pub(crate) reads: u64,
+    /// How often the driver ran.
+    pub(crate) polls: u64,
+}
+
+impl Pulse {
+    /// Replies ever.
+    pub(crate) fn answered(&self) -> u64 {
+        self.asked - self.open as u64
+    }
 }
 
 /// An open connection, for all who have it together.
@@ -169,8 +180,9 @@ impl Limits {
 struct Shared {
     limits: Limits,
     desk: Mutex<Desk>,
-    /// How often bytes came.
+    /// How often bytes came, and how often the driver ran.
     reads: AtomicU64,
+    polls: AtomicU64,
     /// For the task that watches over it: a request was sent, or the connection has ended.
     request: Notify,
     /// That it should not be used any more. What is open may still be answered.
@@ -182,6 +194,8 @@ struct Shared {
 #[derive(Default)]
 struct Desk {
     outgoing: Vec<u8>,
+    /// When the first of it was asked.
+    asked_at: Moment,
     /// How many bytes the driving task took and has not written whole.
     being_written: usize,
     /// Who asked and has no answer yet, in order.
@@ -245,6 +259,11 @@ impl Multiplexer {
         self.0.0.wake();
     }
 
+    /// Has the driver run once more.
+    pub(crate) fn wake_driver(&self) {
+        self.0.0.wake();
+    }
+
     /// Ends it now. What is open fails with this.
     pub(crate) fn cut(&self, why: &RedisError) {
         self.0.0.end(why);
@@ -253,8 +272,9 @@ impl Multiplexer {
     /// What has happened so far; nothing when it has ended.
     pub(crate) fn pulse(&self) -> Option<Pulse> {
         let desk = self.0.0.desk();
-        let reads = self.0.0.reads.load(Ordering::Relaxed);
-        desk.over.is_none().then_some(Pulse { open: desk.open.len(), asked: desk.asked, reads })
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (reads, polls) = (count(&self.0.0.reads), count(&self.0.0.polls));
+        desk.over.is_none().then_some(Pulse { open: desk.open.len(), asked: desk.asked, reads, polls })
     }
 
     /// Comes back when a request is sent, or the connection has ended. For one task.
@@ -280,6 +300,9 @@ impl Shared {
             drop(desk);
             entries.for_each(|entry| drop(entry.slot.send(Err(why.clone()))));
             return;
+        }
+        if desk.outgoing.is_empty() {
+            desk.asked_at = Clock::boot().now();
         }
         write(&mut desk.outgoing);
         let before = desk.open.len();

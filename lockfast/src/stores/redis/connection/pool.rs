@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
 use redis::Value;
 use tokio::runtime::{Handle, Id};
 
@@ -22,10 +24,13 @@ use super::server::Server;
 use super::{Connection, OnPush};
 
 pub(super) const CLOSED: Error = Error::Closed("its store is not used any more");
-/// How many runtimes are remembered that cannot drive a connection.
-const MOST_UNFIT: usize = 64;
+/// How many runtimes are remembered that may not be able to drive a connection.
+const MOST_PROBES: usize = 64;
 
-pub(crate) struct Pool(Arc<Inner>);
+/// Whether a runtime can drive a connection.
+type Probe = Shared<BoxFuture<'static, bool>>;
+
+pub(crate) struct Pool(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) server: Arc<Server>,
@@ -40,10 +45,12 @@ pub(super) struct Inner {
 /// What each runtime has.
 #[derive(Default)]
 struct Sites {
-    /// By the runtime; without one, of the I/O thread. Few: a scan is faster than a map.
-    of: Vec<(Option<Id>, Arc<Site>)>,
-    /// Runtimes that cannot drive a connection, the latest last.
-    unfit: VecDeque<Id>,
+    /// By the runtime. Few: a scan is faster than a map.
+    of: Vec<(Id, Arc<Site>)>,
+    /// The runtime of the I/O thread, once it runs.
+    io_thread: Option<Id>,
+    /// Runtimes that were asked whether they can drive a connection, the latest last. Once for all their callers.
+    probes: VecDeque<(Id, Probe)>,
     /// The store is gone. A connection that is just being opened would never be closed.
     is_closed: bool,
 }
@@ -129,6 +136,8 @@ impl Pool {
         let mut sites = self.0.sites();
         sites.is_closed = true;
         sites.of.drain(..).for_each(|(_, site)| site.close());
+        drop(sites);
+        self.0.io_thread.end();
     }
 }
 
@@ -138,17 +147,21 @@ impl Inner {
     }
 
     /// What the caller's runtime has; the I/O thread, if there is none that can drive a connection.
-    async fn site(&self, caller: Option<Handle>) -> Result<Arc<Site>> {
+    pub(super) async fn site(&self, caller: Option<Handle>) -> Result<Arc<Site>> {
         if let Some(known) = self.sites().find(caller.as_ref()) {
             return Ok(Arc::clone(known));
         }
         if let Some(caller) = caller {
-            if drives_connections(&caller).await {
-                return self.sites().add(Some(caller.id()), caller);
+            let probe = self.sites().probe(&caller);
+            if probe.await {
+                return self.sites().add(caller);
             }
-            self.sites().add_unfit(caller.id());
         }
-        self.sites().add(None, self.io_thread.runtime()?)
+        let mut sites = self.sites();
+        sites.check_open()?;
+        let runtime = self.io_thread.runtime()?;
+        sites.io_thread = Some(runtime.id());
+        sites.add(runtime)
     }
 
     /// Gives a runtime its connection: the first one, or one in the place of another. `false` if the store is gone, or the other
@@ -172,20 +185,24 @@ impl Inner {
 
 impl Sites {
     fn find(&self, caller: Option<&Handle>) -> Option<&Arc<Site>> {
-        let id = caller.map(Handle::id);
-        let found = self.get(id);
-        if found.is_none() && id.is_some_and(|id| self.unfit.contains(&id)) { self.get(None) } else { found }
+        match caller.map(Handle::id) {
+            Some(id) => self.get(id).or_else(|| self.get(self.io_thread.filter(|_| self.is_unfit(id))?)),
+            None => self.get(self.io_thread?),
+        }
     }
 
-    fn get(&self, id: Option<Id>) -> Option<&Arc<Site>> {
+    fn get(&self, id: Id) -> Option<&Arc<Site>> {
         self.of.iter().find(|(of, _)| *of == id).map(|(_, site)| site)
     }
 
+    fn check_open(&self) -> Result<()> {
+        if self.is_closed { Err(CLOSED) } else { Ok(()) }
+    }
+
     /// The site of a runtime, a new one if it has none.
-    fn add(&mut self, id: Option<Id>, runtime: Handle) -> Result<Arc<Site>> {
-        if self.is_closed {
-            return Err(CLOSED);
-        }
+    fn add(&mut self, runtime: Handle) -> Result<Arc<Site>> {
+        self.check_open()?;
+        let id = runtime.id();
         if let Some(known) = self.get(id) {
             return Ok(Arc::clone(known));
         }
@@ -194,13 +211,20 @@ impl Sites {
         Ok(site)
     }
 
-    fn add_unfit(&mut self, id: Id) {
-        if !self.unfit.contains(&id) {
-            self.unfit.push_back(id);
-            if self.unfit.len() > MOST_UNFIT {
-                self.unfit.pop_front();
-            }
+    fn is_unfit(&self, id: Id) -> bool {
+        self.probes.iter().any(|(of, probe)| *of == id && probe.peek() == Some(&false))
+    }
+
+    fn probe(&mut self, runtime: &Handle) -> Probe {
+        if let Some((_, known)) = self.probes.iter().find(|(id, _)| *id == runtime.id()) {
+            return known.clone();
         }
+        let probe = drives_connections(runtime).boxed().shared();
+        self.probes.push_back((runtime.id(), probe.clone()));
+        if self.probes.len() > MOST_PROBES {
+            self.probes.pop_front();
+        }
+        probe
     }
 }
 

@@ -1,12 +1,13 @@
 //! Notices that nothing comes back on a connection any more.
 //!
 //! A task for each connection looks every [`LOOK`] while requests are open, and sleeps while none is. Silence is counted in
-//! looks, not by the clock: while this task did not run, no reply could be read either.
+//! looks, not by the clock, and a look counts only if the driver ran since the last one: what the driver did not read is no
+//! silence of the server.
 //!
-//! 1. Silence for as long as a reply may take ([`DOUBT`], or the time that connecting took) is a doubt, not a verdict: a second
-//!    connection is opened beside the first. If that succeeds while the first is still silent, the path of the first is dead. It
-//!    is replaced and cut, and its requests fail. A server that is busy answers neither, and keeps both waiting.
-//! 2. Silence for the response timeout cuts in any case. No request is sent later than that; tombstones rely on it.
+//! 1. Silence for as long as a reply may take (`doubt`) is a doubt, not a verdict: a second connection is opened beside the
+//!    first. If the first is still silent after that, its path is dead. It is replaced and cut, and its requests fail. A server
+//!    that is busy answers neither, and keeps both waiting.
+//! 2. A connection on which requests are open and no reply came for the response timeout is cut in any case.
 //! 3. An idle connection is sent one command at each heartbeat, so that its death is noticed without a caller.
 //! 4. What a caller does, cancelling included, plays no part in it.
 
@@ -25,11 +26,40 @@ use super::timing::Timing;
 use super::{Connection, Multiplexer};
 
 const LOOK: Duration = Duration::from_millis(50);
-/// The least time without a reply that raises a doubt.
+/// The time without a byte that raises a doubt: at least, and at most where connecting took long.
 const DOUBT: Duration = Duration::from_millis(250);
+const MOST_DOUBT: Duration = Duration::from_secs(1);
+/// After so many looks without silence a doubt that was wrong is forgotten.
+const CALM: u32 = 20;
 
-/// A second connection on its way, and how long that took.
-type Opening = Pin<Box<dyn Future<Output = Result<(Arc<Connection>, Duration)>> + Send>>;
+/// A connection, and how long opening it took.
+type Opened = Result<(Arc<Connection>, Duration)>;
+
+/// The connection beside the one that is in doubt.
+enum Second {
+    None,
+    Opening(Pin<Box<dyn Future<Output = Opened> + Send>>),
+    Open(Opened),
+}
+
+impl Second {
+    /// Goes on with its opening until the next look.
+    async fn wait(&mut self, look: tokio::time::Sleep) {
+        let opened = match self {
+            Self::Opening(opening) => tokio::select! {
+                opened = opening => Some(opened),
+                () = look => None,
+            },
+            _ => {
+                look.await;
+                None
+            }
+        };
+        if let Some(opened) = opened {
+            *self = Self::Open(opened);
+        }
+    }
+}
 
 struct Watch {
     pool: Weak<Inner>,
@@ -37,7 +67,7 @@ struct Watch {
     connection: Weak<Connection>,
     multiplexer: Multiplexer,
     timing: Timing,
-    /// The time without a reply that raises a doubt.
+    /// The time without a byte that raises a doubt.
     doubt: Duration,
 }
 
@@ -49,53 +79,59 @@ pub(super) fn begin(pool: &Arc<Inner>, site: &Arc<Site>, connection: &Arc<Connec
         connection: Arc::downgrade(connection),
         multiplexer: connection.multiplexer.clone(),
         timing: pool.server.timing,
-        doubt: DOUBT.max(took),
+        // Connecting takes four round trips.
+        doubt: (took / 2).clamp(DOUBT, MOST_DOUBT),
     };
     site.runtime.spawn(watch.run());
 }
 
 impl Watch {
     async fn run(self) {
-        let (mut silent, mut limit) = (Duration::ZERO, self.doubt);
-        let mut second: Option<Opening> = None;
-        let Some(mut before) = self.multiplexer.pulse() else { return };
+        let Some(mut last) = self.multiplexer.pulse() else { return };
+        let (mut silent, mut unanswered, mut calm) = (Duration::ZERO, Duration::ZERO, 0);
+        let (mut limit, mut second) = (self.doubt, Second::None);
         loop {
-            let look = tokio::time::sleep(LOOK);
-            let opened = match &mut second {
-                None => {
-                    look.await;
-                    None
-                }
-                Some(opening) => tokio::select! {
-                    opened = opening => Some(opened),
-                    () = look => None,
-                },
-            };
+            second.wait(tokio::time::sleep(LOOK)).await;
             let Some(pulse) = self.multiplexer.pulse() else { return };
-            let is_silent = pulse.open > 0 && pulse.reads == before.reads;
-            if let Some(opened) = opened {
-                second = None;
-                match opened {
-                    Ok((connection, took)) if is_silent => return self.replace(&connection, took, silent),
-                    // The first is alive, or the server is out of reach on another path too.
-                    _ => limit *= 2,
+            if pulse.open > 0 {
+                // Order matters: the driver runs before the next look, unless the thread that has it is blocked.
+                self.multiplexer.wake_driver();
+                if pulse.polls == last.polls {
+                    continue;
                 }
-            } else if is_silent {
-                silent += LOOK;
-                if silent >= self.timing.response_timeout {
-                    return self.multiplexer.cut(&silence(silent));
-                }
-                if silent >= limit && second.is_none() && !self.multiplexer.is_left() {
-                    second = self.open_second();
-                }
-            } else {
-                (silent, second) = (Duration::ZERO, None);
-                if pulse.asked == before.asked {
+            }
+            let is_idle = pulse.open == 0 && pulse.asked == last.asked;
+            let is_silent = pulse.open > 0 && pulse.reads == last.reads;
+            let is_unanswered = pulse.open > 0 && pulse.answered() == last.answered();
+            unanswered = if is_unanswered { unanswered + LOOK } else { Duration::ZERO };
+            last = pulse;
+            if unanswered >= self.timing.response_timeout {
+                return self.multiplexer.cut(&silence(unanswered));
+            }
+            if !is_silent {
+                (silent, second, calm) = (Duration::ZERO, Second::None, calm + 1);
+                if is_idle || calm >= CALM {
                     limit = self.doubt;
+                }
+                if is_idle {
                     self.rest().await;
                 }
-                before = pulse;
+                continue;
             }
+            (silent, calm) = (silent + LOOK, 0);
+            second = match second {
+                Second::Open(Ok((connection, took))) => return self.replace(&connection, took, silent),
+                // The server is out of reach on another path too.
+                Second::Open(Err(_)) => {
+                    limit *= 2;
+                    Second::None
+                }
+                Second::None if silent >= limit && !self.multiplexer.is_left() => {
+                    limit *= 2;
+                    self.open_second()
+                }
+                other => other,
+            };
         }
     }
 
@@ -108,9 +144,9 @@ impl Watch {
         }
     }
 
-    fn open_second(&self) -> Option<Opening> {
-        let pool = self.pool.upgrade()?;
-        Some(Box::pin(async move {
+    fn open_second(&self) -> Second {
+        let Some(pool) = self.pool.upgrade() else { return Second::None };
+        Second::Opening(Box::pin(async move {
             let began = pool.clock.now();
             let connection = Connection::open(&pool).await?;
             Ok((connection, pool.clock.now().since(began)))

@@ -9,8 +9,11 @@ use std::task::{Context, Poll, ready};
 use redis::{PushInfo, PushKind, RedisResult, Value};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
+use crate::clock::{Clock, Moment};
+
 use super::super::parser::{Parser, ROOM, odd};
 use super::super::stream::Stream;
+use super::super::timing::LONGEST_RESPONSE;
 use super::{Entry, OnPush, Shared, gone};
 
 /// How many get their answers, at least, before what they ask next is written; a quarter of those who wait, if that is more. With
@@ -29,6 +32,8 @@ pub(super) struct Driver {
     /// What is being written, and how much of it was.
     outgoing: Vec<u8>,
     written: usize,
+    /// When the first of it was asked.
+    asked_at: Moment,
     at_once: usize,
     /// Whether answers are left that came and were not read.
     has_more: bool,
@@ -41,6 +46,7 @@ impl Future for Driver {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.shared.polls.fetch_add(1, Ordering::Relaxed);
         let why = ready!(self.drive(cx)).err().unwrap_or_else(gone);
         self.shared.end(&why);
         Poll::Ready(())
@@ -65,6 +71,7 @@ impl Driver {
             askers: Vec::new(),
             outgoing: Vec::new(),
             written: 0,
+            asked_at: Moment::START,
             at_once: AT_ONCE,
             has_more: false,
             is_crowded: false,
@@ -106,6 +113,12 @@ impl Driver {
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
         loop {
             while self.written < self.outgoing.len() {
+                if Clock::boot().now().since(self.asked_at) >= LONGEST_RESPONSE {
+                    let late = format!(
+                        "not sent within {LONGEST_RESPONSE:?}: the runtime was blocked, or the server took nothing"
+                    );
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, late).into()));
+                }
                 match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.outgoing[self.written..]))? {
                     0 => return Poll::Ready(Err(gone())),
                     count => self.written += count,
@@ -208,7 +221,7 @@ impl Driver {
         }
         (self.gave_way, self.is_crowded) = (false, false);
         std::mem::swap(&mut self.outgoing, &mut desk.outgoing);
-        desk.being_written = self.outgoing.len();
+        (desk.being_written, self.asked_at) = (self.outgoing.len(), desk.asked_at);
         Poll::Ready(true)
     }
 }

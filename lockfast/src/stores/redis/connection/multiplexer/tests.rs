@@ -294,3 +294,15 @@ async fn answers_do_not_wait_for_questions_to_be_taken() {
         assert!(soon(first).await.unwrap().is_ok());
     }
 }
+
+#[tokio::test]
+async fn a_runtime_that_was_blocked_for_too_long_sends_nothing() {
+    let (multiplexer, mut there) = pair().await;
+    let asked = ask(&multiplexer, &["ECHO", "late"]);
+    // As long as a request may wait before it is written: nothing of this runtime runs meanwhile.
+    std::thread::sleep(crate::stores::redis::connection::LONGEST_RESPONSE);
+    assert!(soon(asked).await.unwrap_err().is_timeout());
+    let mut sent = Vec::new();
+    soon(there.read_to_end(&mut sent)).await.unwrap();
+    assert_eq!(sent, b"");
+}
