@@ -200,3 +200,24 @@ fn no_command_shows_the_password_however_much_it_says() {
     said += &format!("{:?}", stage.run_with(&["-vv", "release"], &token.out));
     assert!(said.contains("redis://:***@127.0.0.1") && !said.contains("canary"), "{said}");
 }
+
+#[test]
+fn errors_show_names_as_they_were_written() {
+    let redis = Redis::start();
+    let stage = Stage::on(format!("{}?prefix=pre:fix:", redis.url()));
+    let token = stage.acquire("deploy");
+    let fence = stage.fence("deploy").to_string();
+    // Every command connects, and may not touch the key.
+    assert_eq!(tell(&redis, "ACL SETUSER default resetkeys ~lockfast:*"), "+OK");
+    let refused = [
+        stage.run(&["acquire", "-n", "deploy"]),
+        stage.run_with(&["renew"], &token),
+        stage.run_with(&["release"], &token),
+        stage.run(&["break", "deploy", "--fence", &fence]),
+        stage.run(&["inspect", "deploy"]),
+        stage.run(&["status", "deploy"]),
+    ];
+    for ended in refused {
+        assert!(ended.err.contains("ing \"deploy\";") && !ended.err.contains("pre:fix:"), "{ended:?}");
+    }
+}
