@@ -54,7 +54,8 @@ pub enum Error {
         why: LostWhy,
     },
 
-    /// The store did not answer: try again later. Whether anything happened there is unknown.
+    /// The store did not answer, nor when the client repeated the request for up to three seconds: try again later. Whether
+    /// anything happened there is unknown.
     #[error("the store is unavailable while {doing}: {cause}")]
     #[non_exhaustive]
     Unavailable {

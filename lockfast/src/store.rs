@@ -30,8 +30,9 @@
 //!   refused with a clear error;
 //! - never repeats an acquire by itself: a copy that runs after the client has heard an answer, and left, is a ghost. A
 //!   driver that retries has to be told not to, or its answer is `Unavailable`;
-//! - answers with [`Error::Unavailable`](crate::Error::Unavailable) when the outcome is unknown, and comes back within
-//!   a time of its own even if the network does not. A dropped future has an unknown outcome too;
+//! - answers with [`Error::Unavailable`](crate::Error::Unavailable) when the outcome is unknown: the client sends the same
+//!   request again, at once. It says what it was doing with the names as it knows them, in quotes; the client shows them as
+//!   its user wrote them. It comes back within a time of its own even if the network does not. A dropped future has an unknown outcome too;
 //! - keeps hashes, never ids ([`ClaimId`](crate::ClaimId)), and puts neither ids nor passwords into errors or `Debug`.
 
 mod guarantees;

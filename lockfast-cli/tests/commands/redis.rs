@@ -220,3 +220,24 @@ fn a_server_that_demands_a_certificate_is_used_with_one_and_refused_without() {
     assert!(half.code == Some(78) && half.err.contains("belong together"), "{half:?}");
     assert_eq!(half.err.lines().count(), 1, "{half:?}");
 }
+
+#[test]
+fn errors_show_names_as_they_were_written() {
+    let redis = Redis::start();
+    let stage = Stage::on(format!("{}?prefix=pre:fix:", redis.url()));
+    let token = stage.acquire("deploy");
+    let fence = stage.fence("deploy").to_string();
+    // Every command connects, and may not touch the key.
+    assert_eq!(tell(&redis, "ACL SETUSER default resetkeys ~lockfast:*"), "+OK");
+    let refused = [
+        stage.run(&["acquire", "-n", "deploy"]),
+        stage.run_with(&["renew"], &token),
+        stage.run_with(&["release"], &token),
+        stage.run(&["break", "deploy", "--fence", &fence]),
+        stage.run(&["inspect", "deploy"]),
+        stage.run(&["status", "deploy"]),
+    ];
+    for ended in refused {
+        assert!(ended.err.contains("ing \"deploy\";") && !ended.err.contains("pre:fix:"), "{ended:?}");
+    }
+}

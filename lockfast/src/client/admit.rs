@@ -5,6 +5,7 @@
 //! whatever had become of it by then.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -23,12 +24,13 @@ use super::book::{Book, Outbox, UNAVAILABLE_AFTER, grace};
 use super::due::asked_after;
 use super::guard::Guard;
 use super::joining::Asking;
+use super::repeat::{Repeats, Told};
 use super::slot::{Phase, Request, Slot};
 use super::slots::Key;
 
 /// How long the answer to a question is awaited at least, also by a caller whose patience ends before that: without the answer
 /// it could not say whether the lock is taken or the store is down. With the last look, less than a second.
-const FIRST_ANSWER: Duration = Duration::from_millis(800);
+pub(super) const FIRST_ANSWER: Duration = Duration::from_millis(800);
 /// How long telling a caller who is in its way may take, once its patience has ended; and how much of the line is looked at, since
 /// all who wait in a long one may give up at the same time.
 const LAST_LOOK: Duration = Duration::from_millis(100);
@@ -61,8 +63,8 @@ pub(crate) enum Step {
 }
 
 /// A party on its way in. Dropped, it withdraws.
-struct Place<'a> {
-    client: &'a Arc<Client>,
+pub(super) struct Place<'a> {
+    pub(super) client: &'a Arc<Client>,
     key: Key,
     withdraws: bool,
 }
@@ -97,14 +99,6 @@ impl<'a> Place<'a> {
             Step::Sealed(value) => Ok(Entered::Sealed(value)),
             other => Err((self, other)),
         }
-    }
-
-    async fn ask(&self, Asking { claim, sent, .. }: &Asking, busy: Busy, patience: Moment) -> Result<Admission> {
-        // However often it asks, the last answer is awaited until `FIRST_ANSWER` after the end of patience.
-        let limit = patience.max(patience.min(*sent) + FIRST_ANSWER).min(*sent + UNAVAILABLE_AFTER);
-        let answer = self.client.within(*sent, limit, self.client.store.acquire(claim, busy)).await;
-        let too_late = || Err(Error::unavailable(self.client.doing("asking for", &claim.demands), "no answer in time"));
-        answer.unwrap_or_else(too_late).map_err(|error| self.client.in_users_words(error, &claim.demands))
     }
 
     fn answered(&self, asked: &Asking, answer: Result<Admission>) -> Step {
@@ -154,7 +148,8 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
         };
         step = match step {
             Step::Ask(asked) => {
-                let answer = place.ask(&asked, Busy::Wait, patience).await;
+                // Later repeats are the keeper's.
+                let (asked, answer) = place.ask(asked, Busy::Wait, patience, 1).await;
                 place.answered(&asked, answer)
             }
             Step::Fail(error) => return Err(*error),
@@ -165,8 +160,14 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
     }
 }
 
-/// Asks once, and leaves no trace if somebody else is there.
-pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>, patience: Moment) -> Result<Attempt> {
+/// Asks once, and leaves no trace if somebody else is there. The question is repeated at most so often while its outcome is
+/// unknown.
+pub(crate) async fn attempt(
+    client: &Arc<Client>,
+    request: Arc<Request>,
+    patience: Moment,
+    repeats: u32,
+) -> Result<Attempt> {
     let (mut place, mut step) = Place::enter(client, request)?;
     loop {
         (place, step) = match place.into_guard(step) {
@@ -178,10 +179,12 @@ pub(crate) async fn attempt(client: &Arc<Client>, request: Arc<Request>, patienc
             Step::Fail(error) => return Err(*error),
             _ => return Err(place.kept_changing()),
         };
-        match place.ask(&asked, Busy::Refuse, patience).await {
+        let (asked, answer) = place.ask(asked, Busy::Refuse, patience, repeats).await;
+        match answer {
             Ok(Admission::Refused(busy)) => {
                 place.withdraws = false;
                 client.with_book(|book, now, out| {
+                    book.keep_out_if_unsure(place.key, now, out);
                     book.remove(place.key);
                     book.telling.tally.refused();
                     book.report_soon(now, out);
@@ -217,9 +220,11 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
         let limit = client.clock.now() + LAST_LOOK;
         for demand in demands.iter() {
             let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1, seats: FRONT };
-            let page = match client.within(client.clock.now(), limit, client.store.inspect(&query)).await {
-                Some(Ok(page)) => page,
-                Some(Err(error)) => {
+            let repeats = Repeats::of(client.clock.now()).at_most(1);
+            let look = client.ask(repeats, Moment::NEVER, || client.store.inspect(&query));
+            let page = match client.within(client.clock.now(), limit, pin!(look)).await {
+                Some(Told { answer: Ok(page), .. }) => page,
+                Some(Told { answer: Err(error), .. }) => {
                     trouble = Some(Box::new(error));
                     break;
                 }
@@ -252,7 +257,7 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
             });
             Err(match trouble {
                 // "Contended" must not look like "the store is down".
-                Some(error) => Error::unavailable(client.doing("waiting for", &demands), error),
+                Some(error) => client.explain(*error, "waiting for", &demands),
                 None => {
                     let position = busy.holder.as_ref().map(|_| busy.position);
                     client.busy(&demands, busy, position, waited, attempts)

@@ -122,7 +122,7 @@ pub(crate) struct Departure {
     pub(crate) until: Moment,
     pub(crate) tries: u32,
     /// A caller wants to know what came of it.
-    pub(crate) tell: Option<oneshot::Sender<Standing>>,
+    pub(crate) tell: Option<oneshot::Sender<Result<Standing>>>,
     /// Sent by itself, because the store refused the batch that it was in.
     pub(crate) alone: bool,
 }
@@ -246,7 +246,7 @@ impl Book {
         &mut self,
         leaving: Leaving,
         hold: Option<Key>,
-        tell: Option<oneshot::Sender<Standing>>,
+        tell: Option<oneshot::Sender<Result<Standing>>>,
         now: Moment,
         out: &mut Outbox,
     ) {

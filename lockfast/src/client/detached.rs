@@ -14,6 +14,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::store::{Lease, Leaving, Standing, Why};
 
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER};
+use super::repeat::{Repeats, Told, answer_lost, is_ambiguous};
 use super::slots::Key;
 use super::{Client, Guard, Options};
 
@@ -77,8 +78,8 @@ impl Guard {
         let (claim, _) = self.detachable()?;
         let ttl = claim.ttl;
         let leases = [Lease { claim: Arc::new(Claim { detached: true, ..Claim::clone(&claim) }), ttl }];
-        let doing = || self.client.doing("detaching", &self.request.demands);
-        let standing = self.client.answer(self.client.store.renew(&leases), doing).await?;
+        let renew = || self.client.store.renew(&leases);
+        let (standing, _) = self.client.answer(renew, "detaching", &self.request.demands).await?;
         if !matches!(standing, Standing::Held(_)) {
             return Err(self.client.gone(&self.request.demands, &standing));
         }
@@ -128,10 +129,9 @@ impl Client {
         self.check_open()?;
         Options { ttl, ..Options::default() }.check(&self.guarantees)?;
         let leases = [Lease { claim: self.claim_of(token), ttl }];
-        let doing = || self.doing("renewing", &token.demands);
-        match self.answer(self.store.renew(&leases), doing).await? {
-            Standing::Held(_) => Ok(()),
-            standing => Err(self.gone(&token.demands, &standing)),
+        match self.answer(|| self.store.renew(&leases), "renewing", &token.demands).await? {
+            (Standing::Held(_), _) => Ok(()),
+            (standing, _) => Err(self.gone(&token.demands, &standing)),
         }
     }
 
@@ -140,14 +140,15 @@ impl Client {
         self.check_open()?;
         let claim = self.claim_of(token);
         let leaving = [if token.unsure { Leaving::Unknown(claim) } else { Leaving::Done(claim) }];
-        let doing = || self.doing("releasing", &token.demands);
-        match self.answer(self.release(&leaving), doing).await? {
-            Standing::Gone(Why::Left) => {
+        match self.answer(|| self.release(&leaving), "releasing", &token.demands).await? {
+            (Standing::Gone(Why::Left), _) => {
                 self.telling.tally.given_back();
                 self.with_book(|book, now, out| book.report_soon(now, out));
                 Ok(())
             }
-            standing => Err(self.gone(&token.demands, &standing)),
+            // By the copy without an answer it may have been given back.
+            (standing, true) if is_ambiguous(&standing) => Err(answer_lost(self.doing("releasing", &token.demands))),
+            (standing, _) => Err(self.gone(&token.demands, &standing)),
         }
     }
 
@@ -159,16 +160,18 @@ impl Client {
         }
     }
 
-    /// The first of a store's answers, if it comes in time.
-    async fn answer(
-        &self,
-        call: impl Future<Output = Result<Vec<Standing>>> + Unpin,
-        doing: impl Fn() -> String,
-    ) -> Result<Standing> {
+    /// The first of a store's answers, if it comes in time; and whether it is the answer to a repeat.
+    async fn answer<F>(&self, request: impl FnMut() -> F, what: &str, demands: &Demands) -> Result<(Standing, bool)>
+    where
+        F: Future<Output = Result<Vec<Standing>>> + Unpin,
+    {
         let now = self.clock.now();
-        let answer = self.within(now, now + UNAVAILABLE_AFTER, call).await;
-        let standings = answer.unwrap_or_else(|| Err(Error::unavailable(doing(), "no answer in time")))?;
-        standings.into_iter().next().ok_or_else(|| Error::unavailable(doing(), "the store gave no answer"))
+        let Told { answer, is_repeat, .. } = self.ask(Repeats::of(now), now + UNAVAILABLE_AFTER, request).await;
+        let standings = answer.map_err(|error| self.explain(error, what, demands))?;
+        match standings.into_iter().next() {
+            Some(standing) => Ok((standing, is_repeat)),
+            None => Err(Error::unavailable(self.doing(what, demands), "the store gave no answer")),
+        }
     }
 
     fn claim_of(&self, token: &Token) -> Arc<Claim> {

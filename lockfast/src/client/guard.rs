@@ -1,25 +1,24 @@
 //! What a holder has in hand.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
 use crate::claim::{Claim, ClaimHash, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
-use crate::store::{Lease, Leaving, Standing, Why};
+use crate::store::{Lease, Leaving, Standing};
 
 use super::Client;
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER};
+use super::departing::Departing;
 use super::due::Renewal;
 use super::lease::{self, Validity};
 use super::lost::Lost;
-use super::overdue::Owner;
+use super::repeat::{Repeats, Told, no_answer};
 use super::slot::{Request, Slot};
 use super::slots::Key;
 
@@ -171,10 +170,11 @@ impl Guard {
         }
         let renewal = Renewal { key: self.hold, waits: false, is_beside: false };
         let leases = [Lease { claim: Arc::clone(&claim), ttl }];
-        let answer = self.client.within(sent, sent + UNAVAILABLE_AFTER, self.client.store.renew(&leases)).await;
-        let standings = answer.unwrap_or_else(|| {
-            Err(Error::unavailable(self.client.doing("extending", &claim.demands), "no answer in time"))
-        })?;
+        // What is over by then is lost, whatever the store says.
+        let repeats = Repeats::of(sent).before(self.validity().until());
+        let renew = || self.client.store.renew(&leases);
+        let Told { answer, sent, .. } = self.client.ask(repeats, sent + UNAVAILABLE_AFTER, renew).await;
+        let standings = answer.map_err(|error| self.client.explain(error, "extending", &claim.demands))?;
         for standing in standings {
             self.client.with_book(|book, now, out| book.renewed(renewal, &leases[0], sent, &standing, now, out));
         }
@@ -182,7 +182,8 @@ impl Guard {
     }
 
     /// Gives the lock back and waits for the answer. [`Lost`](Error::Lost) means that it was not held to the end; after
-    /// [`Unavailable`](Error::Unavailable) the keeper goes on trying, and the lease ends by itself at the latest.
+    /// [`Unavailable`](Error::Unavailable), which is told within three seconds of a failed request, the keeper goes on trying,
+    /// and the lease ends by itself at the latest.
     ///
     /// # Cancel safety
     ///
@@ -226,12 +227,9 @@ impl Guard {
             let taken_over = departing.taken_over();
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
-                Some(Err(error)) => return Err(departing.lost_error().unwrap_or(error)),
-                None => {
-                    let doing = self.client.doing("releasing", &self.request.demands);
-                    let too_late = || Error::unavailable(doing, "no answer in time");
-                    return Err(departing.lost_error().unwrap_or_else(too_late));
-                }
+                // In a box, so that it takes no room in the futures of the many that are answered.
+                Some(Err(error)) => return Box::pin(departing.verdict_of_repeat(sent, error, taken_over)).await,
+                None => return Err(departing.lost_error().unwrap_or_else(|| departing.explain(no_answer()))),
             };
             if let Some(told) = taken_over {
                 return departing.verdict_of_both(standing, told).await;
@@ -271,7 +269,7 @@ impl Guard {
         self.lost_because(self.validity().why())
     }
 
-    fn lost_because(&self, why: LostWhy) -> Error {
+    pub(super) fn lost_because(&self, why: LostWhy) -> Error {
         Error::Lost { name: self.client.title(&self.request.demands), why }
     }
 }
@@ -291,101 +289,5 @@ impl fmt::Debug for Guard {
             .field("fence", &self.fence)
             .field("remaining", &self.remaining())
             .finish()
-    }
-}
-
-/// A departure on its way, counted as long as it is. Dropped, or failed, it becomes the keeper's.
-struct Departing<'a> {
-    guard: &'a Guard,
-    leaving: Option<Leaving>,
-    /// Whose it is, once it had to be waited for.
-    owner: Option<Arc<Owner>>,
-    keeps: bool,
-    /// What its caller is told, whatever the store says.
-    lost: Option<LostWhy>,
-}
-
-impl Departing<'_> {
-    /// What the store says; `None` when it says nothing in time. The keeper repeats what is not answered soon.
-    async fn send(&mut self, sent: Moment) -> Option<Result<Vec<Standing>>> {
-        let Self { guard, leaving, owner, keeps, .. } = self;
-        let leaving = leaving.as_ref().expect("what is sent was just put there");
-        let (client, hold) = (&guard.client, keeps.then_some(guard.hold));
-        let mut call = client.within(sent, sent + UNAVAILABLE_AFTER, client.release(std::slice::from_ref(leaving)));
-        let mut is_first = true;
-        poll_fn(|cx| {
-            let answer = Pin::new(&mut call).poll(cx);
-            if answer.is_pending() && std::mem::take(&mut is_first) {
-                *owner = client.with_book(|book, _, out| book.sent(leaving, hold, sent, out));
-            }
-            answer
-        })
-        .await
-    }
-
-    /// There is an answer, or it is waited for no longer. `Some`: the keeper has taken the release over, and is told here.
-    fn taken_over(&mut self) -> Option<oneshot::Receiver<Standing>> {
-        let owner = self.owner.take().filter(|owner| !owner.answered())?;
-        self.leaving = None;
-        owner.repeated()
-    }
-
-    fn verdict(&self, standing: Option<&Standing>) -> Result<()> {
-        match (self.lost_error(), standing) {
-            (Some(error), _) => Err(error),
-            (None, Some(Standing::Gone(Why::Left) | Standing::Held(_)) | None) => Ok(()),
-            (None, Some(Standing::Gone(Why::Broken))) => Err(self.guard.lost_because(LostWhy::Broken)),
-            (None, Some(Standing::Gone(Why::Expired))) => Err(self.guard.lost_because(LostWhy::Expired)),
-            (None, Some(_)) => Err(self.guard.lost_because(LostWhy::Evicted)),
-        }
-    }
-
-    /// The same release ran twice. The copy that ran first says what became of the claim; the other found no claim, or
-    /// one that was passed on, whatever became of it then.
-    async fn verdict_of_both(&self, own: Option<Standing>, told: oneshot::Receiver<Standing>) -> Result<()> {
-        let unknown = Some(Standing::Gone(Why::Unknown));
-        let verdict = self.verdict(own.as_ref());
-        if verdict.is_ok() || self.lost.is_some() {
-            return verdict;
-        }
-        let client = &self.guard.client;
-        let now = client.clock.now();
-        match client.within(now, now + UNAVAILABLE_AFTER, told).await {
-            Some(Ok(Standing::Gone(Why::Unknown))) => verdict,
-            Some(Ok(standing)) => self.verdict(Some(&standing)),
-            // A copy without an answer may be the one that found the claim.
-            _ if own == unknown => {
-                let doing = client.doing("releasing", &self.guard.request.demands);
-                Err(Error::unavailable(doing, "the answer was lost"))
-            }
-            _ => verdict,
-        }
-    }
-
-    fn lost_error(&self) -> Option<Error> {
-        self.lost.map(|why| self.guard.lost_because(why))
-    }
-}
-
-impl Drop for Departing<'_> {
-    fn drop(&mut self) {
-        drop(self.taken_over());
-        let (client, hold, keeps) = (&self.guard.client, self.guard.hold, self.keeps);
-        if let Some(leaving) = self.leaving.take() {
-            client.with_book(|book, now: Moment, out| {
-                if !keeps {
-                    return book.depart(leaving, now, out);
-                }
-                // Whether it still holds is unknown. Those here ask anew; what is left is told to go.
-                let claim = leaving.claim().expect("a hold leaves with its claim").clone();
-                if let Some(last) = book.departed(hold, &claim, now, None, now, out) {
-                    book.depart(last, now, out);
-                }
-            });
-        }
-        // Order matters: the keeper leaves with the last release, unless something is left to do in the book.
-        if client.releases.end() {
-            client.bell.notify_one();
-        }
     }
 }

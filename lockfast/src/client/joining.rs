@@ -9,6 +9,8 @@ use crate::event::Happening;
 use crate::store::{Admission, Leaving};
 
 use super::book::{Book, Outbox, UNAVAILABLE_AFTER, backoff, grace};
+use super::due::asked_after;
+use super::landing::is_claim_of;
 use super::slot::{Asked, Phase};
 use super::slots::Key;
 
@@ -78,9 +80,15 @@ impl Book {
                     self.schedule_waiting(key, now + recheck_in, out);
                 }
             }
-            Ok(Admission::Sealed(value)) => self.end_with(key, Phase::Sealed(Box::new(value)), now, out),
+            Ok(Admission::Sealed(value)) => {
+                // The copy may run after the seal has ended.
+                self.keep_out_if_unsure(key, now, out);
+                self.end_with(key, Phase::Sealed(Box::new(value)), now, out);
+            }
             // This id is out, so it must not be used again: "gone" is said once and stays said.
             Ok(Admission::Gone(_) | Admission::Refused(_)) => {
+                // A claim that was broken keeps its place until it leaves.
+                self.keep_out_if_unsure(key, now, out);
                 self.forget_claim(key);
                 self.ask_again_later(key, Moment::NEVER, now, out);
             }
@@ -99,15 +107,38 @@ impl Book {
                 }
             }
             Err(error) => {
-                if slot.unsure {
-                    // By 1: an earlier acquire of this claim may still run, and would leave an entry that is never withdrawn.
-                    self.depart(Leaving::Unknown(claim.clone()), now, out);
-                }
+                // By 1: an earlier acquire of this claim may still run, and would leave an entry that is never withdrawn.
+                self.keep_out_if_unsure(key, now, out);
                 self.fail(key, error, now, out);
             }
         }
         if is_back {
             self.happened(key, Happening::Answered, out);
+        }
+    }
+
+    /// The outcome of `asked` is unknown: the same question again, from the party's own future. `None` when it is not the
+    /// party's question any more.
+    pub(crate) fn ask_once_more(&mut self, asked: &Asking, now: Moment, out: &mut Outbox) -> Option<Asking> {
+        let slot = self.slots.get_mut(asked.key).filter(|slot| is_claim_of(slot.claim.as_ref(), &asked.claim))?;
+        let Phase::Asking { is_held, .. } = &mut slot.phase else { return None };
+        // Its future is polled, or it would not be here.
+        *is_held = false;
+        slot.unsure = true;
+        slot.attempts += 1;
+        // Each question is one of the five that it has in a second.
+        Asked::note(slot, asked.sent);
+        let grace = grace(asked.claim.ttl);
+        self.slots.schedule_roughly(asked.key, now + asked_after(grace), grace);
+        self.note_next(out);
+        Some(Asking { sent: now, unsure: true, ..asked.clone() })
+    }
+
+    /// A copy of a claim's acquire may still run, however late, and would stand in line for nobody: its id is kept out.
+    pub(crate) fn keep_out_if_unsure(&mut self, key: Key, now: Moment, out: &mut Outbox) {
+        let unsure = self.slots.get(key).filter(|slot| slot.unsure).and_then(|slot| slot.claim.clone());
+        if let Some(claim) = unsure {
+            self.depart(Leaving::Unknown(claim), now, out);
         }
     }
 
@@ -124,11 +155,7 @@ impl Book {
 
     /// A party that was in line is not any more, through no fault of its own.
     pub(crate) fn rejoin(&mut self, key: Key, was: Ticket, now: Moment, out: &mut Outbox) {
-        let unsure = self.slots.get(key).filter(|slot| slot.unsure).and_then(|slot| slot.claim.clone());
-        if let Some(claim) = unsure {
-            // One of its acquires may still run, and would stand in line for nobody.
-            self.depart(Leaving::Unknown(claim), now, out);
-        }
+        self.keep_out_if_unsure(key, now, out);
         self.forget_claim(key);
         if let Some(slot) = self.slots.get_mut(key) {
             slot.phase = Phase::Outside { give_up_at: Moment::NEVER };

@@ -143,6 +143,8 @@ fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture
             // Dropping a call that takes too long leaves time to try again before the lease ends.
             let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(FLIGHT);
             let answer = in_time(shortest / 4, client.store.renew(&leases)).await;
+            let names = || leases.iter().flat_map(|lease| lease.claim.demands.iter()).map(|demand| &demand.name);
+            let answer = answer.map_err(|error| client.in_written_names(error, names()));
             Landing::Renewed { renewals, leases, sent, answer }
         }));
     }
@@ -150,6 +152,7 @@ fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture
         let client = Arc::clone(client);
         flights.push(Box::pin(async move {
             let answer = in_time(FLIGHT, client.store.acquire(&asked.claim, Busy::Wait)).await;
+            let answer = answer.map_err(|error| client.explain(error, "asking for", &asked.claim.demands));
             Landing::Joined { asked, stood, answer }
         }));
     }

@@ -11,6 +11,7 @@ use crate::store::{Lease, Standing, Why};
 use super::book::{Book, Departure, Outbox, backoff};
 use super::due::Renewal;
 use super::keeper::Landing;
+use super::repeat::MOST;
 use super::slot::Phase;
 use super::slots::Key;
 
@@ -72,7 +73,7 @@ impl Book {
                 // An earlier try without an answer may be the one that found the claim. Then the caller is told nothing.
                 && (departure.tries == 0 || *standing != Standing::Gone(Why::Unknown))
             {
-                let _ = tell.send(standing.clone());
+                let _ = tell.send(Ok(standing.clone()));
             }
             if let Some(hold) = departure.hold {
                 let claim = Arc::clone(departure.leaving.claim().expect("a hold leaves with its claim"));
@@ -82,15 +83,20 @@ impl Book {
             } else if standing == Some(Standing::Gone(Why::Unknown)) {
                 // It has left before this, by a call whose answer nobody heard; only now is it certain that that one has run.
                 self.may_have_missed(&departure.leaving);
-            } else if let Err(error) = &answer
-                && (error.is_retryable() || !departure.alone)
-                && now < departure.until
-            {
-                // One that the store will not hear of must not keep the others of its batch in line.
-                departure.alone |= !error.is_retryable();
+            } else if let Err(error) = &answer {
+                let is_final = departure.alone && !error.is_retryable();
                 departure.tries += 1;
-                let serial = self.serial();
-                self.departures.insert((now + backoff(departure.tries), serial), departure);
+                if (is_final || departure.tries == MOST)
+                    && let Some(tell) = departure.tell.take()
+                {
+                    let _ = tell.send(Err(error.clone()));
+                }
+                if !is_final && now < departure.until {
+                    // One that the store will not hear of must not keep the others of its batch in line.
+                    departure.alone |= !error.is_retryable();
+                    let serial = self.serial();
+                    self.departures.insert((now + backoff(departure.tries), serial), departure);
+                }
             }
         }
     }

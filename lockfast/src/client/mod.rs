@@ -11,13 +11,15 @@
 //! ```
 //!
 //! `slot` is one party, `slots` all of them and the wheel that says when to look at each, `lease` the local clock's verdict,
-//! `joining` the way from asking to holding, `overdue` releases that the keeper repeats, `alarm` sleeping for callers, `lost` waiting for a loss, `detached` locks that no process keeps, `report`, `stats` and `telling` what people get to see.
+//! `joining` the way from asking to holding, `departing` a release on its way, `overdue` releases that the keeper repeats, `repeat` other requests without an answer, `explain` errors with the names that callers wrote, `alarm` sleeping for callers, `lost` waiting for a loss, `detached` locks that no process keeps, `report`, `stats` and `telling` what people get to see.
 
 mod admit;
 mod alarm;
 mod book;
+mod departing;
 mod detached;
 mod due;
+mod explain;
 mod guard;
 mod joining;
 mod keeper;
@@ -26,6 +28,7 @@ mod lease;
 mod lost;
 mod options;
 mod overdue;
+mod repeat;
 mod report;
 mod slot;
 mod slots;
@@ -39,7 +42,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::claim::{ClientId, Demand, Demands, Note};
+use crate::claim::{ClientId, Demands, Note};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
@@ -51,6 +54,8 @@ use book::{Book, Outbox, Releases};
 pub(crate) use keeper::is_keepers_thread;
 pub(crate) use lease::Validity;
 pub(crate) use options::{LONGEST_HOLD, Options, Renewal};
+pub(crate) use repeat::MOST as MOST_REPEATS;
+use repeat::Repeats;
 use slot::{Callback, Phase};
 pub(crate) use slot::{Request, Span};
 pub(crate) use telling::Telling;
@@ -172,30 +177,6 @@ impl Client {
         Name::prefixed(&self.prefix, text)
     }
 
-    /// A name as the user wrote it.
-    pub(crate) fn shown<'a>(&self, name: &'a Name) -> &'a str {
-        name.as_str().strip_prefix(self.prefix.as_str()).unwrap_or(name.as_str())
-    }
-
-    pub(crate) fn title(&self, demands: &Demands) -> String {
-        let mut names = demands.iter().map(|demand| self.shown(&demand.name));
-        let first = names.next().unwrap_or_default().to_owned();
-        names.fold(first, |title, name| title + ", " + name)
-    }
-
-    /// What is wrong with a request, under the names that the user wrote.
-    pub(crate) fn in_users_words(&self, error: Error, demands: &[Demand]) -> Error {
-        let Error::Invalid(mut text) = error else { return error };
-        for demand in demands {
-            text = text.replace(&format!("{:?}", demand.name), &format!("{:?}", self.shown(&demand.name)));
-        }
-        Error::Invalid(text)
-    }
-
-    fn doing(&self, what: &str, demands: &Demands) -> String {
-        format!("{what} {:?}", self.title(demands))
-    }
-
     /// `position` is for those who were in line.
     pub(crate) fn busy(
         &self,
@@ -251,10 +232,10 @@ impl Client {
         self.check_usable()?;
         let Some(report) = self.with_book(|book, now, _| book.report(now)) else { return Ok(()) };
         let now = self.clock.now();
-        let answer = self.within(now, now + book::UNAVAILABLE_AFTER, self.store.record(&report)).await;
-        let heard = matches!(answer, Some(Ok(())));
-        self.with_book(|book, now, out| book.reported(report, heard, now, out));
-        answer.unwrap_or_else(|| Err(Error::unavailable("reporting", "no answer in time")))
+        // A report that was counted twice is no worse than one that the keeper sends again.
+        let told = self.ask(Repeats::of(now), now + book::UNAVAILABLE_AFTER, || self.store.record(&report)).await;
+        self.with_book(|book, now, out| book.reported(report, told.answer.is_ok(), now, out));
+        told.answer.map_err(|error| self.explain_as(error, || "reporting".to_owned(), std::iter::empty()))
     }
 }
 

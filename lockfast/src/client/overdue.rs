@@ -5,6 +5,8 @@
 //! 1. A release has one owner: its caller, until the answer came or the keeper took it over, whichever is first. Only the
 //!    owner moves the hold on. What the other hears later decides nothing but what the caller is told.
 //! 2. Every verb can be sent twice, and late: the copy that runs second changes nothing.
+//! 3. A release whose outcome its caller does not know is the keeper's at once. The caller waits for a moment to be told
+//!    what came of it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,6 +15,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::clock::Moment;
+use crate::error::Result;
 use crate::store::{Leaving, Standing};
 
 use super::book::{Book, Outbox};
@@ -21,6 +24,9 @@ use super::slots::Key;
 /// How long the answer to a release may take before the keeper repeats it. Longer than most round trips, so that a healthy
 /// store is asked once.
 pub(crate) const OVERDUE: Duration = Duration::from_millis(100);
+
+/// What the store says to the keeper, or that it has failed for the last time that the caller waits for.
+pub(crate) type Repeated = oneshot::Receiver<Result<Standing>>;
 
 /// A release that its caller has sent, as the keeper sees it.
 #[derive(Debug)]
@@ -37,7 +43,7 @@ pub(crate) struct Sent {
 pub(crate) struct Owner {
     state: AtomicU8,
     /// What the store said to the keeper.
-    repeated: Mutex<Option<oneshot::Receiver<Standing>>>,
+    repeated: Mutex<Option<Repeated>>,
 }
 
 const CALLER: u8 = 0;
@@ -60,7 +66,7 @@ impl Owner {
     }
 
     /// What the store said to the keeper, once it has.
-    pub(crate) fn repeated(&self) -> Option<oneshot::Receiver<Standing>> {
+    pub(crate) fn repeated(&self) -> Option<Repeated> {
         self.repeated.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -84,6 +90,27 @@ impl Book {
         self.sent.push_back(Sent { due, leaving: leaving.clone(), hold, owner: Arc::clone(&owner) });
         out.ring |= due < self.wakes_at;
         Some(owner)
+    }
+
+    /// By 3: the keeper sends what a caller has sent without an answer.
+    pub(crate) fn leave_by_keeper(
+        &mut self,
+        leaving: Leaving,
+        hold: Option<Key>,
+        now: Moment,
+        out: &mut Outbox,
+    ) -> Option<Repeated> {
+        let leaving = match hold {
+            // Whether it still holds is unknown. Requests behind it ask anew; what is left is told to go.
+            Some(hold) => {
+                let claim = leaving.claim().expect("a hold leaves with its claim").clone();
+                self.departed(hold, &claim, now, None, now, out)?
+            }
+            None => leaving,
+        };
+        let (tell, told) = oneshot::channel();
+        self.depart_as(leaving, None, Some(tell), now, out);
+        Some(told)
     }
 
     /// When the keeper has to look at the first release that has no answer.

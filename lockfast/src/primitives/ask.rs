@@ -8,7 +8,8 @@ use futures::future::{Either, select};
 
 use crate::claim::{Demands, Note};
 use crate::client::{
-    Attempt, Client, Entered, FRONT, Guard, Handle, Options, Request, Retry, Span, Validity, admit, attempt,
+    Attempt, Client, Entered, FRONT, Guard, Handle, MOST_REPEATS, Options, Request, Retry, Span, Validity, admit,
+    attempt,
 };
 use crate::clock::Moment;
 use crate::error::{Error, Result};
@@ -68,17 +69,19 @@ impl Ask {
 
     pub(crate) async fn attempt(&self, demands: Demands) -> Result<Attempt> {
         let request = self.request(demands, false)?;
-        attempt(self.client(), request, Moment::NEVER).await
+        attempt(self.client(), request, Moment::NEVER, MOST_REPEATS).await
     }
 
     async fn by_attempts(&self, request: Arc<Request>, retry: Retry, until: Moment) -> Result<Entered> {
         let client = self.client();
         let start = client.clock.now();
+        // A caller that says how often to ask again is not second-guessed: its next attempt is the repeat.
+        let repeats = if retry.count == Some(0) { MOST_REPEATS } else { 0 };
         let mut pauses = retry.pauses();
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let not_yet = match attempt(client, Arc::clone(&request), until).await {
+            let not_yet = match attempt(client, Arc::clone(&request), until, repeats).await {
                 Ok(Attempt::Entered(entered)) => return Ok(entered),
                 Ok(Attempt::Refused(busy)) => {
                     client.busy(&request.demands, busy, None, client.clock.now().since(start), attempts)
@@ -150,7 +153,8 @@ impl Ask {
         self.client().check_usable()?;
         let demands = demands.clone()?;
         let query = Query { names: Names::One(demands[0].name.clone()), after: None, limit: 1, seats };
-        let page = self.client().store.inspect(&query).await?;
+        let client = self.client();
+        let page = client.inspect(&query).await.map_err(|error| client.explain(error, "looking at", &demands))?;
         Ok(page.resources.into_iter().next().map(|resource| shown(self.client(), resource)))
     }
 }

@@ -1,12 +1,13 @@
 //! The way in.
 
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::{Demand, Demands, Ticket};
 use crate::client::{Client, Events, Handle, Stats};
-use crate::error::{Error, Result};
-use crate::store::{Counters, Guarantees, Leaving, Names, Query, Resource, Standing, Store, Why};
+use crate::error::Result;
+use crate::store::{Counters, Guarantees, Names, Query, Resource, Store};
 
 use super::ask::{Ask, shown};
 use super::once::A_DAY;
@@ -168,8 +169,9 @@ impl Locks {
         let names = Names::Beginning(format!("{}{beginning}", client.prefix));
         let mut query = Query { names, after: None, limit: PAGE, seats: usize::MAX };
         let mut resources = Vec::new();
+        let failed = |error| client.explain_as(error, || format!("listing {beginning:?}"), iter::empty());
         loop {
-            let page = client.store.inspect(&query).await?;
+            let page = client.inspect(&query).await.map_err(failed)?;
             resources.extend(page.resources.into_iter().map(|resource| shown(client, resource)));
             match page.next {
                 None => return Ok(resources),
@@ -197,7 +199,9 @@ impl Locks {
         let client = self.client();
         client.report_now().await?;
         let names = Names::Beginning(client.prefix.clone());
-        Ok(client.store.inspect(&Query { names, after: None, limit: 1, seats: 1 }).await?.fleet)
+        let page = client.inspect(&Query { names, after: None, limit: 1, seats: 1 }).await;
+        let failed = |error| client.explain_as(error, || "reading the counters".to_owned(), iter::empty());
+        Ok(page.map_err(failed)?.fleet)
     }
 
     /// What happens to this client's locks from now on.
@@ -211,7 +215,8 @@ impl Locks {
     }
 
     /// Ends the claim on `name` that has this fence, as an operator: its holder is told, and the lock passes on when it has
-    /// left or its lease has ended. `false` when there is no such claim any more.
+    /// left or its lease has ended. `false` when there is no such claim any more; if the answer to a first request was lost, that
+    /// request may have ended it.
     ///
     /// ```
     /// # use lockfast::{Locks, LostWhy};
@@ -234,12 +239,7 @@ impl Locks {
     async fn end_claim(&self, name: &str, fence: u64, at_once: bool) -> Result<bool> {
         self.client().check_usable()?;
         let name = self.client().name(name)?;
-        let leaving = Leaving::Break { name, ticket: Ticket(fence), at_once };
-        let standings = self.client().release(&[leaving]).await?;
-        match standings.first() {
-            Some(standing) => Ok(*standing == Standing::Gone(Why::Broken)),
-            None => Err(Error::unavailable("breaking a lock", "the store gave no answer")),
-        }
+        self.client().break_claim(name, Ticket(fence), at_once).await
     }
 
     /// Ends this client: those who wait fail as [`Closed`](Error::Closed), what is held is lost and given back, and nobody

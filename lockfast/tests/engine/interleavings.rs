@@ -61,6 +61,9 @@ async fn an_acquire_whose_answer_was_lost_is_repeated_with_its_id_and_counts_fro
     let holder = wants(store.locks.mutex("a").ttl(secs(30)));
     let (first, _, answer) = store.acquire().await;
     answer.lose();
+    let (repeat, _, answer) = store.acquire().await;
+    assert!(is_same(&first, &repeat), "it asks again at once: a closed connection is found only by using it");
+    answer.lose();
     let canary = Canary::perch(&mut store).await;
     let _canary = canary.sings(&store).await;
     assert!(store.call_now().is_none(), "it pauses before it asks again");

@@ -290,6 +290,8 @@ async fn no_task_waits_behind_one_that_has_failed_and_is_not_polled() {
     let (claim, _, answer) = store.acquire().await;
     answer.lose();
     assert!(poll!(idle.as_mut()).is_pending());
+    store.acquire().await.2.lose();
+    assert!(poll!(idle.as_mut()).is_pending());
     let next = wants(mutex.clone());
     until_waiting(&store.locks, 1).await;
     store.hand.advance(millis(100) + GRAIN);

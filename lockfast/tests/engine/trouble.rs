@@ -227,11 +227,21 @@ async fn who_gives_up_on_a_healthy_store_hears_who_is_in_the_way() {
 }
 
 #[tokio::test]
-async fn trying_a_failing_store_says_so_at_once() {
-    let (stub, locks, _hand) = Stub::new(Fault::Fails);
-    let error = soon(locks.mutex("a").try_lock()).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-    assert_eq!(stub.times().values().next().unwrap().len(), 1);
+async fn trying_a_failing_store_says_so_within_a_second_and_five_requests() {
+    let (stub, locks, hand) = Stub::new(Fault::Fails);
+    let (mutex, began) = (locks.mutex("a"), hand.clock().now());
+    let caller = tokio::spawn(async move { mutex.try_lock().await.map(drop) });
+    while !caller.is_finished() {
+        hand.advance(millis(10));
+        stub.settled().await;
+    }
+    let error = soon(caller).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("on fire"), "{error}");
+    let times = stub.times().into_values().next().unwrap();
+    assert_eq!(times.len(), 5);
+    assert_eq!(times[0], times[1], "the first repeat follows at once");
+    // By the last pause, seven tenths of a second at most. The clock moves in steps, each of which may be late.
+    assert!(hand.clock().now().since(began) < secs(1));
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ pub(super) const PUSH: &str = "lockfast:push:";
 pub(super) fn check(name: &Name) -> Result<()> {
     match name.as_str().starts_with(OURS) {
         true => Err(Error::invalid(format!(
-            "{name:?} begins with {OURS:?}, which lockfast keeps for itself; use another name or prefix"
+            "{name:?} would be one of the keys under {OURS:?}, which lockfast keeps for itself; use another name or prefix"
         ))),
         false => Ok(()),
     }

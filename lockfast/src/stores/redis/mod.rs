@@ -46,6 +46,8 @@ use walk::Walk;
 const NAMES_A_SCRIPT: usize = 94;
 /// How many names one script looks at, which costs about twice as much.
 const NAMES_LOOKED_AT: usize = 47;
+/// How many names an error shows.
+const NAMES_SHOWN: usize = 16;
 
 /// Locks in Redis or Valkey, for whoever reaches the server.
 ///
@@ -130,7 +132,7 @@ impl Redis {
         while !names.is_empty() {
             let some = &names[..names.len().min(NAMES_LOOKED_AT)];
             let call = asks::look(some, seats, begun.as_ref(), pool.now());
-            let answer = pool.call(|| "looking at locks".to_owned(), &call).await?;
+            let answer = pool.call(|| doing("inspecting", some.iter()), &call).await?;
             for found in answers::resources(&answer, some)? {
                 let resource = match begun.take() {
                     Some(begun) => answers::joined(begun, found),
@@ -165,7 +167,7 @@ impl Store for Redis {
             keys::check(&demand.name)?;
         }
         let Inside { pool, feed } = &*self.inside;
-        let doing = || format!("asking for {:?}", claim.demands[0].name);
+        let doing = || doing("acquiring", names_in(claim));
         let connection = pool.connection().await?;
         let ears = feed.ears(claim.client, &connection).await;
         let answer = pool.call_on(&connection, doing, &asks::acquire(claim, busy, ears, pool.now())).await?;
@@ -188,7 +190,9 @@ impl Store for Redis {
         let (mut standings, mut before) = (vec![Standing::Gone(Why::Unknown); leases.len()], 0);
         for some in by_names(leases, |lease| lease.claim.demands.len()) {
             let (call, order) = asks::renew(some, pool.now());
-            let answer = pool.call_on(&connection, || "renewing".to_owned(), &call).await?;
+            let answer = pool
+                .call_on(&connection, || doing("renewing", some.iter().flat_map(|lease| names_in(&lease.claim))), &call)
+                .await?;
             for (index, standing) in order.into_iter().zip(answers::standings(&answer, some.len())?) {
                 standings[before + index] = standing;
             }
@@ -207,7 +211,8 @@ impl Store for Redis {
         for some in by_names(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
             // Of an answer to several nobody hears who holds now if it is lost: so those are pushed.
             let call = if leaving.len() == 1 { asks::release } else { asks::release_by_rule };
-            let answer = pool.call_on(&connection, || "releasing".to_owned(), &call(some, pool.now())).await?;
+            let doing = || doing("releasing", some.iter().flat_map(names_left));
+            let answer = pool.call_on(&connection, doing, &call(some, pool.now())).await?;
             standings.extend(answers::departures(&answer, some.len())?);
         }
         if let ([Standing::Gone(why @ Why::PassedOn(..))], [leaving]) = (&mut standings[..], leaving) {
@@ -257,6 +262,27 @@ impl Store for Redis {
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
         Watch::begin(&self.inside, scope).boxed()
     }
+}
+
+/// What is being done, with the names that it is done to unless they are many.
+fn doing<'a>(verb: &str, names: impl Iterator<Item = &'a Name>) -> String {
+    let names: Vec<_> = names.take(NAMES_SHOWN + 1).map(|name| format!("{name:?}")).collect();
+    match names.len() {
+        1..=NAMES_SHOWN => format!("{verb} {}", names.join(", ")),
+        _ => verb.to_owned(),
+    }
+}
+
+fn names_in(claim: &Claim) -> impl Iterator<Item = &Name> {
+    claim.demands.iter().map(|demand| &demand.name)
+}
+
+fn names_left(leaving: &Leaving) -> impl Iterator<Item = &Name> {
+    let broken = match leaving {
+        Leaving::Break { name, .. } => Some(name),
+        _ => None,
+    };
+    leaving.claim().into_iter().flat_map(|claim| names_in(claim)).chain(broken)
 }
 
 /// Some at a time, so that no script deals with too many names; each with at least one.

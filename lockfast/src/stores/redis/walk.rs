@@ -103,7 +103,7 @@ impl<'a> Walk<'a> {
             let Cursor { client, after, .. } = &self.cursors[*index];
             call.text(client).text(after.as_ref().map_or("", Name::as_str));
         }
-        let answer = self.pool.call(|| "listing locks".to_owned(), &call).await?;
+        let answer = self.pool.call(|| "inspecting".to_owned(), &call).await?;
         for (index, (goes_on, names)) in cursors.iter().zip(answers::names_of_clients(&answer, cursors.len())?) {
             let cursor = &mut self.cursors[*index];
             // One that goes on has a name that was not read before: otherwise the walk would not end.
@@ -138,6 +138,6 @@ async fn clients(pool: &Pool, most: usize, from: Option<u64>) -> Result<(Counter
     if let Some(from) = from {
         call.number(from);
     }
-    let answer = pool.call(|| "listing locks".to_owned(), &call).await?;
+    let answer = pool.call(|| "inspecting".to_owned(), &call).await?;
     answers::clients(&answer)
 }

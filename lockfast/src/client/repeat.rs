@@ -1,0 +1,256 @@
+//! Requests without an answer, sent again.
+//!
+//! A server or a proxy closes a connection that is idle, and the client learns of it from the next request: its outcome is
+//! unknown ([`Error::Unavailable`]). Every verb can be sent twice and late, so the engine sends the same request again, with
+//! the same claim, and only then tells its caller. Stores never repeat.
+//!
+//! 1. Only what is `Unavailable` is repeated.
+//! 2. The first repeat follows at once: a closed connection is found only by using it, and the store opens another. The
+//!    later ones wait for a moment, longer each time.
+//! 3. A caller sends at most five requests, [`MOST`] of them repeats. None begins later than [`BEGINS_WITHIN`] after the
+//!    first, and no answer to one is awaited for longer than [`ENDS_WITHIN`] after the first.
+//! 4. An answer is worth what its own request asked for, counted from when that one was sent: a repeat renews.
+//! 5. A repeat that finds no claim does not show that there was none: the request before it may have ended it.
+//!
+//! A release is repeated by the keeper (`overdue.rs`), and so is the acquire of a waiter after its first repeat (`joining.rs`).
+
+use std::time::Duration;
+
+use crate::claim::Ticket;
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::name::Name;
+use crate::store::{Admission, Busy, Leaving, Page, Query, Standing, Why};
+
+use super::Client;
+use super::admit::{FIRST_ANSWER, Place};
+use super::book::{UNAVAILABLE_AFTER, backoff};
+use super::joining::Asking;
+use super::lease::valid_until;
+
+/// How often a request is repeated at most.
+pub(crate) const MOST: u32 = 4;
+/// How long after the first request the last repeat may begin.
+const BEGINS_WITHIN: Duration = Duration::from_secs(2);
+/// How long after the first request the answer to a repeat is awaited.
+pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(3);
+
+/// How often and for how long one request is repeated.
+#[derive(Debug)]
+pub(crate) struct Repeats {
+    first: Moment,
+    until: Moment,
+    most: u32,
+    count: u32,
+}
+
+impl Repeats {
+    /// Of a request that is sent at `first`.
+    pub(crate) fn of(first: Moment) -> Self {
+        Self { first, until: first + BEGINS_WITHIN, most: MOST, count: 0 }
+    }
+
+    /// At most so many.
+    pub(crate) fn at_most(self, most: u32) -> Self {
+        Self { most, ..self }
+    }
+
+    /// None of them begins at `moment` or later.
+    pub(crate) fn before(self, moment: Moment) -> Self {
+        Self { until: self.until.min(moment), ..self }
+    }
+
+    /// When to send the request again after `answer`, if at all.
+    pub(crate) fn next<T>(&mut self, answer: &Result<T>, now: Moment) -> Option<Moment> {
+        if !matches!(answer, Err(Error::Unavailable { .. })) || self.count == self.most {
+            return None;
+        }
+        let at = if self.count == 0 { now } else { now + backoff(self.count) };
+        self.count += 1;
+        (at < self.until).then_some(at)
+    }
+
+    /// Until when the answer to a repeat is awaited, if that of the first request was awaited until `limit`.
+    pub(crate) fn limit(&self, limit: Moment) -> Moment {
+        if limit == Moment::NEVER { limit } else { limit.min(self.first + ENDS_WITHIN) }
+    }
+}
+
+/// What the store said in the end.
+#[derive(Debug)]
+pub(crate) struct Told<T> {
+    pub(crate) answer: Result<T>,
+    /// When the request was sent that this is the answer to.
+    pub(crate) sent: Moment,
+    /// The outcome of an earlier copy is unknown.
+    pub(crate) is_repeat: bool,
+}
+
+impl Client {
+    /// Sends a request, and sends it again while its outcome is unknown. The answer to the first is awaited until `limit`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping this future leaves what was sent last with the store.
+    pub(crate) async fn ask<T, F>(&self, mut repeats: Repeats, limit: Moment, mut request: impl FnMut() -> F) -> Told<T>
+    where
+        F: Future<Output = Result<T>> + Unpin,
+    {
+        let (mut sent, mut limit, mut is_repeat) = (repeats.first, limit, false);
+        let mut answer = Err(no_answer());
+        // What is not answered in time leaves the answer before it: that one says what is wrong.
+        while let Some(said) = self.within(sent, limit, request()).await {
+            answer = said;
+            let Some(at) = repeats.next(&answer, self.clock.now()) else { break };
+            self.sleep_until(at).await;
+            (sent, limit, is_repeat) = (self.clock.now(), repeats.limit(limit), true);
+        }
+        Told { answer, sent, is_repeat }
+    }
+}
+
+impl Place<'_> {
+    /// Asks, and asks again at most so often while the outcome is unknown. Says which of the questions was answered.
+    pub(super) async fn ask(
+        &self,
+        asked: Asking,
+        busy: Busy,
+        patience: Moment,
+        repeats: u32,
+    ) -> (Asking, Result<Admission>) {
+        // However often it asks, the last answer is awaited until `FIRST_ANSWER` after the end of patience.
+        let limit = patience.max(patience.min(asked.sent) + FIRST_ANSWER).min(asked.sent + UNAVAILABLE_AFTER);
+        match self.ask_once(&asked, busy, limit).await.unwrap_or_else(|| Err(self.explain(no_answer(), &asked))) {
+            // In a box, so that it takes no room in the futures of the many whose first question is answered.
+            Err(error @ Error::Unavailable { .. }) => {
+                let repeats = Repeats::of(asked.sent).at_most(repeats).before(limit);
+                Box::pin(self.ask_again(asked, error, busy, limit, repeats)).await
+            }
+            answer => (asked, answer),
+        }
+    }
+
+    /// `None` when there is no answer by `limit`.
+    async fn ask_once(&self, asked: &Asking, busy: Busy, limit: Moment) -> Option<Result<Admission>> {
+        let call = self.client.store.acquire(&asked.claim, busy);
+        let answer = self.client.within(asked.sent, limit, call).await?;
+        Some(answer.map_err(|error| self.explain(error, asked)))
+    }
+
+    fn explain(&self, error: Error, asked: &Asking) -> Error {
+        self.client.explain(error, "asking for", &asked.claim.demands)
+    }
+
+    async fn ask_again(
+        &self,
+        mut asked: Asking,
+        error: Error,
+        busy: Busy,
+        limit: Moment,
+        repeats: Repeats,
+    ) -> (Asking, Result<Admission>) {
+        // The first may have been granted. A repeat after its lease would find it gone, and would be another attempt.
+        let mut repeats = repeats.before(valid_until(asked.sent, asked.claim.ttl));
+        let (client, limit, mut answer) = (self.client, repeats.limit(limit), Err(error));
+        while let Some(at) = repeats.next(&answer, client.clock.now()) {
+            client.sleep_until(at).await;
+            match client.with_book(|book, now, out| book.ask_once_more(&asked, now, out)) {
+                Some(again) => asked = again,
+                // The keeper has withdrawn the claim meanwhile, or the client was shut down.
+                None => break,
+            }
+            match self.ask_once(&asked, busy, limit).await {
+                Some(said) => answer = said,
+                // The answer before it says what is wrong.
+                None => break,
+            }
+        }
+        (asked, answer)
+    }
+}
+
+impl Client {
+    /// What the store shows; how long that may take is the store's to say.
+    pub(crate) async fn inspect(&self, query: &Query) -> Result<Page> {
+        let repeats = Repeats::of(self.clock.now());
+        self.ask(repeats, Moment::NEVER, || self.store.inspect(query)).await.answer
+    }
+
+    /// Ends the claim on `name` that has this ticket; `false` if there is none, be it that a copy of this request ended it.
+    pub(crate) async fn break_claim(&self, name: Name, ticket: Ticket, at_once: bool) -> Result<bool> {
+        let leaving = [Leaving::Break { name: name.clone(), ticket, at_once }];
+        let doing = || format!("breaking {:?}", self.shown(&name));
+        let (repeats, request) = (Repeats::of(self.clock.now()), || self.release(&leaving));
+        let answer = self.ask(repeats, Moment::NEVER, request).await.answer;
+        let standings = answer.map_err(|error| self.explain_as(error, doing, std::iter::once(&name)))?;
+        match standings.first() {
+            Some(standing) => Ok(*standing == Standing::Gone(Why::Broken)),
+            None => Err(Error::unavailable(doing(), "the store gave no answer")),
+        }
+    }
+}
+
+/// What a caller is told that was not answered at all.
+pub(crate) fn no_answer() -> Error {
+    Error::unavailable("asking", "no answer in time")
+}
+
+/// By 5: whether `standing`, said to a repeat, leaves open what became of the claim.
+pub(crate) fn is_ambiguous(standing: &Standing) -> bool {
+    *standing == Standing::Gone(Why::Unknown)
+}
+
+/// What its caller is told then.
+pub(crate) fn answer_lost(doing: impl Into<String>) -> Error {
+    Error::unavailable(doing, "the answer was lost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first() -> Moment {
+        Moment::from_nanos(1_000_000_000_000)
+    }
+
+    fn unknown() -> Result<()> {
+        Err(Error::unavailable("testing", "unexpected end of file"))
+    }
+
+    #[test]
+    fn the_first_repeat_follows_at_once_and_the_last_within_a_second() {
+        for _ in 0..100 {
+            let (mut repeats, mut now, mut count) = (Repeats::of(first()), first(), 0);
+            while let Some(at) = repeats.next(&unknown(), now) {
+                assert!((at == now) == (count == 0), "only the first waits for nothing");
+                (now, count) = (at, count + 1);
+            }
+            assert_eq!(count, MOST);
+            assert!(now.since(first()) <= Duration::from_millis(700), "{:?}", now.since(first()));
+        }
+    }
+
+    #[test]
+    fn no_repeat_begins_late() {
+        let mut repeats = Repeats::of(first());
+        assert_eq!(repeats.next(&unknown(), first() + BEGINS_WITHIN), None);
+        let mut repeats = Repeats::of(first()).before(first() + Duration::from_millis(10));
+        assert_eq!(repeats.next(&unknown(), first()), Some(first()));
+        assert_eq!(repeats.next(&unknown(), first()), None, "every later pause is longer than that");
+        assert_eq!(Repeats::of(first()).at_most(0).next(&unknown(), first()), None);
+    }
+
+    #[test]
+    fn only_an_unknown_outcome_is_repeated() {
+        let others = [
+            Ok(()),
+            Err(Error::invalid("no")),
+            Err(Error::unsupported("no")),
+            Err(Error::Closed("no")),
+            Err(Error::Lost { name: "a".to_owned(), why: crate::error::LostWhy::Expired }),
+        ];
+        for answer in others {
+            assert_eq!(Repeats::of(first()).next(&answer, first()), None, "{answer:?}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A store that loses what it is told to: a request before it ran, or the answer after it ran. It notes every request.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use lockfast::store::{
+    Admission, Busy, Change, Lease, Leaving, Names, Page, Query, Report, Scope, Seat, Standing, Store,
+};
+use lockfast::{Claim, Error, Guarantees, Locks, ManualClock, Memory, Name, Result};
+
+/// What is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The request, which does not run.
+    Request,
+    /// The answer to a request that has run.
+    Answer,
+}
+
+pub(crate) const LOSSES: [Loss; 2] = [Loss::Request, Loss::Answer];
+
+#[derive(Debug)]
+pub(crate) struct Flaky {
+    memory: Memory,
+    losses: Mutex<VecDeque<Loss>>,
+    requests: Mutex<Vec<String>>,
+}
+
+impl Flaky {
+    pub(crate) fn new() -> (Arc<Self>, Locks, ManualClock) {
+        let hand = ManualClock::new();
+        let memory = Memory::with_clock(hand.clock());
+        let store = Arc::new(Self { memory, losses: Mutex::default(), requests: Mutex::default() });
+        let locks = Locks::builder().clock(hand.clock()).local_handover(false).build(store.clone()).unwrap();
+        (store, locks, hand)
+    }
+
+    /// From now on these are lost, one for each request; and the notes begin anew.
+    pub(crate) fn lose(&self, losses: &[Loss]) {
+        self.losses.lock().unwrap().extend(losses);
+        self.requests.lock().unwrap().clear();
+    }
+
+    /// The requests since then: the verb, and whose it is.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        assert!(self.losses.lock().unwrap().is_empty(), "all was lost that was to be lost");
+        self.requests.lock().unwrap().clone()
+    }
+
+    /// The queue of a name.
+    pub(crate) async fn queue(&self, name: &str) -> Vec<Seat> {
+        let names = Names::One(Name::prefixed("lock:", name).unwrap());
+        let page = self.memory.inspect(&Query { names, after: None, limit: 1, seats: usize::MAX }).await.unwrap();
+        page.resources.into_iter().next().map_or_else(Vec::new, |resource| resource.line)
+    }
+
+    async fn pass<T>(&self, request: String, verb: impl Future<Output = Result<T>>) -> Result<T> {
+        self.requests.lock().unwrap().push(request);
+        let loss = self.losses.lock().unwrap().pop_front();
+        let lost = || Err(Error::unavailable("testing", "unexpected end of file"));
+        match loss {
+            Some(Loss::Request) => lost(),
+            Some(Loss::Answer) => verb.await.and_then(|_| lost()),
+            None => verb.await,
+        }
+    }
+}
+
+fn owners<'a>(claims: impl Iterator<Item = &'a Arc<Claim>>) -> String {
+    claims.map(|claim| format!(" {}", claim.id.hash())).collect()
+}
+
+#[async_trait]
+impl Store for Flaky {
+    fn guarantees(&self) -> Guarantees {
+        self.memory.guarantees()
+    }
+
+    async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
+        self.pass(format!("acquire{}", owners([claim].into_iter())), self.memory.acquire(claim, busy)).await
+    }
+
+    async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
+        let whose = owners(leases.iter().map(|lease| &lease.claim));
+        self.pass(format!("renew{whose}"), self.memory.renew(leases)).await
+    }
+
+    async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
+        let whose = |leaving: &Leaving| match leaving {
+            Leaving::Done(claim) => format!(" done {}", claim.id.hash()),
+            Leaving::Unknown(claim) => format!(" unknown {}", claim.id.hash()),
+            Leaving::Linger(claim, _) => format!(" linger {}", claim.id.hash()),
+            Leaving::Seal { claim, .. } => format!(" seal {}", claim.id.hash()),
+            other => format!(" {other:?}"),
+        };
+        let whose: String = leaving.iter().map(whose).collect();
+        self.pass(format!("release{whose}"), self.memory.release(leaving)).await
+    }
+
+    async fn inspect(&self, query: &Query) -> Result<Page> {
+        self.pass("inspect".to_owned(), self.memory.inspect(query)).await
+    }
+
+    async fn record(&self, report: &Report) -> Result<()> {
+        self.memory.record(report).await
+    }
+
+    fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
+        self.memory.watch(scope)
+    }
+}
