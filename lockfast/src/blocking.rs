@@ -15,7 +15,7 @@
 //! ```
 
 mod faces;
-mod wait;
+pub(crate) mod wait;
 
 use std::ops::Deref;
 use std::time::Duration;

@@ -1,5 +1,10 @@
 //! Blocking a thread until a future is ready.
+//!
+//! While a thread blocks, the tokio runtime whose task called it makes no progress on this thread; one with a single thread
+//! makes none at all. What a store would spawn there, or a driver that it would wait for, may never run. So a store that drives
+//! its I/O on the caller's runtime asks [`is_blocking_here`] first.
 
+use std::cell::Cell;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,15 +31,47 @@ impl Wake for Bell {
     }
 }
 
+thread_local! {
+    /// How many calls of [`block_on`] are on this thread's stack.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether a call of [`block_on`] is on this thread's stack. Then the tokio runtime of this thread, if there is one, must not be
+/// relied on: it may be blocked until the future that is being polled is ready.
+///
+/// It stays `true` for what the future itself runs, a runtime of its own included: the answer errs on the side of *blocked*.
+#[allow(dead_code, reason = "the features decide which stores are compiled, and not every store asks")]
+pub(crate) fn is_blocking_here() -> bool {
+    DEPTH.get() > 0
+}
+
+/// One call of [`block_on`]. Its drop ends it, also by a panic in the future.
+struct Blocking;
+
+impl Blocking {
+    fn begin() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Blocking {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
 /// Polls on this thread and sleeps in between. May be nested, unlike the executors that forbid it: work that is done once
 /// takes other locks. So each call has a bell of its own; an inner one may use up the thread's wake-up, never the bell.
-pub(super) fn block_on<T, E: From<Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+pub(crate) fn block_on<T, E: From<Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     if is_keepers_thread() {
         // It would wait for what only this thread does.
         let what =
             "a callback of on_lost waits for a lock, on the thread that keeps them; send a message to another thread";
         return Err(Error::invalid(what).into());
     }
+    // Order matters: declared before the future is pinned, so that dropping the future is part of the call.
+    let _blocking = Blocking::begin();
     let mut work = pin!(work);
     let bell = Arc::new(Bell { thread: thread::current(), has_rung: AtomicBool::new(false) });
     let waker = Waker::from(Arc::clone(&bell));
@@ -45,5 +82,65 @@ pub(super) fn block_on<T, E: From<Error>>(work: impl Future<Output = Result<T, E
         while !bell.has_rung.swap(false, Ordering::Acquire) {
             thread::park();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    fn seen() -> Result<bool> {
+        block_on(async { Ok(is_blocking_here()) })
+    }
+
+    #[test]
+    fn a_thread_blocks_here_only_while_it_polls() {
+        assert!(!is_blocking_here());
+        assert!(seen().unwrap());
+        assert!(!is_blocking_here());
+    }
+
+    #[test]
+    fn the_end_of_an_inner_call_does_not_end_the_outer() {
+        let after_inner = block_on(async {
+            assert!(seen()?);
+            Ok::<_, Error>(is_blocking_here())
+        });
+        assert!(after_inner.unwrap());
+        assert!(!is_blocking_here());
+    }
+
+    #[test]
+    fn a_panic_in_the_future_ends_the_call() {
+        let panics = || block_on::<(), Error>(async { std::panic::resume_unwind(Box::new(())) });
+        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+        assert!(!is_blocking_here());
+    }
+
+    #[test]
+    fn another_thread_does_not_block_here() {
+        let elsewhere = block_on(async { Ok::<_, Error>(thread::spawn(is_blocking_here).join().unwrap()) });
+        assert!(!elsewhere.unwrap());
+    }
+
+    #[test]
+    fn a_future_is_dropped_within_the_call() {
+        struct Asks<'a>(&'a Cell<bool>);
+        impl Drop for Asks<'_> {
+            fn drop(&mut self) {
+                self.0.set(is_blocking_here());
+            }
+        }
+        let answer = Cell::new(false);
+        let asks = Asks(&answer);
+        // No `async` block, which drops what it owns when it is ready: this one is dropped with its future.
+        let owns = std::future::poll_fn(move |_| {
+            let _owned = &asks;
+            Poll::Ready(Ok::<_, Error>(()))
+        });
+        block_on(owns).unwrap();
+        assert!(answer.get());
     }
 }

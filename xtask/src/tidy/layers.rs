@@ -43,9 +43,25 @@ const LAYERS: &[Layer] = &[
     Layer { name: "observe", may_name: &["name", "claim", "table", "error", "clock", "store", "event"] },
     Layer {
         name: "conformance",
-        may_name: &["name", "claim", "table", "error", "clock", "store", "stores", "client", "primitives", "event"],
+        may_name: &[
+            "name",
+            "claim",
+            "table",
+            "error",
+            "clock",
+            "store",
+            "stores",
+            "client",
+            "primitives",
+            "blocking",
+            "event",
+        ],
     },
 ];
+
+/// Single names that a layer may use of another one. Whether the present thread blocks is a fact about the thread, which only the
+/// blocking faces know, and which decides for a store where its I/O can run.
+const SINGLE_NAMES: &[(&str, &[&str])] = &[("stores", &["blocking", "wait", "is_blocking_here"])];
 
 const LEAVES: &[&str] = &["name", "claim", "table", "error", "clock"];
 const LEAVES_AND_CONTRACT: &[&str] = &["name", "claim", "table", "error", "clock", "store"];
@@ -95,7 +111,8 @@ pub(super) fn check(path: &str, text: &str, exports: &Exports) -> Vec<Finding> {
     for named in named(&tokens, &module) {
         // A name that no layer owns is a macro, or comes from a glob in lib.rs; those are leaves, see below.
         let Some(there) = named.path.first().and_then(|first| exports.layer_of(first)) else { continue };
-        if there.name != here.name && !here.may_name.contains(&there.name) {
+        let is_single = SINGLE_NAMES.iter().any(|(layer, path)| *layer == here.name && named.path == *path);
+        if there.name != here.name && !here.may_name.contains(&there.name) && !is_single {
             let what = format!(
                 "`{}` may not name `crate::{}` (it may name: {}); move what both need into a leaf, or hand it in",
                 here.name,
@@ -164,6 +181,15 @@ mod tests {
         for other in ["client", "primitives", "event", "conformance"] {
             assert_eq!(lines("stores/redis/mod.rs", &format!("fn f() {{ crate::{other}::g() }}")), [1], "{other}");
         }
+    }
+
+    #[test]
+    fn stores_may_ask_whether_the_thread_blocks_and_nothing_else_of_the_blocking_faces() {
+        assert!(lines("stores/redis/mod.rs", "use crate::blocking::wait::is_blocking_here;").is_empty());
+        assert!(lines("stores/redis/mod.rs", "fn f() { crate::blocking::wait::is_blocking_here() }").is_empty());
+        assert_eq!(lines("stores/redis/mod.rs", "use crate::blocking::wait::block_on;"), [1]);
+        assert_eq!(lines("stores/redis/mod.rs", "use crate::blocking::Locks;"), [1]);
+        assert_eq!(lines("client/mod.rs", "use crate::blocking::wait::is_blocking_here;"), [1]);
     }
 
     #[test]
