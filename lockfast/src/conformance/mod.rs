@@ -54,6 +54,7 @@
 
 mod chaos;
 pub mod exclusion;
+mod executor;
 pub mod fencing;
 pub mod leases;
 pub mod leaving;
@@ -80,6 +81,7 @@ use crate::clock::Clock;
 use crate::store::Store;
 
 pub use chaos::{Chaos, Faults};
+pub use executor::{Executor, sleep};
 pub use place::{Client, Place};
 use users::Weather;
 
@@ -89,7 +91,7 @@ pub trait Subject: Send + Sync + 'static {
     /// A new client's way to the place. What goes in through one handle is seen through the others.
     async fn open(&self) -> Arc<dyn Store>;
 
-    /// Lets time pass for the leases in it.
+    /// Lets time pass for the leases in it. Where time is real, [`sleep`] does that on any executor.
     async fn pass(&self, span: Duration);
 
     /// How that is done.
@@ -242,25 +244,35 @@ macro_rules! conformance {
 
 /// Runs one case: what [`conformance!`](crate::conformance!) puts into each test.
 pub fn run<S: Subject>(subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Place)) {
-    run_in(subject, None, case);
+    run_on(Executor::Tokio, subject, case);
 }
 
-fn run_in<S: Subject>(subject: impl Future<Output = S>, weather: Option<Weather>, case: impl AsyncFnOnce(&Place)) {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().expect("a test can start threads");
-    runtime.block_on(async {
-        let place = Place::new(Box::new(subject.await), weather).await;
-        match AssertUnwindSafe(case(&place)).catch_unwind().await {
-            Ok(()) => {
-                place.assert_nothing_is_left().await;
-                place.assert_users_leave_nothing().await;
-            }
-            Err(panic) => match panic.downcast::<NotPromised>() {
-                Ok(not_promised) => eprintln!("not promised by this store: {}", not_promised.0),
-                Err(failure) => std::panic::resume_unwind(failure),
-            },
+/// Runs one case on this executor.
+pub fn run_on<S: Subject>(executor: Executor, subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Place)) {
+    executor.run(run_in(subject, None, case));
+}
+
+async fn run_in<S: Subject>(
+    subject: impl Future<Output = S>,
+    weather: Option<Weather>,
+    case: impl AsyncFnOnce(&Place),
+) {
+    let place = Place::new(Box::new(subject.await), weather).await;
+    let ended = AssertUnwindSafe(case(&place)).catch_unwind().await;
+    judge(&place, ended).await;
+}
+
+async fn judge(place: &Place, ended: std::thread::Result<()>) {
+    match ended {
+        Ok(()) => {
+            place.assert_nothing_is_left().await;
+            place.assert_users_leave_nothing().await;
         }
-    });
+        Err(panic) => match panic.downcast::<NotPromised>() {
+            Ok(not_promised) => eprintln!("not promised by this store: {}", not_promised.0),
+            Err(failure) => std::panic::resume_unwind(failure),
+        },
+    }
 }
 
 /// Ends a case that is about something the store does not promise. Travels as a panic, past the case's own code.

@@ -185,12 +185,12 @@ pub async fn attempts_are_counted(place: &Place) {
     let held = promised(one.mutex("a").lock().await);
     let pause = Duration::from_millis(1);
     let lock = two.mutex("a").retry(Retry { count: Some(2), base: pause, max: pause, jitter: false });
-    let asking = tokio::spawn(async move { lock.lock().await });
-    while !asking.is_finished() {
+    let asking = two.asking(async move { lock.lock().await });
+    while !asking.is_over() {
         place.pass_time(pause).await;
         place.let_others_work().await;
     }
-    match soon(asking).await.expect("nobody cancels it") {
+    match asking.ended().await {
         Err(Error::Busy { attempts: 3, holder: Some(holder), .. }) => assert_eq!(holder.owner, held.owner()),
         other => panic!("three attempts, and the answer was {other:?}"),
     }
