@@ -49,12 +49,17 @@
 //! [`Unsupported`](crate::Error::Unsupported), is not held against it: the case says so in its output and passes. What a
 //! case needs and cannot reach fails it.
 //!
+//! [`conformance_of_executors!`](crate::conformance_of_executors!) makes further tests: without a runtime, on an executor that is
+//! not tokio's, and on tokio runtimes without drivers or with paused time.
+//!
 //! [`lockstep`] applies random verbs to the store and to a [`Table`](crate::table::Table) side by side. [`Chaos`] is a store
 //! around a store that delays, repeats and loses, for tests of what stands above.
 
+pub mod blocking;
 mod chaos;
 pub mod exclusion;
 mod executor;
+mod executors;
 pub mod fencing;
 pub mod leases;
 pub mod leaving;
@@ -82,6 +87,7 @@ use crate::store::Store;
 
 pub use chaos::{Chaos, Faults};
 pub use executor::{Executor, sleep};
+pub use executors::{run_blocking, run_blocking_in_a_runtime};
 pub use place::{Client, Place};
 use users::Weather;
 
@@ -247,7 +253,7 @@ pub fn run<S: Subject>(subject: impl Future<Output = S>, case: impl AsyncFnOnce(
     run_on(Executor::Tokio, subject, case);
 }
 
-/// Runs one case on this executor.
+/// Runs one case on this executor: what [`conformance_of_executors!`](crate::conformance_of_executors!) puts into tests.
 pub fn run_on<S: Subject>(executor: Executor, subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Place)) {
     executor.run(run_in(subject, None, case));
 }
