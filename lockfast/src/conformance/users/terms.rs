@@ -179,11 +179,12 @@ pub async fn giving_up_names_the_holder(place: &Place) {
     two.let_go(second.held().await).await;
 }
 
-/// Whoever comes back again and again hears how often it asked, and stands in nobody's way in between.
+/// Whoever comes back again and again, with a whole pause before each attempt, hears how often it asked, and stands in nobody's
+/// way in between.
 pub async fn attempts_are_counted(place: &Place) {
     let [one, two, _] = place.three().await;
     let held = promised(one.mutex("a").lock().await);
-    let pause = Duration::from_millis(1);
+    let pause = Duration::from_millis(20);
     let lock = two.mutex("a").retry(Retry { count: Some(2), base: pause, max: pause, jitter: false });
     let asking = two.asking(async move { lock.lock().await });
     while !asking.is_over() {
@@ -191,7 +192,10 @@ pub async fn attempts_are_counted(place: &Place) {
         place.let_others_work().await;
     }
     match asking.ended().await {
-        Err(Error::Busy { attempts: 3, holder: Some(holder), .. }) => assert_eq!(holder.owner, held.owner()),
+        Err(Error::Busy { attempts: 3, holder: Some(holder), waited, .. }) => {
+            assert_eq!(holder.owner, held.owner());
+            assert!(waited >= pause * 2, "two pauses took {waited:?}");
+        }
         other => panic!("three attempts, and the answer was {other:?}"),
     }
     one.let_go(held).await;
