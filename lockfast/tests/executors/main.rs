@@ -2,5 +2,7 @@
 //! nothing that a lock needs may come from the timer, the driver or the clock of the runtime that asks for it.
 
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;
