@@ -2,7 +2,7 @@
 //!
 //! Thin: each face wraps the one of the same name at the crate's root, and a [`Guard`] is the same guard. Waiting needs no
 //! runtime because the client's keeper does it on a thread of its own. Inside asynchronous code use the faces at the
-//! crate's root instead: a blocked thread there blocks every task on it.
+//! crate's root instead: a blocked thread there blocks every task on it, although each call ends.
 //!
 //! ```
 //! use lockfast::blocking::Locks;

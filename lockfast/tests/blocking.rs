@@ -1,8 +1,9 @@
-//! The locks for code without a runtime, from plain threads: none of these tests has a runtime anywhere.
+//! The locks for code without a runtime, from plain threads: none of these tests has a runtime anywhere. The cases that every store
+//! must pass are in `lockfast/src/conformance/blocking.rs`, run by `executors`; here is the rest, on the in-process store.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -103,23 +104,6 @@ fn there_is_no_runtime_and_none_is_needed() {
 }
 
 #[test]
-fn patience_ends_with_the_holder_named() {
-    let (one, two) = two();
-    let held = one.mutex("a").options(|it| it.note("the first")).lock().unwrap();
-    match two.mutex("a").lock_within(Duration::from_millis(30)) {
-        Err(Error::Busy { name, holder, waited, position, .. }) => {
-            assert_eq!((name.as_str(), position), ("a", Some(1)));
-            assert_eq!(holder.unwrap().note.text.as_deref(), Some("the first"));
-            assert!(waited >= Duration::from_millis(30), "{waited:?}");
-        }
-        other => panic!("patience ended, and the answer was {other:?}"),
-    }
-    assert_eq!(two.stats().waiting, 0);
-    held.release().unwrap();
-    two.mutex("a").lock_within(SOON).unwrap().release().unwrap();
-}
-
-#[test]
 fn a_try_says_no_at_once() {
     let (one, two) = two();
     let held = one.mutex("a").try_lock().unwrap().unwrap();
@@ -130,68 +114,6 @@ fn a_try_says_no_at_once() {
     held.release().unwrap();
     assert!(!two.mutex("a").is_locked().unwrap());
     assert!(two.mutex("a").try_lock().unwrap().is_some());
-}
-
-#[test]
-fn readers_share_and_a_writer_waits_for_them() {
-    let (one, two) = two();
-    let (first, second) = (one.rwlock("a").read().unwrap(), two.rwlock("a").read_within(SOON).unwrap());
-    assert!(one.rwlock("a").try_write().unwrap().is_none());
-    assert!(matches!(two.rwlock("a").write_within(Duration::from_millis(10)), Err(Error::Busy { .. })));
-    let writer = two.clone();
-    let told = elsewhere(move || writer.rwlock("a").write());
-    until(|| two.stats().waiting == 1);
-    assert!(one.rwlock("a").try_read().unwrap().is_none(), "a reader behind a writer waits");
-    first.release().unwrap();
-    second.release().unwrap();
-    let written = told.recv_timeout(SOON).unwrap().unwrap();
-    assert!(one.rwlock("a").try_read().unwrap().is_none());
-    written.release().unwrap();
-    assert!(one.rwlock("a").try_read().unwrap().is_some());
-}
-
-#[test]
-fn a_semaphore_never_passes_its_permits() {
-    let (one, two) = two();
-    let (inside, most) = (AtomicI64::new(0), AtomicI64::new(0));
-    thread::scope(|threads| {
-        for index in 0..8 {
-            let locks = if index % 2 == 0 { &one } else { &two };
-            let (inside, most) = (&inside, &most);
-            threads.spawn(move || {
-                for round in 0..50 {
-                    let weight = 1 + (index + round) % 2;
-                    let permit = locks.semaphore("a", 3).acquire_many_within(weight, SOON).unwrap();
-                    let now = inside.fetch_add(weight.into(), Ordering::SeqCst) + i64::from(weight);
-                    assert!(now <= 3, "{now} inside");
-                    most.fetch_max(now, Ordering::SeqCst);
-                    thread::yield_now();
-                    inside.fetch_sub(weight.into(), Ordering::SeqCst);
-                    drop(permit);
-                }
-            });
-        }
-    });
-    until(|| two.semaphore("a", 3).try_acquire_many(3).unwrap().is_some());
-    let held = one.semaphore("b", 2).acquire().unwrap();
-    assert!(two.semaphore("b", 2).try_acquire_many(2).unwrap().is_none());
-    assert!(matches!(two.semaphore("b", 2).acquire_many_within(2, Duration::ZERO), Err(Error::Busy { .. })));
-    let other = two.semaphore("b", 2).acquire_within(SOON).unwrap();
-    assert!(matches!(two.semaphore("b", 2).acquire_within(Duration::ZERO), Err(Error::Busy { .. })));
-    drop((held, other));
-    until(|| two.semaphore("b", 2).try_acquire().unwrap().is_some());
-}
-
-#[test]
-fn several_names_are_all_or_nothing() {
-    let (one, two) = two();
-    let both = one.multi(["a", "b"]).lock().unwrap();
-    assert!(two.mutex("a").try_lock().unwrap().is_none() && two.mutex("b").try_lock().unwrap().is_none());
-    assert!(matches!(two.multi(["b", "c"]).lock_within(Duration::from_millis(10)), Err(Error::Busy { .. })));
-    // Who gave up leaves every line.
-    two.mutex("c").lock_within(SOON).unwrap().release().unwrap();
-    both.release().unwrap();
-    until(|| two.multi(["c", "b", "a"]).try_lock().unwrap().is_some());
 }
 
 #[test]
@@ -206,27 +128,6 @@ fn opposite_orders_do_not_deadlock() {
             });
         }
     });
-}
-
-#[test]
-fn a_dropped_guard_is_given_back() {
-    let (one, two) = two();
-    let held = one.mutex("a").lock().unwrap();
-    let waiter = two.clone();
-    let told = elsewhere(move || waiter.mutex("a").lock());
-    until(|| two.stats().waiting == 1);
-    assert!(told.try_recv().is_err());
-    drop(held);
-    drop(told.recv_timeout(SOON).unwrap().unwrap());
-    until(|| !one.mutex("a").is_locked().unwrap());
-    // Also by a thread that panics.
-    let locks = one.clone();
-    let panicked = thread::spawn(move || {
-        let _held = locks.mutex("a").lock().unwrap();
-        std::panic::resume_unwind(Box::new(()));
-    });
-    assert!(panicked.join().is_err());
-    drop(two.mutex("a").lock_within(SOON).unwrap());
 }
 
 #[test]
@@ -256,31 +157,6 @@ fn work_under_a_broken_lock_hears_of_it() {
         told.recv_timeout(SOON).unwrap()
     });
     assert!(matches!(broken, Err(Error::Lost { why: LostWhy::Broken, .. })), "{broken:?}");
-}
-
-#[test]
-fn something_is_done_once_by_many_threads() {
-    let (one, two) = two();
-    let (times, ran, all_are_there) = (AtomicU64::new(0), AtomicU64::new(0), Barrier::new(8));
-    thread::scope(|threads| {
-        for index in 0..8 {
-            let locks = if index % 2 == 0 { &one } else { &two };
-            let (times, ran, all_are_there) = (&times, &ran, &all_are_there);
-            threads.spawn(move || {
-                all_are_there.wait();
-                let done = locks.once("a").run(|held| {
-                    held.check()?;
-                    times.fetch_add(1, Ordering::SeqCst);
-                    Ok::<_, Error>("paid")
-                });
-                let done = done.unwrap();
-                ran.fetch_add(u64::from(matches!(done, Outcome::Ran(_))), Ordering::SeqCst);
-                assert_eq!(done.into_value(), Some("paid".into()));
-            });
-        }
-    });
-    assert_eq!((times.into_inner(), ran.into_inner()), (1, 1));
-    assert_eq!(two.once("a").result().unwrap(), Some("paid".into()));
 }
 
 #[test]
@@ -333,27 +209,6 @@ fn work_that_is_done_once_may_take_locks_of_its_own() {
     until(|| one.stats().waiting == 1);
     held.release().unwrap();
     assert_eq!(done.recv_timeout(SOON).unwrap().unwrap(), Outcome::Ran("inner".into()));
-}
-
-#[test]
-fn an_election_has_one_leader_at_a_time() {
-    let (one, two) = two();
-    assert!(one.election("a").leader().unwrap().is_none());
-    let first = one.election("a").options(|it| it.note("first")).campaign().unwrap();
-    assert_eq!(two.election("a").leader().unwrap().unwrap().note.text.as_deref(), Some("first"));
-    let candidate = two.clone();
-    let told = elsewhere(move || candidate.election("a").campaign());
-    until(|| two.stats().waiting == 1);
-    assert!(told.try_recv().is_err());
-    first.check().unwrap();
-    first.extend(Duration::from_secs(60)).unwrap();
-    let before = first.fence().unwrap();
-    first.step_down().unwrap();
-    let second = told.recv_timeout(SOON).unwrap().unwrap();
-    assert!(second.fence().unwrap() > before);
-    assert_eq!(one.election("a").leader().unwrap().unwrap().fence, second.fence().unwrap());
-    drop(second);
-    until(|| one.election("a").leader().unwrap().is_none());
 }
 
 #[test]

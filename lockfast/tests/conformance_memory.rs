@@ -40,3 +40,4 @@ impl Subject for InMemory {
 }
 
 lockfast::conformance!(memory, InMemory::new());
+lockfast::conformance_of_executors!(executors, InMemory::new());

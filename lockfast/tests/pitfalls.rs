@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockfast::store::{Atomic, Fenced, Shared, StoreClock, Survives};
-use lockfast::{Error, Locks, LostWhy, Memory};
+use lockfast::{Clock, Error, Locks, LostWhy, Memory};
 
 /// Long enough for anything that happens at all.
 const LONG: Duration = Duration::from_secs(10);
@@ -26,6 +26,19 @@ async fn who_locks_twice_waits_for_itself() {
     let again = locks.mutex("a").lock_within(SHORT).await;
     let Err(Error::Busy { holder: Some(holder), .. }) = again else { panic!("{again:?}") };
     assert_eq!(holder.fence.0, held.fence().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn paused_time_ends_a_timeout_at_once_and_patience_not() {
+    let (one, two) = two_clients();
+    let _held = one.mutex("a").lock().await.unwrap();
+    let clock = Clock::boot();
+    let before = clock.now();
+    assert!(tokio::time::timeout(Duration::from_secs(3600), two.mutex("a").lock()).await.is_err());
+    assert!(clock.now().since(before) < Duration::from_secs(60));
+    let before = clock.now();
+    assert!(matches!(two.mutex("a").lock_within(SHORT).await, Err(Error::Busy { .. })));
+    assert!(clock.now().since(before) >= SHORT);
 }
 
 #[tokio::test]

@@ -72,7 +72,9 @@ pub(crate) fn block_on<T, E: From<Error>>(work: impl Future<Output = Result<T, E
     }
     // Order matters: declared before the future is pinned, so that dropping the future is part of the call.
     let _blocking = Blocking::begin();
-    let mut work = pin!(work);
+    // Inside a task, tokio's own futures say *not ready* after 128 polls until the task has yielded to its runtime. A thread that
+    // blocks does not yield: it would poll for ever.
+    let mut work = pin!(tokio::task::unconstrained(work));
     let bell = Arc::new(Bell { thread: thread::current(), has_rung: AtomicBool::new(false) });
     let waker = Waker::from(Arc::clone(&bell));
     loop {
@@ -142,5 +144,25 @@ mod tests {
         });
         block_on(owns).unwrap();
         assert!(answer.get());
+    }
+
+    /// tokio makes a task yield to its runtime after 128 polls. A thread that blocks inside one never yields.
+    #[test]
+    fn a_call_in_a_task_ends_however_often_it_polls() {
+        let (tell, told) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let polls = async {
+                for _ in 0..1000 {
+                    let (answer, answered) = tokio::sync::oneshot::channel();
+                    answer.send(()).unwrap();
+                    answered.await.unwrap();
+                }
+                Ok::<_, Error>(())
+            };
+            runtime.block_on(async { block_on(polls) }).unwrap();
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for its runtime, which waits for it");
     }
 }

@@ -49,11 +49,17 @@
 //! [`Unsupported`](crate::Error::Unsupported), is not held against it: the case says so in its output and passes. What a
 //! case needs and cannot reach fails it.
 //!
+//! [`conformance_of_executors!`](crate::conformance_of_executors!) makes further tests: without a runtime, on an executor that is
+//! not tokio's, and on tokio runtimes without drivers or with paused time.
+//!
 //! [`lockstep`] applies random verbs to the store and to a [`Table`](crate::table::Table) side by side. [`Chaos`] is a store
 //! around a store that delays, repeats and loses, for tests of what stands above.
 
+pub mod blocking;
 mod chaos;
 pub mod exclusion;
+mod executor;
+mod executors;
 pub mod fencing;
 pub mod leases;
 pub mod leaving;
@@ -80,6 +86,8 @@ use crate::clock::Clock;
 use crate::store::Store;
 
 pub use chaos::{Chaos, Faults};
+pub use executor::{Executor, sleep};
+pub use executors::{run_blocking, run_blocking_in_a_runtime};
 pub use place::{Client, Place};
 use users::Weather;
 
@@ -89,7 +97,7 @@ pub trait Subject: Send + Sync + 'static {
     /// A new client's way to the place. What goes in through one handle is seen through the others.
     async fn open(&self) -> Arc<dyn Store>;
 
-    /// Lets time pass for the leases in it.
+    /// Lets time pass for the leases in it. Where time is real, [`sleep`] does that on any executor.
     async fn pass(&self, span: Duration);
 
     /// How that is done.
@@ -242,25 +250,35 @@ macro_rules! conformance {
 
 /// Runs one case: what [`conformance!`](crate::conformance!) puts into each test.
 pub fn run<S: Subject>(subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Place)) {
-    run_in(subject, None, case);
+    run_on(Executor::Tokio, subject, case);
 }
 
-fn run_in<S: Subject>(subject: impl Future<Output = S>, weather: Option<Weather>, case: impl AsyncFnOnce(&Place)) {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(2).enable_all().build().expect("a test can start threads");
-    runtime.block_on(async {
-        let place = Place::new(Box::new(subject.await), weather).await;
-        match AssertUnwindSafe(case(&place)).catch_unwind().await {
-            Ok(()) => {
-                place.assert_nothing_is_left().await;
-                place.assert_users_leave_nothing().await;
-            }
-            Err(panic) => match panic.downcast::<NotPromised>() {
-                Ok(not_promised) => eprintln!("not promised by this store: {}", not_promised.0),
-                Err(failure) => std::panic::resume_unwind(failure),
-            },
+/// Runs one case on this executor: what [`conformance_of_executors!`](crate::conformance_of_executors!) puts into tests.
+pub fn run_on<S: Subject>(executor: Executor, subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Place)) {
+    executor.run(run_in(subject, None, case));
+}
+
+async fn run_in<S: Subject>(
+    subject: impl Future<Output = S>,
+    weather: Option<Weather>,
+    case: impl AsyncFnOnce(&Place),
+) {
+    let place = Place::new(Box::new(subject.await), weather).await;
+    let ended = AssertUnwindSafe(case(&place)).catch_unwind().await;
+    judge(&place, ended).await;
+}
+
+async fn judge(place: &Place, ended: std::thread::Result<()>) {
+    match ended {
+        Ok(()) => {
+            place.assert_nothing_is_left().await;
+            place.assert_users_leave_nothing().await;
         }
-    });
+        Err(panic) => match panic.downcast::<NotPromised>() {
+            Ok(not_promised) => eprintln!("not promised by this store: {}", not_promised.0),
+            Err(failure) => std::panic::resume_unwind(failure),
+        },
+    }
 }
 
 /// Ends a case that is about something the store does not promise. Travels as a panic, past the case's own code.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 
 use crate::claim::{Claim, ClaimId, ClientId, Demand, Demands, Note, Ticket, Tickets};
 use crate::clock::Clock;
@@ -18,6 +17,7 @@ use crate::store::{
     Store, Why,
 };
 
+use super::executor::{Task, spawn};
 use super::users::{Users, Weather};
 use super::{Subject, Time, not_promised};
 
@@ -148,7 +148,7 @@ pub struct Client<'p> {
     id: ClientId,
     tell: mpsc::UnboundedSender<Change>,
     pub(super) pushes: tokio::sync::Mutex<mpsc::UnboundedReceiver<Change>>,
-    listener: AbortHandle,
+    listener: Task<()>,
 }
 
 impl<'p> Client<'p> {
@@ -159,7 +159,7 @@ impl<'p> Client<'p> {
         // Listens all the time, like a client: some stores take one that does not listen for dead.
         let mut stream = store.watch(Scope::Client(id));
         let again = Arc::clone(&store);
-        let listener = tokio::spawn(async move {
+        let listener = spawn(async move {
             loop {
                 match stream.next().await {
                     Some(change) => drop(sender.send(change)),
@@ -171,7 +171,7 @@ impl<'p> Client<'p> {
                 }
             }
         });
-        Self { place, store, id, tell, pushes: tokio::sync::Mutex::new(pushes), listener: listener.abort_handle() }
+        Self { place, store, id, tell, pushes: tokio::sync::Mutex::new(pushes), listener }
     }
 
     /// The bare store.
@@ -327,7 +327,7 @@ impl<'p> Client<'p> {
 
 impl Drop for Client<'_> {
     fn drop(&mut self) {
-        self.listener.abort();
+        self.listener.stop();
     }
 }
 

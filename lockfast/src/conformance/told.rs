@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::claim::{Claim, Ticket};
 use crate::store::{Change, Standing};
 
+use super::executor::within;
 use super::place::Client;
 
 /// A push that takes longer than this is lost.
@@ -24,7 +25,7 @@ impl Client<'_> {
 
     async fn any_push(&self) -> Change {
         let mut pushes = self.pushes.lock().await;
-        let next = tokio::time::timeout(PUSHED_WITHIN, pushes.recv()).await;
+        let next = within(PUSHED_WITHIN, pushes.recv()).await;
         next.expect("a push within ten seconds").expect("the listener lives as long as its client")
     }
 

@@ -10,6 +10,7 @@ use futures::StreamExt;
 
 use crate::store::{Change, Leaving, Scope};
 
+use super::executor::within;
 use super::place::{Client, Place};
 
 async fn two_clients(place: &Place) -> (Client<'_>, Client<'_>) {
@@ -131,7 +132,7 @@ pub async fn changes_of_lines_can_be_watched(place: &Place) {
     client.held(&other).await;
     client.held(&mine).await;
     let mut told = async || {
-        let next = tokio::time::timeout(Duration::from_secs(10), lines.next()).await;
+        let next = within(Duration::from_secs(10), lines.next()).await;
         next.expect("a change within ten seconds").expect("the stream goes on")
     };
     // A store that was not listening yet may say so instead: then the next change is heard.

@@ -12,6 +12,7 @@ use crate::error::{Error, LostWhy};
 use crate::primitives::{Election, Leadership};
 
 use super::super::Time;
+use super::super::executor::{sleep, spawn};
 use super::super::place::{Place, promised};
 use super::user::{Asking, User, soon, spent};
 
@@ -164,9 +165,9 @@ pub async fn an_observation_ends_with_its_client(place: &Place) {
     let first = promised(one.election("a").campaign().await);
     let mut leaders = promised(two.election("a").observe());
     assert!(soon(leaders.next()).await.is_some_and(|leader| leader.is_some()));
-    let end = tokio::spawn(async move { leaders.next().await });
+    let end = spawn(async move { leaders.next().await });
     promised(soon(two.shutdown(place.brief() * 20)).await);
-    assert_eq!(soon(end).await.expect("it does not panic"), None);
+    assert_eq!(soon(end.join()).await, None);
     assert!(promised(two.election("a").observe()).next().now_or_never().flatten().is_none());
     steps_down(&one, first).await;
 }
@@ -290,7 +291,7 @@ pub async fn work_ends_before_the_successor_begins(place: &Place) {
     let sure_until = Arc::new(AtomicU64::new(0));
     let (says, mut hears) = mpsc::unbounded_channel();
     let (counts, notes, election) = (Arc::clone(&count), Arc::clone(&sure_until), one.election("a").ttl(place.brief()));
-    let leads = tokio::spawn(async move {
+    let leads = spawn(async move {
         let work = election.lead(async move |leadership| {
             let _stopped = Stopped(says.clone());
             says.send(Work::Begins).expect("the case listens");
@@ -301,7 +302,7 @@ pub async fn work_ends_before_the_successor_begins(place: &Place) {
                     Ok(()) => notes.store(now, Ordering::SeqCst),
                     Err(_) => std::future::pending().await,
                 }
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                sleep(Duration::from_millis(1)).await;
             }
         });
         work.await.map(|never: std::convert::Infallible| match never {})
@@ -327,7 +328,7 @@ pub async fn work_ends_before_the_successor_begins(place: &Place) {
         assert_eq!(soon(hears.recv()).await, Some(Work::Stops));
     }
     steps_down(&two, leadership).await;
-    leads.abort();
+    leads.stop();
 }
 
 /// Leader after leader is cut off from the store. Nobody leads before the time of the one before is over, by its own clock;

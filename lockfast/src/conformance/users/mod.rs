@@ -24,7 +24,7 @@ use fastrand::Rng;
 
 use super::chaos::Faults;
 use super::place::Place;
-use super::{Subject, Time, run_in};
+use super::{Executor, Subject, Time, run_in};
 
 pub use user::{Asking, User};
 pub(super) use user::{Users, Weather};
@@ -231,7 +231,9 @@ pub fn run_through_chaos<S: Subject, F: Future<Output = S>>(
             assert_eq!(place.time(), Time::Real, "chaos takes real time");
             case(place).await;
         };
-        if let Err(failure) = catch_unwind(AssertUnwindSafe(|| run_in(subject(), Some(weather), watched))) {
+        if let Err(failure) =
+            catch_unwind(AssertUnwindSafe(|| Executor::Tokio.run(run_in(subject(), Some(weather), watched))))
+        {
             eprintln!("{name} failed with seed {seed} and {faults:?}");
             resume_unwind(failure);
         }

@@ -179,19 +179,23 @@ pub async fn giving_up_names_the_holder(place: &Place) {
     two.let_go(second.held().await).await;
 }
 
-/// Whoever comes back again and again hears how often it asked, and stands in nobody's way in between.
+/// Whoever comes back again and again, with a whole pause before each attempt, hears how often it asked, and stands in nobody's
+/// way in between.
 pub async fn attempts_are_counted(place: &Place) {
     let [one, two, _] = place.three().await;
     let held = promised(one.mutex("a").lock().await);
-    let pause = Duration::from_millis(1);
+    let pause = Duration::from_millis(20);
     let lock = two.mutex("a").retry(Retry { count: Some(2), base: pause, max: pause, jitter: false });
-    let asking = tokio::spawn(async move { lock.lock().await });
-    while !asking.is_finished() {
+    let asking = two.asking(async move { lock.lock().await });
+    while !asking.is_over() {
         place.pass_time(pause).await;
         place.let_others_work().await;
     }
-    match soon(asking).await.expect("nobody cancels it") {
-        Err(Error::Busy { attempts: 3, holder: Some(holder), .. }) => assert_eq!(holder.owner, held.owner()),
+    match asking.ended().await {
+        Err(Error::Busy { attempts: 3, holder: Some(holder), waited, .. }) => {
+            assert_eq!(holder.owner, held.owner());
+            assert!(waited >= pause * 2, "two pauses took {waited:?}");
+        }
         other => panic!("three attempts, and the answer was {other:?}"),
     }
     one.let_go(held).await;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures::StreamExt;
-use tokio::task::JoinHandle;
 
 use crate::client::Guard;
 use crate::clock::{Clock, Moment};
@@ -16,6 +15,7 @@ use crate::primitives::{Builder, Locks};
 
 use super::super::Time;
 use super::super::chaos::{Chaos, Faults};
+use super::super::executor::{Task, sleep, spawn, within};
 use super::super::place::{LONG, Place, promised};
 use super::wire::Wire;
 
@@ -56,7 +56,7 @@ impl Deref for User {
 
 /// A user who asks for a lock, or for what comes with one, in a task of their own.
 #[derive(Debug)]
-pub struct Asking<T = Guard>(JoinHandle<Result<T>>);
+pub struct Asking<T = Guard>(Task<Result<T>>);
 
 impl<T> Asking<T> {
     /// Gets it.
@@ -66,19 +66,17 @@ impl<T> Asking<T> {
 
     /// What came of it.
     pub async fn ended(self) -> Result<T> {
-        soon(joined(self.0)).await
+        soon(self.0.join()).await
     }
 
     /// Stops asking, at whatever point it is.
     pub async fn cancel(self) {
-        self.0.abort();
-        // A lock that was there already is dropped with the answer.
-        drop(self.0.await);
+        self.0.cancel().await;
     }
 
     /// Whether there is an answer.
     pub fn is_over(&self) -> bool {
-        self.0.is_finished()
+        self.0.is_over()
     }
 }
 
@@ -105,7 +103,7 @@ impl User {
 
     /// Starts asking.
     pub fn asking<T: Send + 'static>(&self, asking: impl Future<Output = Result<T>> + Send + 'static) -> Asking<T> {
-        Asking(tokio::spawn(asking))
+        Asking(spawn(asking))
     }
 
     /// Starts asking, and comes back when the store has acknowledged that it is in line.
@@ -114,7 +112,7 @@ impl User {
         asking: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Asking<T> {
         let mut events = self.events();
-        let task = tokio::spawn(asking);
+        let task = spawn(asking);
         loop {
             let event = soon(events.next()).await.expect("the events end after the case");
             match event.what {
@@ -220,7 +218,7 @@ impl Place {
     /// Where time stands still, other threads need some all the same.
     pub async fn let_others_work(&self) {
         if self.time() == Time::Set {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -264,17 +262,17 @@ impl Place {
 
 /// The result, which comes soon or not at all.
 pub(super) async fn soon<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.expect("this takes no half minute")
+    within(PATIENCE, work).await.expect("this takes no half minute")
 }
 
 /// Runs tasks side by side, on several threads, until all have ended.
 pub(super) async fn together<T: Send + 'static>(
     tasks: impl IntoIterator<Item: Future<Output = T> + Send + 'static>,
 ) -> Vec<T> {
-    let tasks: Vec<_> = tasks.into_iter().map(tokio::spawn).collect();
+    let tasks: Vec<_> = tasks.into_iter().map(spawn).collect();
     let mut results = Vec::new();
     for task in tasks {
-        results.push(soon(joined(task)).await);
+        results.push(soon(task.join()).await);
     }
     results
 }
@@ -282,12 +280,4 @@ pub(super) async fn together<T: Send + 'static>(
 /// How long ago that was, on the machine's clock.
 pub(super) fn spent(since: Moment) -> Duration {
     Clock::boot().now().since(since)
-}
-
-async fn joined<T>(task: JoinHandle<T>) -> T {
-    match task.await {
-        Ok(value) => value,
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(error) => panic!("nobody cancels what is waited for: {error}"),
-    }
 }
