@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -39,6 +41,40 @@ impl Invocation {
             bail!("`{self}` failed with {status}");
         }
         Ok(())
+    }
+
+    /// The same, and returns all that it printed, errors included, in the order in which it came.
+    pub(crate) fn run_aloud(&self, folder: &Path) -> Result<String> {
+        let (reader, writer) = std::io::pipe()?;
+        let mut command = self.command(folder);
+        let started = command.stdout(writer.try_clone()?).stderr(writer).spawn();
+        let mut child = started.with_context(|| format!("could not start `{self}`"))?;
+        // Order matters: with these ends gone, the pipe ends with the program.
+        drop(command);
+        let (line, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let read = BufReader::new(reader).split(b'\n').map_while(std::io::Result::ok);
+            read.for_each(|bytes| drop(line.send(String::from_utf8_lossy(&bytes).into_owned())));
+        });
+        let (mut said, mut ended) = (String::new(), None);
+        loop {
+            match lines.recv_timeout(Duration::from_secs(1)) {
+                Ok(line) => {
+                    println!("{line}");
+                    said.push_str(&line);
+                    said.push('\n');
+                }
+                // What it left running may have its end of the pipe for ever.
+                Err(RecvTimeoutError::Timeout) if ended.is_some() => break,
+                Err(RecvTimeoutError::Timeout) => ended = child.try_wait()?,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let status = child.wait()?;
+        if !status.success() {
+            bail!("`{self}` failed with {status}");
+        }
+        Ok(said)
     }
 
     /// Runs it in `folder`, repeats on the terminal what it prints, and returns whether it succeeded and all of that.

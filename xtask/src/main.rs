@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "printing what it did is what this program is for")]
 
 mod bench;
+mod budgets;
 mod features;
 mod fuzz;
 mod invocation;
@@ -40,7 +41,8 @@ Everything that CI does, runnable by hand.
     cargo xtask help           this text
 
 `test` runs setup, then fmt, clippy, doc, tidy, the tests, and the library with each of its features alone. It stops at
-the first step that fails and prints the command that repeats just that step.
+the first step that fails and prints the command that repeats just that step. It says how long each test binary took,
+and fails when one took longer than its budget.
 
 `tidy` reports file:line and what to do about it:
     layers        which module of the library may name which (the table is in xtask/src/tidy/layers.rs)

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::invocation::Invocation;
 use crate::redis::Server;
-use crate::{features, setup, tidy};
+use crate::{budgets, features, setup, tidy};
 
 struct Step {
     name: String,
@@ -21,6 +21,8 @@ struct Step {
 enum Check {
     /// Run `repeat` itself.
     Command,
+    /// Run `repeat` itself, and hold its test binaries to their budgets.
+    Tests,
     /// Call `tidy` here instead of starting another xtask.
     Tidy,
 }
@@ -35,6 +37,7 @@ pub(crate) fn run(root: &Path, server: &Server) -> Result<()> {
     let steps = steps(&features::declared(&manifest), server);
     in_order(&steps, |step| match step.check {
         Check::Command => step.repeat.run(root),
+        Check::Tests => budgets::check(&step.repeat.run_aloud(root)?),
         Check::Tidy => tidy::run(root),
     })?;
     println!("\nAll {} steps passed in {:.1} s, with {version}.", steps.len(), started.elapsed().as_secs_f64());
@@ -53,7 +56,11 @@ fn steps(features: &[String], server: &Server) -> Vec<Step> {
         ),
         Step { name: "tidy".to_string(), repeat: Invocation::new("cargo xtask tidy"), check: Check::Tidy },
         // No `--all-targets` here: with it cargo leaves out the examples in the documentation.
-        command("tests and doctests", server.tell(Invocation::new("cargo test --workspace --all-features"))),
+        Step {
+            name: "tests and doctests".to_string(),
+            repeat: server.tell(Invocation::new("cargo test --workspace --all-features")),
+            check: Check::Tests,
+        },
         command("lockfast without features", Invocation::new("cargo check -p lockfast --no-default-features")),
     ];
     for feature in features {

@@ -1,0 +1,103 @@
+//! How long each test binary may take on two cores that do nothing else: about twice what it takes.
+//!
+//! A suite grows a little with every change, and the whole becomes too slow to be run before a commit. A binary over its budget
+//! fails the run: make it faster, move what is long to a command of its own, or raise the budget here, knowingly.
+
+use std::fmt::Write;
+
+use anyhow::{Result, bail};
+
+/// What is not listed may take this long.
+const USUAL: f64 = 40.0;
+
+const SECONDS: &[(&str, f64)] = &[];
+
+/// A test binary that ran.
+#[derive(Debug, PartialEq)]
+struct Ran {
+    name: String,
+    tests: u32,
+    seconds: f64,
+}
+
+/// Shows what each binary took, and fails if one took too long.
+pub(crate) fn check(said: &str) -> Result<()> {
+    let mut ran = read(said);
+    ran.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+    let (mut table, mut over) = (String::from("\nseconds  budget  tests  binary\n"), Vec::new());
+    for Ran { name, tests, seconds } in &ran {
+        let budget = budget(name);
+        let _ = writeln!(table, "{seconds:7.1}  {budget:6.0}  {tests:5}  {name}");
+        if *seconds > budget {
+            over.push(name.as_str());
+        }
+    }
+    println!("{table}");
+    if !over.is_empty() {
+        bail!("over budget: {}; the budgets are in xtask/src/budgets.rs", over.join(", "));
+    }
+    Ok(())
+}
+
+fn budget(name: &str) -> f64 {
+    SECONDS.iter().find(|(listed, _)| *listed == name).map_or(USUAL, |(_, seconds)| *seconds)
+}
+
+/// Cargo names a binary before it runs, and the binary ends with what it took.
+fn read(said: &str) -> Vec<Ran> {
+    let (mut ran, mut name) = (Vec::new(), None);
+    for line in said.lines() {
+        let line = line.trim();
+        if let Some(program) = line.strip_prefix("Running ").and_then(|rest| rest.split(['(', ')']).nth(1)) {
+            let file = program.rsplit('/').next().unwrap_or(program);
+            name = Some(file.rsplit_once('-').map_or(file, |(stem, _)| stem).to_string());
+        } else if let Some(package) = line.strip_prefix("Doc-tests ") {
+            name = Some(format!("examples in the documentation of {package}"));
+        } else if let Some((tests, seconds)) = result(line) {
+            let name = name.clone().unwrap_or_default();
+            ran.push(Ran { name, tests, seconds });
+        }
+    }
+    ran
+}
+
+/// `test result: ok. 3 passed; 0 failed; ..; finished in 0.12s`
+fn result(line: &str) -> Option<(u32, f64)> {
+    let rest = line.strip_prefix("test result: ")?;
+    let passed = rest.split(". ").nth(1)?.split(' ').next()?.parse().ok()?;
+    let seconds = rest.rsplit_once("finished in ")?.1.strip_suffix('s')?.parse().ok()?;
+    Some((passed, seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "\
+     Running unittests src/lib.rs (target/debug/deps/lockfast-0123456789abcdef)
+running 2 tests
+test a ... ok
+test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.52s
+
+     Running tests/redis_trouble/main.rs (target/debug/deps/redis_trouble-fedcba9876543210)
+test result: ok. 30 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 3600.00s
+
+   Doc-tests lockfast
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 7.00s
+";
+
+    #[test]
+    fn each_binary_is_read_with_its_tests_and_seconds() {
+        let ran = |name: &str, tests, seconds| Ran { name: name.to_string(), tests, seconds };
+        let documentation = "examples in the documentation of lockfast";
+        let expected = [ran("lockfast", 2, 0.52), ran("redis_trouble", 30, 3600.0), ran(documentation, 1, 7.0)];
+        assert_eq!(read(SAID), expected);
+    }
+
+    #[test]
+    fn a_binary_over_its_budget_fails_the_run_by_name() {
+        let refused = check(SAID).unwrap_err().to_string();
+        assert!(refused.contains("redis_trouble") && !refused.contains("documentation"), "{refused}");
+        assert!(check(&SAID.replace("3600.00", "1.00")).is_ok());
+    }
+}
