@@ -173,13 +173,10 @@ impl Store for Redis {
         let answer = pool.call_on(&connection, doing, &asks::acquire(claim, busy, ears, pool.now())).await?;
         let admission = answers::admission(&answer, claim)?;
         let counts = pool.server().replicas > 0 && matches!(admission, Admission::Held(_) | Admission::Queued { .. });
-        // Apart: those who do not wait for replicas need not carry it along.
-        if counts && let Err(error) = Box::pin(Replicas::have_it(pool.server(), &connection, ANSWERED_WITHIN)).await {
-            // It was not asked for. What of it remains, if this does not arrive either, ends with its lease. By the rule, which
-            // pushes: nobody reads in this answer who holds now.
-            let withdrawn = asks::release_by_rule(&[Leaving::Done(Arc::clone(claim))], pool.now());
-            let _ = pool.call(|| "withdrawing".to_owned(), &withdrawn).await;
-            return Err(error);
+        if counts {
+            // Unconfirmed, its outcome is unknown. The client repeats the claim or withdraws it; a withdrawal from here could run
+            // after the repeat was granted. Apart: a verb that waits for no replicas need not carry it along.
+            Box::pin(Replicas::have_it(pool.server(), &connection, ANSWERED_WITHIN)).await?;
         }
         Ok(admission)
     }
