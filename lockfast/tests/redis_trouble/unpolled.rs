@@ -29,7 +29,7 @@ async fn enters(entering: JoinHandle<lockfast::Result<Guard>>) {
     entered.unwrap().unwrap().release().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_release_that_is_polled_once_reaches_the_next_waiter_of_its_client() {
     let server = servers::Redis::start();
     for local in [false, true] {
@@ -79,7 +79,7 @@ async fn a_release_on_a_blocked_runtime_reaches_the_next_waiter_of_its_client() 
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_lock_whose_future_is_polled_once_is_given_back() {
     let server = servers::Redis::start();
     let (ours, theirs) = (connect(&server.url(), TTL).await, connect(&server.url(), TTL).await);
