@@ -4,7 +4,7 @@
 -- published at the end, by `publish`.
 
 rule.now, rule.evicted = now, 0
-rule.pending, rule.is_pending = {}, {}
+rule.pending, rule.is_pending, rule.walked, rule.deferred = {}, {}, {}, {}
 rule.pushes, rule.recipients, rule.subscribed, rule.changed = {}, {}, {}, {}
 
 -- No verb shortens a lease.
@@ -31,7 +31,8 @@ function rule.push(client, message)
   table.insert(rule.pushes[client], message)
 end
 
--- The queue of this name has to be settled.
+-- The queue of this name has to be settled. Once it was walked and is not pending again, every waiter in it that fits there and wants
+-- no other name holds.
 function rule.unsettle(want)
   if not rule.is_pending[want.key] then
     rule.is_pending[want.key] = true
@@ -89,22 +90,27 @@ function rule.is_kept_out(want)
   return kind and not (kind == 's' and rule.is_reader(want))
 end
 
--- Whether the turn of a waiter has come on one of its names.
-function rule.fits(claim, want)
-  if rule.is_kept_out(want) then
+-- Whether the turn of a waiter that fits on the name `here` has come on another one of its names.
+--
+-- Order matters: with entries ahead of it there, that queue is settled first, and then the one of `here` is looked at again. A waiter
+-- ahead may fit too, and once the last claim of a queue holds, no verb looks for waiters before it. In a settled queue a dead entry
+-- does not matter: the claims behind it fit beside it.
+function rule.fits(claim, want, here)
+  local is_settled = rule.walked[want.key] and not rule.is_pending[want.key]
+  local is_kept_out, own, used, reached = rule.is_kept_out(want), rule.entry_of(claim, want), 0, false
+  if is_kept_out and (is_settled or rule.at_key(want.key) ~= 's') then
     return false
   end
-  local queue, own, used, reached = rule.queue_of(want), rule.entry_of(claim, want), 0, false
-  rule.each_entry(queue, function(entry)
+  rule.each_entry(rule.queue_of(want), function(entry)
     if entry == own then
-      reached = true
+      reached = not is_kept_out
+      return 'stop'
+    elseif not is_settled then
+      rule.unsettle(want)
+      rule.deferred[here.key] = here
       return 'stop'
     end
-    local ahead, weight, capacity = rule.decode_entry(entry)
-    if redis.call('EXISTS', rule.record_of(ahead)) == 0 then
-      rule.evict(queue, entry, ahead, want.key)
-      return 'gone'
-    end
+    local _, weight, capacity = rule.decode_entry(entry)
     used = used + weight
     if used >= capacity then
       return 'stop'
@@ -133,11 +139,11 @@ function rule.grant(claim, lease)
   rule.note_change(claim)
 end
 
--- Grants a waiter that fits on `here`, if it fits on all its names and its client has a subscription. Returns whether the entry is
--- still there.
+-- Grants a waiter that fits on the name `here`, if it fits on all its names and its client has a subscription. Returns whether the
+-- entry is still there.
 function rule.hand_off(claim, here)
   for _, want in ipairs(claim.wants) do
-    if want.key ~= here and not rule.fits(claim, want) then
+    if want.key ~= here.key and not rule.fits(claim, want, here) then
       return true
     end
   end
@@ -190,7 +196,7 @@ function rule.settle_queue(want, thorough)
     end
     -- A writer needs the key to be free of the reader marker.
     if not claim.held and not (weight == rule.ALL and kind == 's') then
-      if not rule.hand_off(claim, want.key) then
+      if not rule.hand_off(claim, want) then
         return 'gone'
       end
       if claim.held and weight == rule.ALL then
@@ -217,10 +223,16 @@ function rule.settle(wants, thorough)
     asked[want.key] = true
     rule.unsettle(want)
   end
-  while #rule.pending > 0 do
+  while #rule.pending > 0 or next(rule.deferred) do
     local want = table.remove(rule.pending)
-    rule.is_pending[want.key] = nil
-    local done, problem = pcall(rule.settle_queue, want, thorough and asked[want.key])
+    local all = want and thorough and asked[want.key]
+    if not want then
+      -- What it was deferred for is settled. A claim behind the deferred one may hold by now, so all entries are looked at.
+      local key = next(rule.deferred)
+      want, rule.deferred[key], all = rule.deferred[key], nil, true
+    end
+    rule.is_pending[want.key], rule.walked[want.key] = nil, true
+    local done, problem = pcall(rule.settle_queue, want, all)
     if not done and asked[want.key] then
       failure = failure or problem
     end
