@@ -266,10 +266,10 @@ function rule.recheck(claim)
   for _, want in ipairs(claim.wants) do
     local queue, kind = rule.queue_of(want), rule.at_key(want.key)
     local rank = redis.call('ZRANK', queue, rule.entry_of(claim, want)) or 0
-    -- With entries ahead, the reader marker says no more than the records of its readers.
-    if kind == 'x' or kind == 'd' or kind == 's' and rank == 0 then
+    -- With entries ahead, the reader marker says no more than the records of its readers. It keeps no reader waiting.
+    if kind == 'x' or kind == 'd' or kind == 's' and rank == 0 and rule.is_exclusive(want) then
       longest = math.max(longest, redis.call('PTTL', want.key))
-    elseif kind then
+    elseif kind and kind ~= 's' then
       -- Only the first waiter polls: the others wait for the entries ahead.
       soon = soon or rank == 0
     end
