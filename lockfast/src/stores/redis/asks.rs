@@ -17,7 +17,7 @@ const FOR_EVER: u64 = 1_000 * 365 * 24 * 3600 * 1_000;
 
 /// An acquire may be as late as its connection lives without an answer, and once more as long in the buffers of a network
 /// that stalls.
-const LEAST_TOMBSTONE: Duration = LONGEST_RESPONSE.saturating_mul(2);
+pub(super) const LEAST_TOMBSTONE: Duration = LONGEST_RESPONSE.saturating_mul(2);
 
 /// More than any queue has.
 const MOST_ENTRIES: usize = 1 << 40;

@@ -53,30 +53,33 @@ pub(super) const BEGINNING: usize = SINCE.start;
 /// How many digits SINCE has.
 pub(super) const SINCE_DIGITS: usize = SINCE.end - SINCE.start;
 
+/// The name of a file under `lua/`, and its text.
+pub(super) type Part<'t> = (&'t str, &'t str);
+
 /// A script's text with each `@name@` replaced. `limits` are the numbers that say how much one run does.
-pub(super) fn assembled(parts: &[&str], limits: &Limits) -> String {
-    let mut body = parts.concat();
+pub(super) fn assembled(parts: &[Part], limits: &Limits<'_>) -> String {
+    let mut body: String = parts.iter().map(|(_, text)| *text).collect();
     for (name, value) in names(limits) {
         body = body.replace(&format!("@{name}@"), &value);
     }
     body
 }
 
-/// How much one run of a script does: no other script runs meanwhile.
+/// How much one run of a script does: no other script runs meanwhile. Numbers, as Lua reads them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct Limits<'t> {
     /// How many dead entries it evicts, at a few microseconds each.
-    pub(super) most_evicted: u32,
+    pub(super) most_evicted: &'t str,
     /// How many entries and names it shows.
-    pub(super) most_shown: u32,
+    pub(super) most_shown: &'t str,
 }
 
-impl Limits {
-    pub(super) const USUAL: Self = Self { most_evicted: 20_000, most_shown: 200 };
+impl Limits<'static> {
+    pub(super) const USUAL: Self = Self { most_evicted: "20000", most_shown: "200" };
 }
 
 /// Every name that scripts may use, and what stands for it.
-fn names(limits: &Limits) -> Vec<(&'static str, String)> {
+fn names(limits: &Limits<'_>) -> Vec<(&'static str, String)> {
     // In an entry the fields from OWNER to HOME follow each other as in the text of a claim.
     let in_entry = |field: Range<usize>| field.start - OWNER.start..field.end - OWNER.start;
     let identity = OWNER.start..HOME.end;
@@ -122,8 +125,8 @@ fn names(limits: &Limits) -> Vec<(&'static str, String)> {
         // How much longer a queue lives than the leases in it, in milliseconds: when it is written, and at least.
         ("outlives", "10000".to_owned()),
         ("outlives.least", "5000".to_owned()),
-        ("most_evicted", limits.most_evicted.to_string()),
-        ("most_shown", limits.most_shown.to_string()),
+        ("most_evicted", limits.most_evicted.to_owned()),
+        ("most_shown", limits.most_shown.to_owned()),
         ("most_unlisted", "200".to_owned()),
     ]
 }
@@ -164,7 +167,7 @@ mod tests {
     #[test]
     fn every_name_is_known_and_used() {
         for (path, text) in scripts() {
-            let left = assembled(&[&text], &Limits::USUAL);
+            let left = assembled(&[("", &text)], &Limits::USUAL);
             assert!(!left.contains('@'), "{path} uses a name that is unknown");
         }
         let all: String = scripts().into_iter().map(|(_, text)| text).collect();

@@ -16,6 +16,8 @@ mod keys;
 mod note;
 mod replicas;
 mod scripts;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use std::fmt;

@@ -8,7 +8,11 @@ use sha1::{Digest, Sha1};
 
 use super::Multiplexer;
 use super::connection::{Confirmation, Request};
-use super::format::{self, Limits};
+#[cfg(not(test))]
+use super::format::assembled;
+use super::format::{Limits, Part};
+#[cfg(test)]
+use super::tests::paths::assembled;
 
 /// A script, and the words that ask for it by what the server knows it by.
 pub(super) struct Script {
@@ -21,8 +25,8 @@ struct Text {
 }
 
 impl Text {
-    fn of(parts: &[&str]) -> Self {
-        let body = format::assembled(parts, &Limits::USUAL);
+    fn of(parts: &[Part]) -> Self {
+        let body = assembled(parts, &Limits::USUAL);
         let by_digest = words(&[b"EVALSHA", digest(&body).as_bytes()]);
         Self { body, by_digest }
     }
@@ -30,7 +34,7 @@ impl Text {
 
 macro_rules! script {
     ($($file:literal)+) => {
-        Script { text: LazyLock::new(|| Text::of(&[$(include_str!(concat!("lua/", $file, ".lua"))),+])) }
+        Script { text: LazyLock::new(|| Text::of(&[$(($file, include_str!(concat!("lua/", $file, ".lua")))),+])) }
     };
 }
 
