@@ -155,6 +155,22 @@ async fn who_is_marked_gone_after_it_died_does_not_keep_a_claim_on_several_names
 }
 
 #[tokio::test]
+async fn readers_behind_a_waiter_do_not_delay_its_recheck() {
+    let (_server, store) = open().await;
+    let permits = |weight| Demand::permits(name("p"), weight, 3).unwrap();
+    let (holds, reads) = (claim(SHORT, [permits(3)]), claim(LONG, [reader("a")]));
+    let both = claim(LONG, [reader("a"), permits(1)]);
+    // A client without a subscription would poll.
+    let _pushes = store.watch(Scope::Client(both.client));
+    assert!(is_held(&store, &holds).await);
+    assert!(waits(&store, &both).await);
+    assert!(is_held(&store, &reads).await);
+    let standings = renew(&store, &[&both]).await.unwrap();
+    let [Standing::Waiting { recheck_in, .. }] = standings[..] else { panic!("{standings:?}") };
+    assert!(recheck_in <= SHORT, "{recheck_in:?}");
+}
+
+#[tokio::test]
 async fn what_is_sealed_for_ever_is_sealed() {
     let (_server, store) = open().await;
     let seals = claim(LONG, [writer("a")]);

@@ -1,22 +1,24 @@
 //! Random verbs, sent to the store and told to a [`Table`] side by side. Both must give the same kinds of answers, keep
-//! tickets in the same order, and show the same lines after every step.
+//! tickets in the same order, and show the same queues after every step.
 //!
 //! Where time stands still until it is turned, leases run out in these histories. Where it goes on by itself, all leases are
 //! long and nothing is sealed, so that nothing ends by time.
 
+mod choices;
+mod compare;
+
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use async_trait::async_trait;
 use fastrand::Rng;
-use futures::future::join_all;
 
-use crate::claim::{Claim, Demand, Demands, Holder, Ticket, Tickets};
+use crate::claim::{Claim, ClaimHash, ClientId, Demand, Ticket, Tickets};
 use crate::clock::Moment;
-use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::store::{Admission, Busy, Lease, Leaving, Names, Query, Resource, Standing, Why};
+use crate::store::{Busy, Change, Lease, Leaving, Resource, Standing};
 use crate::table::Table;
 
 use super::Time;
@@ -27,17 +29,68 @@ pub const SEED: &str = "LOCKFAST_LOCKSTEP_SEED";
 
 /// As many histories as there is time for, each on names of its own.
 pub async fn random_verbs_are_answered_as_a_table_would(place: &Place) {
-    place.needs(place.guarantees().fair, "a line");
-    let clients = [place.client().await, place.client().await, place.client().await];
-    let (histories, steps) = match place.time() {
-        Time::Set => (200, 60),
-        Time::Real => (20, 40),
+    let pace = |steps, unit| Pace { steps, unit, tolerance: Duration::ZERO, trouble: None };
+    let (histories, pace) = match place.time() {
+        Time::Set => (200, pace(60, Some(Duration::from_secs(1)))),
+        Time::Real => (20, pace(40, None)),
     };
-    let given = std::env::var(SEED).ok().and_then(|text| text.parse().ok());
-    let first = given.unwrap_or_else(|| fastrand::u64(..u64::MAX / 2));
-    for seed in (first..).take(if given.is_some() { 1 } else { histories }) {
-        let mut both = Lockstep::new(place, &clients, seed);
-        for _ in 0..steps {
+    let first = fastrand::u64(..u64::MAX / 2);
+    let seeds = given_seed().map_or(first..first + histories, |seed| seed..seed + 1);
+    run(place, pace, seeds).await;
+}
+
+/// The seed to repeat, if one is given.
+pub(crate) fn given_seed() -> Option<u64> {
+    std::env::var(SEED).ok().and_then(|text| text.parse().ok())
+}
+
+/// How a history goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace<'a> {
+    pub(crate) steps: u32,
+    /// All spans are multiples of this. Without it, nothing ends by time.
+    pub(crate) unit: Option<Duration>,
+    /// How far apart two times may be that should be the same. If this is not zero, no time is passed after every step, which puts
+    /// right what has passed by itself.
+    pub(crate) tolerance: Duration,
+    /// What else happens to the store.
+    pub(crate) trouble: Option<&'a dyn Trouble>,
+}
+
+/// What happens to a store that takes a client without a subscription for dead when its turn comes, and what else is to be seen
+/// there.
+#[async_trait]
+pub(crate) trait Trouble: Sync {
+    /// May do something that changes no answer. Called before each step.
+    fn disturb(&self, rng: &mut Rng);
+
+    /// Comes back when the store knows that this client has a subscription, or has none any more.
+    async fn until_subscribed(&self, client: ClientId, subscribed: bool);
+
+    /// Looks at what belongs to a queue that was just shown, and says what is wrong with it.
+    fn fault_behind(&self, shown: &Resource) -> Option<String>;
+}
+
+/// One history for each seed.
+pub(crate) async fn run(place: &Place, pace: Pace<'_>, seeds: impl IntoIterator<Item = u64>) {
+    place.needs(place.guarantees().fair, "a queue");
+    let mut clients = vec![place.client().await, place.client().await, place.client().await];
+    if pace.trouble.is_some() {
+        clients.push(place.client_without_subscription().await);
+    }
+    for seed in seeds {
+        let mut clients: Vec<_> = clients.iter().collect();
+        let mortal = match pace.trouble {
+            Some(trouble) => {
+                let mortal = place.client().await;
+                trouble.until_subscribed(mortal.id(), true).await;
+                Some(mortal)
+            }
+            None => None,
+        };
+        clients.extend(&mortal);
+        let mut both = Lockstep::new(place, &clients, pace, seed);
+        for _ in 0..pace.steps {
             both.step().await;
         }
         both.end().await;
@@ -46,150 +99,229 @@ pub async fn random_verbs_are_answered_as_a_table_would(place: &Place) {
 
 /// One claim as each side knows it: the floors differ, because the tickets do.
 #[derive(Clone)]
-struct Party {
+struct Pair {
     client: usize,
     of_store: Arc<Claim>,
     of_table: Arc<Claim>,
 }
 
+/// What most claims of a history are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    Mixed,
+    /// As those of most users: one name, alone, one ticket.
+    Plain,
+    Readers,
+    /// Several names at once.
+    Several,
+}
+
 struct Lockstep<'a> {
     place: &'a Place,
-    clients: &'a [Client<'a>],
+    clients: &'a [&'a Client<'a>],
+    pace: Pace<'a>,
     seed: u64,
     rng: Rng,
+    style: Style,
     table: Table,
     now: Moment,
+    /// Since when queues were not looked at: then the store may not have settled them either.
+    unseen_since: Option<Moment>,
     names: Vec<(Name, u32)>,
-    parties: Vec<Party>,
+    pairs: Vec<Pair>,
     /// Blocks that are the same claim's, the table's and the store's, in order.
     blocks: Vec<(Tickets, Tickets)>,
+    /// The client that has died.
+    dead: Option<usize>,
+    detached: BTreeSet<ClaimHash>,
     history: Vec<String>,
 }
 
 impl<'a> Lockstep<'a> {
-    fn new(place: &'a Place, clients: &'a [Client<'a>], seed: u64) -> Self {
-        let names = [("a", Demand::ALL), ("b", Demand::ALL), ("s", 3), ("t", 5)];
-        let names = names.map(|(text, capacity)| (place.name(&format!("{seed}.{text}")), capacity)).to_vec();
-        let (table, now) = (Table::new(Ticket(0)), Moment::from_nanos(1_000_000_000_000));
-        let (parties, blocks, history) = Default::default();
-        Self { place, clients, seed, rng: Rng::with_seed(seed), table, now, names, parties, blocks, history }
+    fn new(place: &'a Place, clients: &'a [&'a Client<'a>], pace: Pace<'a>, seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let style = match rng.u32(0..6) {
+            0 => Style::Plain,
+            1..3 => Style::Readers,
+            3..5 => Style::Several,
+            _ => Style::Mixed,
+        };
+        // With fewer names there are more claims on each.
+        let mut names = vec![("a", Demand::ALL), ("b", Demand::ALL), ("s", 3), ("t", 5)];
+        match style {
+            Style::Mixed => {
+                rng.shuffle(&mut names);
+                names.truncate(rng.usize(1..=4));
+            }
+            Style::Plain | Style::Readers => names.truncate(rng.usize(1..=2)),
+            Style::Several => {
+                names.truncate(3);
+                names.remove(rng.usize(..3));
+            }
+        }
+        let name = |(text, capacity): &(&str, u32)| (place.name(&format!("{seed}.{text}")), *capacity);
+        let (names, now) = (names.iter().map(name).collect(), Moment::from_nanos(1_000_000_000_000));
+        let (table, unseen_since, dead) = (Table::new(Ticket(0)), None, None);
+        let (pairs, blocks, detached, history) = Default::default();
+        Self {
+            place,
+            clients,
+            pace,
+            seed,
+            rng,
+            style,
+            table,
+            now,
+            unseen_since,
+            names,
+            pairs,
+            blocks,
+            dead,
+            detached,
+            history,
+        }
     }
 
     fn is_timed(&self) -> bool {
-        self.place.time() == Time::Set
+        self.pace.unit.is_some()
     }
 
-    /// A span within which things end, or one within which nothing does.
-    fn span(&mut self, most: u64) -> Duration {
-        let seconds = self.rng.u64(1..=most);
-        if self.is_timed() { Duration::from_secs(seconds) } else { Duration::from_secs(600 + seconds) }
+    /// Whether to choose what most users do.
+    fn is_plain(&mut self) -> bool {
+        self.style == Style::Plain && self.rng.u32(0..8) > 0
     }
 
     async fn step(&mut self) {
-        let choice = self.rng.u32(0..28);
-        match choice {
+        if let Some(trouble) = self.pace.trouble {
+            trouble.disturb(&mut self.rng);
+        }
+        match self.rng.u32(0..31) {
             0..9 => self.ask().await,
-            9..12 => self.ask_again().await,
-            12..15 => self.renew().await,
-            15..22 => self.leave().await,
-            22..24 => self.break_one().await,
-            _ if self.is_timed() => self.pass().await,
+            9..11 => self.ask_again().await,
+            11..14 => self.renew().await,
+            14..16 => self.renew_some().await,
+            16..22 => self.leave().await,
+            22..24 => self.leave_together().await,
+            24..26 => self.break_one().await,
+            26 if self.pace.trouble.is_some() && self.dead.is_none() => self.die().await,
+            _ if self.is_timed() => return self.pass().await,
             _ => self.ask().await,
         }
-        self.compare_lines().await;
+        self.look().await;
+    }
+
+    async fn look(&mut self) {
+        if !self.pace.tolerance.is_zero() {
+            self.place.pass_time(Duration::ZERO).await;
+        }
+        self.settle_table();
+        self.compare_queues().await;
+        self.unseen_since = None;
+    }
+
+    /// Does one verb of the table. A waiter of a dead client is passed over when its turn comes.
+    fn in_table<T>(&mut self, verb: impl FnOnce(&mut Table, Moment) -> T) -> T {
+        self.settle_table();
+        let answer = verb(&mut self.table, self.now);
+        self.settle_table();
+        answer
+    }
+
+    fn settle_table(&mut self) {
+        self.table.settle(self.now);
+        loop {
+            let (dead, detached) = (self.dead.map(|index| self.clients[index].id()), &self.detached);
+            let passed_over = |(client, change): (ClientId, Change)| match change {
+                Change::Held(owner, _) if Some(client) == dead && !detached.contains(&owner) => Some(owner),
+                _ => None,
+            };
+            let owners: Vec<_> = self.table.take_news().into_iter().filter_map(passed_over).collect();
+            if owners.is_empty() {
+                return;
+            }
+            for pair in &self.pairs {
+                if owners.contains(&pair.of_table.id.hash()) {
+                    self.table.release(&Leaving::Done(Arc::clone(&pair.of_table)), self.now);
+                }
+            }
+        }
     }
 
     async fn ask(&mut self) {
-        let client = self.rng.usize(..self.clients.len());
-        let demands = self.demands();
-        let claim = self.clients[client].claim(demands);
-        let (table_floor, store_floor) = if self.rng.u32(0..4) == 0 { self.floors() } else { Default::default() };
-        let (ttl, block) = (self.span(12), self.rng.u32(1..5));
-        let with = |floor| Claim { ttl, block, floor, ..(*claim).clone() };
-        let party = Party { client, of_store: Arc::new(with(store_floor)), of_table: Arc::new(with(table_floor)) };
-        self.parties.push(party.clone());
-        self.acquire(party).await;
+        let Some(pair) = self.new_pair() else { return };
+        self.pairs.push(pair.clone());
+        self.acquire(pair).await;
     }
 
     async fn ask_again(&mut self) {
-        if let Some(party) = self.some_party() {
-            self.acquire(party).await;
+        if let Some(pair) = self.some_pair() {
+            self.acquire(pair).await;
         }
     }
 
-    fn demands(&mut self) -> Demands {
-        let several = self.rng.u32(0..4) == 0;
-        let wanted = if several { self.rng.usize(1..16) } else { 1 << self.rng.usize(..4) };
-        let odd = self.rng.u32(0..20) == 0;
-        let mut demands = Vec::new();
-        for (bit, (name, capacity)) in self.names.iter().enumerate() {
-            if wanted & (1 << bit) != 0 {
-                let capacity = if odd { 4 } else { *capacity };
-                let weight = match capacity {
-                    Demand::ALL if self.rng.u32(0..3) == 0 => 1,
-                    Demand::ALL => Demand::ALL,
-                    permits => self.rng.u32(1..=permits + u32::from(odd)),
-                };
-                demands.push(Demand { name: name.clone(), capacity, weight });
-            }
-        }
-        Demands::of(demands).expect("one to four names, each once")
-    }
-
-    /// The last numbers of a block that both sides know.
-    fn floors(&mut self) -> (Ticket, Ticket) {
-        match self.blocks.len() {
-            0 => Default::default(),
-            some => {
-                let (table, store) = self.blocks[self.rng.usize(..some)];
-                (table.last(), store.last())
-            }
-        }
-    }
-
-    fn some_party(&mut self) -> Option<Party> {
-        // The latest are the likeliest to be in line.
-        let back = self.rng.usize(..8).min(self.rng.usize(..8));
-        self.parties.iter().rev().nth(back).cloned()
-    }
-
-    async fn acquire(&mut self, party: Party) {
-        let busy = if self.rng.u32(0..4) == 0 { Busy::Refuse } else { Busy::Wait };
-        self.note(format_args!("acquire {:?} {busy:?}", party.of_table));
-        let store = self.clients[party.client].store().acquire(&party.of_store, busy).await;
-        let table = self.table.acquire(&party.of_table, busy, self.now);
-        self.compare_admissions(&party, store, table);
+    async fn acquire(&mut self, pair: Pair) {
+        let busy = if self.rng.u32(0..4) == 0 && !self.is_plain() { Busy::Refuse } else { Busy::Wait };
+        self.note(format_args!("acquire {:?} {busy:?}", pair.of_table));
+        let store = self.clients[pair.client].store().acquire(&pair.of_store, busy).await;
+        let table = self.in_table(|table, now| table.acquire(&pair.of_table, busy, now));
+        self.compare_admissions(&pair, store, table);
     }
 
     async fn renew(&mut self) {
-        let Some(party) = self.some_party() else { return };
+        let Some(pair) = self.some_holder_or_pair() else { return };
         let ttl = self.span(16);
-        self.note(format_args!("renew {} by {ttl:?}", party.of_table.id.hash()));
-        let store = self.clients[party.client].renew_by(&party.of_store, ttl).await;
-        let table = self.table.renew(&Lease { claim: Arc::clone(&party.of_table), ttl }, self.now);
-        self.compare_standings(store, table);
+        self.note(format_args!("renew {} by {ttl:?}", pair.of_table.id.hash()));
+        let store = self.clients[pair.client].renew_by(&pair.of_store, ttl).await;
+        let table = self.in_table(|table, now| table.renew(&Lease { claim: pair.of_table, ttl }, now));
+        self.compare_standings(store, table, true);
+    }
+
+    /// Several at once, some of them only asked about, some detached from then on.
+    async fn renew_some(&mut self) {
+        let pairs = self.some_pairs(4);
+        let Some(client) = pairs.first().map(|pair| pair.client) else { return };
+        let leases = self.leases(&pairs);
+        self.note(format_args!("renew {leases:?}"));
+        let store = promised(self.clients[client].store().renew(&leases).await);
+        for (store, (lease, pair)) in store.into_iter().zip(leases.iter().zip(pairs)) {
+            let owner = lease.claim.id.hash();
+            let lease_of_table = Lease { claim: pair.of_table, ttl: lease.ttl };
+            let table = self.in_table(|table, now| table.renew(&lease_of_table, now));
+            if lease.claim.detached && !matches!(table, Standing::Gone(_)) {
+                self.detached.insert(owner);
+            }
+            // Which of them is renewed first decides how long the others wait.
+            self.compare_standings(store, table, false);
+        }
     }
 
     async fn leave(&mut self) {
-        let Some(party) = self.some_party() else { return };
-        let (span, block, floors) = (self.span(12), self.rng.u32(1..5), self.floors());
-        let way = self.rng.u32(0..11);
-        let seals = self.is_timed();
-        let leaving = |claim: &Arc<Claim>, floor: Ticket| match way {
-            0..4 => Leaving::Done(Arc::clone(claim)),
-            4..6 => Leaving::Unknown(Arc::clone(claim)),
-            6 => Leaving::Linger(Arc::clone(claim), span),
-            7 if seals => Leaving::Seal { claim: Arc::clone(claim), value: Bytes::from_static(b"done"), keep: span },
-            _ => Leaving::UnlessAlone { claim: Arc::clone(claim), block, floor },
-        };
-        let (of_table, of_store) = (leaving(&party.of_table, floors.0), leaving(&party.of_store, floors.1));
+        let Some(pair) = self.some_holder_or_pair() else { return };
+        let (of_table, of_store) = self.leaving(&pair);
         self.note(format_args!("release {of_table:?}"));
-        let store = self.clients[party.client].leave(of_store).await;
-        let table = self.table.release(&of_table, self.now);
-        self.compare_standings(store, table);
+        let store = self.clients[pair.client].leave(of_store).await;
+        let table = self.in_table(|table, now| table.release(&of_table, now));
+        self.compare_standings(store, table, true);
+    }
+
+    async fn leave_together(&mut self) {
+        let pairs = self.some_pairs(3);
+        let [first, _, ..] = &pairs[..] else { return };
+        let client = first.client;
+        let (of_table, of_store): (Vec<_>, Vec<_>) = pairs.iter().map(|pair| self.leaving(pair)).unzip();
+        self.note(format_args!("release {of_table:?}"));
+        let store = promised(self.clients[client].store().release(&of_store).await);
+        for (store, leaving) in store.into_iter().zip(&of_table) {
+            let table = self.in_table(|table, now| table.release(leaving, now));
+            self.compare_standings(store, table, false);
+        }
     }
 
     async fn break_one(&mut self) {
+        if self.unseen_since.is_some() {
+            // A person breaks what was shown.
+            self.look().await;
+        }
         let Some((table, store)) = self.some_block() else { return };
         let name = self.names[self.rng.usize(..self.names.len())].0.clone();
         let (offset, at_once) = (u64::from(self.rng.u32(..table.count)), self.rng.bool());
@@ -197,136 +329,48 @@ impl<'a> Lockstep<'a> {
         let (of_table, of_store) = (leaving(table.first), leaving(store.first));
         self.note(format_args!("release {of_table:?}"));
         let store = self.clients[0].leave(of_store).await;
-        let table = self.table.release(&of_table, self.now);
-        self.compare_standings(store, table);
+        let table = self.in_table(|table, now| table.release(&of_table, now));
+        self.compare_standings(store, table, true);
     }
 
-    fn some_block(&mut self) -> Option<(Tickets, Tickets)> {
-        let back = self.rng.usize(..6);
-        self.blocks.iter().rev().nth(back).copied()
+    /// The last client does nothing any more.
+    async fn die(&mut self) {
+        let (Some(trouble), Some(last), None) = (self.pace.trouble, self.clients.len().checked_sub(1), self.dead)
+        else {
+            return;
+        };
+        self.note(format_args!("client {:?} dies", self.clients[last].id()));
+        self.clients[last].unsubscribe();
+        trouble.until_subscribed(self.clients[last].id(), false).await;
+        self.dead = Some(last);
     }
 
+    /// What has run out by then is seen at once, or by the next verb.
     async fn pass(&mut self) {
-        let span = Duration::from_secs(self.rng.u64(0..7));
+        let span = self.pace.unit.unwrap_or_default() * self.rng.u32(0..6);
         self.note(format_args!("pass {span:?}"));
         self.place.pass_time(span).await;
+        self.unseen_since.get_or_insert(self.now);
         self.now = self.now + span;
+        if self.rng.bool() {
+            self.look().await;
+        }
     }
 
     /// All leave, so that nothing is left for the next history.
     async fn end(&mut self) {
-        for party in std::mem::take(&mut self.parties) {
-            self.clients[party.client].done(&party.of_store).await;
+        for pair in std::mem::take(&mut self.pairs) {
+            self.clients[pair.client].done(&pair.of_store).await;
         }
-        if self.is_timed() {
-            self.place.pass_time(Duration::from_secs(16)).await;
+        if let Some(unit) = self.pace.unit {
+            self.place.pass_time(16 * unit).await;
         }
         for (name, _) in &self.names {
             assert_eq!(self.place.look(name).await, None, "left behind by seed {}", self.seed);
         }
     }
 
-    fn compare_admissions(&mut self, party: &Party, store: Result<Admission>, table: Result<Admission>) {
-        match (store, table) {
-            (Ok(Admission::Held(store)), Ok(Admission::Held(table))) => self.match_blocks(table, store),
-            (
-                Ok(Admission::Queued { ticket, position, recheck_in }),
-                Ok(Admission::Queued { ticket: expected, position: behind, recheck_in: latest }),
-            ) => {
-                let block = party.of_table.block;
-                if !self.blocks.iter().any(|(table, _)| table.first == expected) {
-                    self.match_blocks(Tickets::new(expected, block), Tickets::new(ticket, block));
-                }
-                self.check(position == behind, "position", (position, behind));
-                self.check(!self.is_timed() || recheck_in <= latest, "recheck", (recheck_in, latest));
-            }
-            (Ok(Admission::Refused(store)), Ok(Admission::Refused(table))) => {
-                let owner = |holder: &Option<Holder>| holder.as_ref().map(|holder| holder.owner);
-                self.check(owner(&store.holder) == owner(&table.holder), "holder", (&store, &table));
-                self.check(store.position == table.position, "position", (&store, &table));
-            }
-            (Ok(Admission::Gone(store)), Ok(Admission::Gone(table))) => self.match_reasons(store, table),
-            (Ok(Admission::Sealed(store)), Ok(Admission::Sealed(table))) => {
-                self.check(store == table, "seal", (&store, &table));
-            }
-            (Err(Error::Invalid(_)), Err(Error::Invalid(_))) => {}
-            differ => self.check(false, "admission", differ),
-        }
-    }
-
-    fn compare_standings(&mut self, store: Standing, table: Standing) {
-        match (store, table) {
-            (Standing::Held(store), Standing::Held(table)) => self.match_blocks(table, store),
-            (Standing::Waiting { ticket, recheck_in }, Standing::Waiting { ticket: expected, recheck_in: latest }) => {
-                let known = self.blocks.iter().any(|(table, store)| table.first == expected && store.first == ticket);
-                self.check(known, "ticket", (ticket, expected));
-                self.check(!self.is_timed() || recheck_in <= latest, "recheck", (recheck_in, latest));
-            }
-            (Standing::Gone(store), Standing::Gone(table)) => self.match_reasons(store, table),
-            differ => self.check(false, "standing", differ),
-        }
-    }
-
-    /// A store may forget why; it may not make something up.
-    fn match_reasons(&self, store: Why, table: Why) {
-        self.check(store == table || store == Why::Unknown, "reason", (store, table));
-    }
-
-    /// The same claim has the same block, and blocks are in the same order, without overlap.
-    fn match_blocks(&mut self, table: Tickets, store: Tickets) {
-        self.check(store.count == table.count, "block", (store, table));
-        match self.blocks.binary_search_by_key(&table.first, |(table, _)| table.first) {
-            Ok(index) => self.check(self.blocks[index].1 == store, "block", (store, self.blocks[index])),
-            Err(index) => {
-                let above = index.checked_sub(1).is_none_or(|before| self.blocks[before].1.last() < store.first);
-                let below = self.blocks.get(index).is_none_or(|(_, after)| store.last() < after.first);
-                self.check(above && below, "order of tickets", (store, table));
-                self.blocks.insert(index, (table, store));
-            }
-        }
-    }
-
-    async fn compare_lines(&mut self) {
-        let query = |name: &Name| Query { names: Names::One(name.clone()), after: None, limit: 1, seats: usize::MAX };
-        let queries: Vec<_> = self.names.iter().map(|(name, _)| query(name)).collect();
-        // All at once: where each answer takes a while, looking is most of what this case does.
-        let shown = join_all(queries.iter().map(|query| self.clients[0].store().inspect(query))).await;
-        for (query, store) in queries.iter().zip(shown) {
-            let store = promised(store);
-            let table = self.table.inspect(query, self.now);
-            let same = store.resources.len() == table.resources.len();
-            self.check(same, "resources", (&store.resources, &table.resources));
-            for (shown, expected) in store.resources.iter().zip(&table.resources) {
-                self.compare_line(shown, expected);
-            }
-        }
-    }
-
-    fn compare_line(&self, shown: &Resource, expected: &Resource) {
-        self.check(shown.capacity == expected.capacity || shown.line.is_empty(), "capacity", (shown, expected));
-        self.check(shown.sealed_for.is_some() == expected.sealed_for.is_some(), "seal", (shown, expected));
-        self.check(shown.line.len() == expected.line.len(), "line", (shown, expected));
-        for (seat, other) in shown.line.iter().zip(&expected.line) {
-            let looks = (seat.owner, seat.holds, seat.mode, seat.weight, seat.lingers, seat.broken);
-            let should = (other.owner, other.holds, other.mode, other.weight, other.lingers, other.broken);
-            self.check(looks == should, "seat", (seat, other));
-            self.check(self.blocks.contains(&(other.tickets, seat.tickets)), "tickets", (seat, other));
-            let times = (seat.since, seat.expires_in) == (other.since, other.expires_in);
-            self.check(!self.is_timed() || times, "times", (seat, other));
-        }
-    }
-
     fn note(&mut self, step: fmt::Arguments<'_>) {
         self.history.push(step.to_string());
-    }
-
-    /// Fails with what is needed to see it again.
-    fn check(&self, same: bool, what: &str, store_and_table: impl fmt::Debug) {
-        if !same {
-            let (seed, history) = (self.seed, self.history.join("\n  "));
-            panic!(
-                "{what} of store and table differ: {store_and_table:?}\nafter\n  {history}\nagain with {SEED}={seed}"
-            );
-        }
     }
 }

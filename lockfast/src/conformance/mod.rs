@@ -148,6 +148,7 @@ macro_rules! conformance {
                     a_multi_may_mix_kinds
                     a_multi_frees_all_it_held
                     a_turn_ends_for_a_multi_that_waits_elsewhere
+                    a_multi_does_not_pass_a_waiter_that_fits
                 }
                 leases {
                     an_expired_lease_frees

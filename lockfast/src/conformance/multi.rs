@@ -105,3 +105,27 @@ pub async fn a_turn_ends_for_a_multi_that_waits_elsewhere(place: &Place) {
     assert_eq!(client.unless_alone(&reader, 2, ticket).await, Standing::Gone(Why::Left));
     client.waits(&both).await;
 }
+
+/// The lease ahead of both has run out when the claim on several names gets its other name.
+pub async fn a_multi_does_not_pass_a_waiter_that_fits(place: &Place) {
+    let client = place.client().await;
+    let permits = |weight| Demand::permits(place.name("p"), weight, 3).expect("at most three");
+    let shared = |text: &str| Demand::shared(place.name(text));
+    let (holds, dies) = (client.mutex("a"), client.claim(permits(2)));
+    let dies = client.with(dies, |claim| claim.ttl = place.brief());
+    let (writes, reads) = (client.brief_mutex("b"), client.reader("b"));
+    let (light, third) = (client.permits("p", 2, 3), permits(1));
+    let all = vec![Demand::exclusive(place.name("a")), shared("b"), third];
+    let all = client.claim(Demands::of(all).expect("three names"));
+    for holder in [&holds, &dies, &writes] {
+        client.held(holder).await;
+    }
+    for waiter in [&light, &reads, &all] {
+        client.queued(waiter).await;
+    }
+    place.pass(1.1).await;
+    client.done(&holds).await;
+    for holder in [&all, &light, &reads] {
+        client.holds(holder).await;
+    }
+}

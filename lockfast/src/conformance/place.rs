@@ -69,7 +69,12 @@ impl Place {
 
     /// Another client, with a handle of its own.
     pub async fn client(&self) -> Client<'_> {
-        Client::new(self, self.open().await)
+        Client::new(self, self.open().await, true)
+    }
+
+    /// One that gets no pushes.
+    pub(super) async fn client_without_subscription(&self) -> Client<'_> {
+        Client::new(self, self.open().await, false)
     }
 
     /// What the store promises.
@@ -152,14 +157,15 @@ pub struct Client<'p> {
 }
 
 impl<'p> Client<'p> {
-    fn new(place: &'p Place, store: Arc<dyn Store>) -> Self {
+    fn new(place: &'p Place, store: Arc<dyn Store>, subscribes: bool) -> Self {
         let id = ClientId(random());
         let (tell, pushes) = mpsc::unbounded_channel();
         let sender = tell.clone();
         // Listens all the time, like a client: some stores take one that does not listen for dead.
-        let mut stream = store.watch(Scope::Client(id));
+        let stream = subscribes.then(|| store.watch(Scope::Client(id)));
         let again = Arc::clone(&store);
         let listener = spawn(async move {
+            let Some(mut stream) = stream else { return };
             loop {
                 match stream.next().await {
                     Some(change) => drop(sender.send(change)),
@@ -182,6 +188,11 @@ impl<'p> Client<'p> {
     /// Who this is.
     pub fn id(&self) -> ClientId {
         self.id
+    }
+
+    /// Ends its subscription, as the death of its process would.
+    pub(super) fn unsubscribe(&self) {
+        self.listener.abort();
     }
 
     /// A new claim, with a lease longer than the case.

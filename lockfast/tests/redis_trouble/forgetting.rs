@@ -163,8 +163,8 @@ async fn a_renewal_that_takes_long_shortens_no_lease() {
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
     hold(&store, &claim("lock:a", secs(10))).await;
-    let (before, after) = include_str!("../../src/stores/redis/lua/renew.lua").split_once("  answers = call(").unwrap();
-    let slowly = format!("{before} for i = 1, 30000000 do end answers = call({after}");
+    let (before, after) = include_str!("../../src/stores/redis/lua/renew.lua").split_once("  replies = call(").unwrap();
+    let slowly = format!("{before} for i = 1, 30000000 do end replies = call({after}");
     let begins = admin.text("GETRANGE lock:a 0 67");
     let ends = "local time = redis.call('TIME') return time[1] * 1000 + time[2] / 1000 + redis.call('PTTL', 'lock:a')";
     let ends = |admin: &mut Admin| -> u64 { redis::from_redis_value(admin.run_words(&["EVAL", ends, "0"])).unwrap() };

@@ -24,7 +24,7 @@ async fn no_right_is_there_for_nothing() {
     let sources = [
         include_str!("../../src/stores/redis/lua/acquire.lua"),
         include_str!("../../src/stores/redis/lua/acquire_alone.lua"),
-        include_str!("../../src/stores/redis/lua/kept.lua"),
+        include_str!("../../src/stores/redis/lua/claims.lua"),
         include_str!("../../src/stores/redis/lua/list_clients.lua"),
         include_str!("../../src/stores/redis/lua/list_names.lua"),
         include_str!("../../src/stores/redis/lua/look_at_each.lua"),

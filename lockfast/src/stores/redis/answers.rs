@@ -1,4 +1,4 @@
-//! How the answers of scripts read.
+//! Decodes the replies of scripts, which the first lines of each script declare.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Admission, BusyWith, Counters, Resource, Seat, Standing, Why};
 
+use super::format::{FLAGS_AT, OWNER};
 use super::{failure, note};
 
 /// How soon to ask again, in milliseconds, where nobody tells: while another program holds a lock, or nobody hears pushes.
@@ -99,14 +100,14 @@ pub(super) fn departures(answer: &Value, count: usize) -> Result<Vec<Standing>> 
     }
 }
 
-/// Who it is that holds, by the value of an exclusive holder, and with which tickets.
+/// The owner and the tickets in the text of a claim.
 pub(super) fn read_value(value: &str) -> Option<(ClaimHash, Tickets)> {
-    Some((owner_of(value.get(12..44)?)?, tickets_in(value.as_bytes())?))
+    Some((owner_of(value.get(OWNER)?)?, tickets_in(value.as_bytes())?))
 }
 
-/// The tickets in such a value, which are after the second word that follows the tag. Read for every lock at every renewal.
+/// The tickets in such a text: behind FLAGS and SINCE. Read for every lock at every renewal.
 fn tickets_in(value: &[u8]) -> Option<Tickets> {
-    let mut words = value.get(66..)?.splitn(5, |byte| *byte == b' ').skip(2);
+    let mut words = value.get(FLAGS_AT..)?.splitn(5, |byte| *byte == b' ').skip(2);
     let mut next = || {
         let digits = words.next().filter(|digits| !digits.is_empty())?;
         digits.iter().try_fold(0u64, |number, digit| {

@@ -1,4 +1,4 @@
-//! What scripts are asked.
+//! Encodes the keys and arguments of scripts, in the order that the first lines of each script declare.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use crate::name::Name;
 use crate::store::{Busy, Counters, Lease, Leaving, Report, Resource};
 
 use super::connection::LONGEST_RESPONSE;
+use super::format::{BEGINNING, CLIENT, HOME, OWNER, SINCE_DIGITS};
 use super::keys;
 use super::scripts::{self, Call, digits};
 use super::{NAMES_A_SCRIPT, by_names, note};
@@ -16,10 +17,10 @@ const FOR_EVER: u64 = 1_000 * 365 * 24 * 3600 * 1_000;
 
 /// An acquire may be as late as its connection lives without an answer, and once more as long in the buffers of a network
 /// that stalls.
-const LEAST_TOMBSTONE: Duration = LONGEST_RESPONSE.saturating_mul(2);
+pub(super) const LEAST_TOMBSTONE: Duration = LONGEST_RESPONSE.saturating_mul(2);
 
-/// More than any line has.
-const MOST_SEATS: usize = 1 << 40;
+/// More than any queue has.
+const MOST_ENTRIES: usize = 1 << 40;
 
 /// How a claim without a client that hears pushes is called: it is not taken for dead when nobody listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub(super) fn acquire(claim: &Claim, busy: Busy, ears: Ears, now: u64) -> Call {
         }
         let mut call = Call::of(&scripts::ACQUIRE_ALONE, 3);
         let (name, begins) = (&claim.demands[0].name, Begins::of(claim));
-        begins.line(call.text(name.as_str()), name);
+        begins.queue(call.text(name.as_str()), name);
         call.parts(&[b"lockfast:{", begins.home(), b"}:claim:", begins.owner()]);
         call.parts(&[&begins.0, &since(now), b" "]);
         let (mut count, mut span) = ([0; 20], [0; 20]);
@@ -57,8 +58,8 @@ pub(super) fn acquire(claim: &Claim, busy: Busy, ears: Ears, now: u64) -> Call {
     })
 }
 
-/// Most renewals have the same span and are of claims that want one name alone. They come first; said is also in which order
-/// the answers are.
+/// Most renewals have the same lease and are of claims that want one name alone: these come first. Returns the order of the
+/// replies too.
 pub(super) fn renew(leases: &[Lease], now: u64) -> (Call, Vec<usize>) {
     let mut call = Call::of(&scripts::RENEW, leases.iter().map(|lease| lease.claim.demands.len()).sum());
     let usual = leases.first().map_or(Duration::ZERO, |lease| lease.ttl);
@@ -93,13 +94,13 @@ pub(super) fn release(leaving: &[Leaving], now: u64) -> Call {
     {
         let mut call = Call::of(&scripts::RELEASE_ALONE, 2);
         let (name, begins) = (&claim.demands[0].name, Begins::of(claim));
-        begins.line(call.text(name.as_str()), name).bytes(&begins.0).bytes(&since(now));
+        begins.queue(call.text(name.as_str()), name).bytes(&begins.0).bytes(&since(now));
         return call;
     }
     release_by_rule(leaving, now)
 }
 
-/// The same without the way that most releases go, whose answer may stand for a push.
+/// The same without the fast path, whose reply may stand for a push.
 pub(super) fn release_by_rule(leaving: &[Leaving], now: u64) -> Call {
     let names_of = |one: &Leaving| one.claim().map_or(1, |claim| claim.demands.len());
     let mut call = Call::of(&scripts::RELEASE, leaving.iter().map(names_of).sum());
@@ -119,7 +120,7 @@ pub(super) fn release_by_rule(leaving: &[Leaving], now: u64) -> Call {
     call
 }
 
-/// How it leaves, whose claim it is, and what else belongs to how.
+/// The way it leaves, the claim, and the arguments of the way.
 fn leave(call: &mut Call, leaving: &Leaving) {
     match leaving {
         Leaving::Done(claim) => address(call.text("done"), claim),
@@ -147,15 +148,15 @@ fn leave(call: &mut Call, leaving: &Leaving) {
     }
 }
 
-/// At most so many of each line. Of the first, `begun` was shown before.
-pub(super) fn look(names: &[Name], seats: usize, begun: Option<&Resource>, now: u64) -> Call {
+/// At most so many entries of each queue. Of the first queue, `begun` was shown before.
+pub(super) fn look(names: &[Name], entries: usize, begun: Option<&Resource>, now: u64) -> Call {
     let mut call = Call::of(&scripts::LOOK, names.len());
     for name in names {
         call.text(name.as_str());
     }
     let shown = begun.map_or(&[][..], |begun| &begun.line);
-    let last = shown.last().map_or(0, |seat| seat.tickets.first.0);
-    call.number(now).number(seats.min(MOST_SEATS) as u64).number(shown.len() as u64).number(last);
+    let last = shown.last().map_or(0, |entry| entry.tickets.first.0);
+    call.number(now).number(entries.min(MOST_ENTRIES) as u64).number(shown.len() as u64).number(last);
     for name in names {
         call.text(keys::tag(name));
     }
@@ -209,38 +210,38 @@ fn client(call: &mut Call, client: ClientId) -> &mut Call {
     call.bytes(&hex::<8, 16>(client.0.to_be_bytes()))
 }
 
-/// What the value of a claim that wants one name alone begins with: `lockfast1 x OWNER CLIENT HOME - `.
-struct Begins([u8; 68]);
+/// The text of a claim that wants one name alone, up to SINCE: `lockfast1 x OWNER CLIENT HOME - `.
+struct Begins([u8; BEGINNING]);
 
 impl Begins {
     fn of(claim: &Claim) -> Self {
         let mut text = *b"lockfast1 x OWNER........................... CLIENT.......... TAG - ";
-        text[12..44].copy_from_slice(&hex::<16, 32>(claim.id.hash().0));
-        text[45..61].copy_from_slice(&hex::<8, 16>(claim.client.0.to_be_bytes()));
-        text[62..65].copy_from_slice(keys::tag_letters(&claim.demands[0].name));
+        text[OWNER].copy_from_slice(&hex::<16, 32>(claim.id.hash().0));
+        text[CLIENT].copy_from_slice(&hex::<8, 16>(claim.client.0.to_be_bytes()));
+        text[HOME].copy_from_slice(keys::tag_letters(&claim.demands[0].name));
         Self(text)
     }
 
     fn owner(&self) -> &[u8] {
-        &self.0[12..44]
+        &self.0[OWNER]
     }
 
     fn home(&self) -> &[u8] {
-        &self.0[62..65]
+        &self.0[HOME]
     }
 
-    /// The key of the line of its name.
-    fn line<'c>(&self, call: &'c mut Call, name: &Name) -> &'c mut Call {
+    /// The key of its name's queue.
+    fn queue<'c>(&self, call: &'c mut Call, name: &Name) -> &'c mut Call {
         call.parts(&[b"lockfast:{", self.home(), b"}:line:", name.as_str().as_bytes()])
     }
 }
 
-/// A time in milliseconds, always as long: scripts write it over another.
-fn since(now: u64) -> [u8; 13] {
-    let mut since = [b'0'; 13];
+/// A time in milliseconds, always with as many digits: scripts write it over another.
+fn since(now: u64) -> [u8; SINCE_DIGITS] {
+    let mut since = [b'0'; SINCE_DIGITS];
     let mut room = [0; 20];
-    let digits = digits(now % 10_000_000_000_000, &mut room);
-    since[13 - digits.len()..].copy_from_slice(digits);
+    let digits = digits(now % 10u64.pow(SINCE_DIGITS as u32), &mut room);
+    since[SINCE_DIGITS - digits.len()..].copy_from_slice(digits);
     since
 }
 

@@ -1,7 +1,7 @@
 //! The store in Redis or Valkey, for many machines.
 //!
-//! Every verb is one script, or some of the same one after the other where it names many claims. What is kept is described in
-//! `lua/kept.lua`, the rule over it in `lua/rule.lua`. Connections belong
+//! Every verb is one script, or some of the same one after the other where it names many claims. What is stored is described
+//! in `lua/claims.lua` and [`format`], the rule over it in `lua/rule.lua`. Connections belong
 //! to runtimes ([`connection::pool`]); hand-offs arrive as messages on them ([`feed`]).
 
 mod answers;
@@ -11,10 +11,13 @@ mod connection;
 mod failure;
 mod feed;
 mod fence;
+mod format;
 mod keys;
 mod note;
 mod replicas;
 mod scripts;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use std::fmt;

@@ -1,4 +1,5 @@
-//! The scripts, one for each verb. Those that decide about lines share the rule.
+//! The scripts, one for each verb. Each file under `lua/` that begins a script declares its keys, arguments and reply; scripts
+//! that decide about queues share the rule.
 
 use std::sync::LazyLock;
 
@@ -7,27 +8,48 @@ use sha1::{Digest, Sha1};
 
 use super::Multiplexer;
 use super::connection::{Confirmation, Request};
+#[cfg(not(test))]
+use super::format::assembled;
+use super::format::{Limits, Part};
+#[cfg(test)]
+use super::tests::paths::assembled;
 
 /// A script, and the words that ask for it by what the server knows it by.
 pub(super) struct Script {
-    body: &'static str,
-    by_digest: LazyLock<Vec<u8>>,
+    text: LazyLock<Text>,
+}
+
+struct Text {
+    body: String,
+    by_digest: Vec<u8>,
+}
+
+impl Text {
+    fn of(parts: &[Part]) -> Self {
+        let body = assembled(parts, &Limits::USUAL);
+        let by_digest = words(&[b"EVALSHA", digest(&body).as_bytes()]);
+        Self { body, by_digest }
+    }
 }
 
 macro_rules! script {
-    ($($file:literal)+) => {{
-        const BODY: &str = concat!($(include_str!(concat!("lua/", $file, ".lua"))),+);
-        Script { body: BODY, by_digest: LazyLock::new(|| words(&[b"EVALSHA", digest(BODY).as_bytes()])) }
-    }};
+    ($($file:literal)+) => {
+        Script { text: LazyLock::new(|| Text::of(&[$(($file, include_str!(concat!("lua/", $file, ".lua")))),+])) }
+    };
 }
 
-// What most locks need comes first in its script, before the rule: functions that nobody calls cost time too.
-pub(super) static ACQUIRE_ALONE: Script = script!("acquire_alone" "kept" "listing" "line" "mark" "rule" "acquire");
-pub(super) static ACQUIRE: Script = script!("words" "acquire_several" "kept" "listing" "line" "mark" "rule" "acquire");
-pub(super) static RENEW: Script = script!("renew" "words" "kept" "listing" "line" "mark" "rule" "renew_each");
-pub(super) static RELEASE_ALONE: Script = script!("release_alone" "kept" "listing" "line" "mark" "rule" "release");
-pub(super) static RELEASE: Script = script!("words" "release_several" "kept" "listing" "line" "mark" "rule" "release");
-pub(super) static LOOK: Script = script!("look" "kept" "listing" "line" "mark" "rule" "look_at_each");
+// The fast path comes first in its script, before the rule: a function costs time also where nothing calls it (docs/adr/0024).
+pub(super) static ACQUIRE_ALONE: Script =
+    script!("acquire_alone" "claims" "listing" "queue" "reader_marker" "rule" "acquire");
+pub(super) static ACQUIRE: Script =
+    script!("demands" "acquire_several" "claims" "listing" "queue" "reader_marker" "rule" "acquire");
+pub(super) static RENEW: Script =
+    script!("renew" "demands" "claims" "listing" "queue" "reader_marker" "rule" "renew_each");
+pub(super) static RELEASE_ALONE: Script =
+    script!("release_alone" "claims" "listing" "queue" "reader_marker" "rule" "release");
+pub(super) static RELEASE: Script =
+    script!("demands" "release_several" "claims" "listing" "queue" "reader_marker" "rule" "release");
+pub(super) static LOOK: Script = script!("look" "claims" "listing" "queue" "reader_marker" "rule" "look_at_each");
 pub(super) static RECORD: Script = script!("listing" "record");
 pub(super) static LIST_CLIENTS: Script = script!("listing" "list_clients");
 pub(super) static LIST_NAMES: Script = script!("listing" "list_names");
@@ -81,9 +103,9 @@ impl Call {
     /// Runs it. A script that the server does not know, because it began anew or somebody flushed it, was not run; so it is
     /// sent whole. Nothing else is ever repeated here.
     pub(super) async fn run(&self, multiplexer: &Multiplexer) -> RedisResult<Value> {
-        match self.ask(multiplexer, &self.script.by_digest).await {
+        match self.ask(multiplexer, &self.script.text.by_digest).await {
             Err(error) if is_unknown_script(&error) => {
-                let whole = words(&[b"EVAL", self.script.body.as_bytes()]);
+                let whole = words(&[b"EVAL", self.script.text.body.as_bytes()]);
                 self.ask(multiplexer, &whole).await
             }
             answered => answered,

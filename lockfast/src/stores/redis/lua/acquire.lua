@@ -1,64 +1,69 @@
--- Nobody hears pushes for it, so nobody can be asked whether its client lives.
-asked.quiet = string.find(kind, 'q', 1, true) and true
-local refuse = string.find(kind, 'r', 1, true)
+-- The rest of acquire and acquire_alone, by the rule. `asked` is the claim; `flags`, `ttl`, `block`, `floor` and `now` are as declared
+-- at the top of both.
+--
+-- Reply 'held FIRST COUNT'; 'waiting FIRST RECHECK POSITION', RECHECK in milliseconds or 'soon'; 'gone WHY';
+--       {'sealed', value}; {'weight', index} or {'capacity', index, capacity} for a demand that is refused;
+--       {'busy', entries} or {'busy', entries, owner, fence, held for in milliseconds, note} if refused
+asked.quiet = string.find(flags, 'q', 1, true) and true
+local refuse = string.find(flags, 'r', 1, true)
 local lease = tonumber(ttl)
 
+-- Every way out publishes: other claims may have been granted before a later step failed.
 local settled, trouble = pcall(rule.settle, asked.wants)
 if not settled then
-  -- Others may have been handed something meanwhile.
-  rule.say()
+  rule.publish()
   error(trouble, 0)
 end
 local known, why = rule.find(asked)
 if known then
-  local answer
+  local reply
   if known.broken then
-    answer = 'gone broken'
+    reply = 'gone broken'
   elseif known.lingers then
-    answer = 'gone left'
+    reply = 'gone left'
   elseif not rule.is_whole(known) then
-    rule.forget(known)
+    rule.remove(known)
     rule.settle({})
-    answer = 'gone unknown'
+    reply = 'gone unknown'
   else
     rule.extend(known, lease)
     listing.list_detached(known, lease)
-    answer = rule.standing(known)
+    reply = rule.standing(known)
   end
-  rule.say()
-  return answer
+  rule.publish()
+  return reply
 elseif why ~= 'unknown' then
-  rule.say()
+  rule.publish()
   return 'gone ' .. why
 end
 
--- Seals and what is no lock first, then those who disagree about the capacity, then those in the way.
+-- In this order: seals and keys that are no lock, capacities that disagree, claims in the way.
 for _, want in ipairs(asked.wants) do
-  local taken, value = rule.taken_by(want.key)
-  if taken == 'd' then
-    rule.say()
-    return {'sealed', string.sub(value, 13)}
-  elseif taken == 'odd' or taken == 'newer' then
-    rule.say()
-    return redis.error_reply(taken == 'odd' and 'WRONGTYPE of a lock' or 'LOCKFAST-NEWER format')
+  local kind, value = rule.at_key(want.key)
+  if kind == 'd' then
+    rule.publish()
+    return {'sealed', string.sub(value, @value.sealed@)}
+  elseif kind == 'odd' or kind == 'newer' then
+    rule.publish()
+    return redis.error_reply(kind == 'odd' and 'WRONGTYPE of a lock' or 'LOCKFAST-NEWER format')
   end
 end
 for index, want in ipairs(asked.wants) do
   local weight = tonumber(want.weight)
   if weight == 0 or weight > tonumber(want.capacity) then
-    rule.say()
+    rule.publish()
     return {'weight', index}
   end
-  local capacity = rule.taken_by(want.key) and rule.ALL
+  local capacity = rule.at_key(want.key) and rule.ALL
   if not capacity then
-    local front = redis.call('ZRANGE', rule.line_of(want), 0, 0)[1]
+    local front = redis.call('ZRANGE', rule.queue_of(want), 0, 0)[1]
     if front then
-      local _, _, agreed = rule.read_seat(front)
+      local _, _, agreed = rule.decode_entry(front)
       capacity = agreed
     end
   end
   if capacity and capacity ~= tonumber(want.capacity) then
-    rule.say()
+    rule.publish()
     return {'capacity', index, capacity}
   end
 end
@@ -67,14 +72,14 @@ local function has_room(want)
   if rule.is_kept_out(want) then
     return false
   end
-  -- Behind one that reads, whoever wants to read does.
+  -- A reader fits behind a reader that holds, whatever the number of readers.
   local holds, last = rule.last_holds(want)
   if holds and rule.is_reader(want) and last ~= rule.ALL then
     return true
   end
   local used = 0
-  rule.each_seat(rule.line_of(want), function(seat)
-    local _, weight, capacity = rule.read_seat(seat)
+  rule.each_entry(rule.queue_of(want), function(entry)
+    local _, weight, capacity = rule.decode_entry(entry)
     used = used + weight
     if used >= capacity then
       return 'stop'
@@ -83,15 +88,14 @@ local function has_room(want)
   return used + tonumber(want.weight) <= tonumber(want.capacity)
 end
 
--- Who finds no room looks for the dead among those who hold, before it waits.
+-- Without room, dead entries among the holders are evicted before the claim waits.
 local function has_room_for(want)
   if has_room(want) then
     return true
   end
-  -- Others may have been handed something meanwhile, here or before.
   local settled, trouble = pcall(rule.settle, {want}, true)
   if not settled then
-    rule.say()
+    rule.publish()
     error(trouble, 0)
   end
   return has_room(want)
@@ -104,18 +108,18 @@ for index, want in ipairs(asked.wants) do
   end
 end
 
--- Who is in the way: the first of those who hold.
+-- The first holder in the way.
 local function busy_with(want)
-  local taken, value = rule.taken_by(want.key)
-  local ahead, holder = redis.call('ZCARD', rule.line_of(want)), nil
-  if taken and taken ~= 's' then
+  local kind, value = rule.at_key(want.key)
+  local ahead, holder = redis.call('ZCARD', rule.queue_of(want)), nil
+  if kind and kind ~= 's' then
     ahead = ahead + 1
   end
-  if taken == 'x' then
-    holder = rule.read_value(value, want)
-  elseif not taken or taken == 's' then
-    rule.each_seat(rule.line_of(want), function(seat)
-      local claim = rule.load(rule.read_seat(seat), want)
+  if kind == 'x' then
+    holder = rule.decode(value, want)
+  elseif not kind or kind == 's' then
+    rule.each_entry(rule.queue_of(want), function(entry)
+      local claim = rule.load(rule.decode_entry(entry), want)
       if claim and claim.held then
         holder = claim
         return 'stop'
@@ -130,30 +134,30 @@ local function busy_with(want)
 end
 
 if blocked and refuse then
-  local answer = busy_with(asked.wants[blocked])
-  rule.say()
-  return answer
+  local reply = busy_with(asked.wants[blocked])
+  rule.publish()
+  return reply
 end
 
 local drawn, first = pcall(rule.draw, tonumber(block), tonumber(floor))
 if not drawn then
-  rule.say()
+  rule.publish()
   error(first, 0)
 end
 asked.first = first
 for _, want in ipairs(asked.wants) do
   if blocked or not rule.is_exclusive(want) then
-    redis.call('ZADD', rule.line_of(want), asked.first, rule.seat_of(asked, want))
-    rule.raise_line(want, lease)
+    redis.call('ZADD', rule.queue_of(want), asked.first, rule.entry_of(asked, want))
+    rule.raise_queue(want, lease)
   end
 end
 if blocked then
   asked.held = false
   rule.save(asked, lease)
-  rule.touch(asked)
-  rule.say()
+  rule.note_change(asked)
+  rule.publish()
   return rule.standing(asked)
 end
-rule.take(asked, lease)
-rule.say()
+rule.grant(asked, lease)
+rule.publish()
 return rule.standing(asked)

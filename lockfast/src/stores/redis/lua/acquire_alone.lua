@@ -1,48 +1,53 @@
--- acquire_alone: joins the line of one name that is wanted alone, or says where the claim stands and renews it.
+-- acquire_alone: a claim that wants one name alone joins the name's queue. A claim that has joined before is renewed instead.
 --
--- KEYS: the name, its line, the claim's record.
--- ARGV: what its value begins with, up to its number, and how it goes on; its lease; the least number; and, where it is not as
--- for most, what kind it is and how many numbers it wants.
-local key, line, record = KEYS[1], KEYS[2], KEYS[3]
-local begins, ends, ttl, floor, kind, block = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+-- KEYS  1 the name, 2 its queue, 3 the claim's record
+-- ARGV  1 the claim's text up to and including SINCE and the blank behind it, without flags
+--       2 the rest of its text behind FIRST, with the blank before it: ' COUNT TTL NOTE'
+--       3 the lease, in milliseconds
+--       4 the floor: the ticket has to be above it
+--       5 flags, absent for most claims: 'r' refuse instead of waiting, 'q' the client has no subscription
+--       6 with 5: how many tickets the claim reserves
+-- Reply 'FIRST', the ticket of a claim that holds; {FIRST, recheck, position}, the ticket of one that waits, milliseconds until
+--       its client asks again, and how many entries are ahead; or as of acquire, see acquire.lua
+local key, queue, record = KEYS[1], KEYS[2], KEYS[3]
+local beginning, ending, ttl, floor, flags, block = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
--- What most locks need, before the rule is even read: functions that nobody calls cost time too, and so does each word. Numbers
--- are passed as texts: writing one out costs as much as a command.
-if not kind then
+-- The fast path, before the rule is defined: a definition costs time even if nothing calls it. Numbers stay text: to write one out
+-- costs as much as a command.
+if not flags then
   local call, sub = redis.call, string.sub
-  -- The line is looked at together with the key: a name without a holder is not free when somebody stands in its line. And the
-  -- record, which may say that this claim has left before it came.
-  local is_free, waits = call('EXISTS', key, line, record, 'lockfast:watched') == 0, false
+  -- A name without a holder is free only if its queue is empty too. A record means a tombstone, or that this claim has joined.
+  local is_free, waits = call('EXISTS', key, queue, record, 'lockfast:watched') == 0, false
   if not is_free then
-    -- When another claim holds it alone, nothing can be handed on, and whoever comes stands last.
+    -- While another claim holds the name alone, no hand-off is due and a newcomer is last.
     local value, known, watched = unpack(call('MGET', key, record, 'lockfast:watched'))
     waits = value and not known and not watched
-      and sub(value, 1, 12) == 'lockfast1 x ' and sub(value, 13, 44) ~= sub(begins, 13, 44)
+      and sub(value, @value.head@) == '@claim@' and sub(value, @value.owner@) ~= sub(beginning, @value.owner@)
   end
   if is_free or waits then
     local number = call('INCRBY', 'lockfast:tickets', '1')
     -- Redis writes large numbers faster than Lua, and exactly.
     local first = call('GET', 'lockfast:tickets')
-    -- A counter below a million was lost, and has to be seeded first. The least number is compared as a text, since reading it
-    -- costs more.
-    if number > 1000000 and (#first > #floor or #first == #floor and first > floor) then
+    -- A counter that is not above the least seed was lost: the rule seeds it. The floor is compared as text, which is faster than
+    -- to parse it.
+    if number > @least_seed@ and (#first > #floor or #first == #floor and first > floor) then
       if not waits then
-        call('PSETEX', key, ttl, begins .. first .. ends)
+        call('PSETEX', key, ttl, beginning .. first .. ending)
         return first
       end
-      call('ZADD', line, first, sub(begins, 13, 65) .. ' 1048576 1048576')
-      call('PSETEX', record, ttl, begins .. first .. ends)
-      local position = call('ZCARD', line)
-      if position == 1 or call('PTTL', line) < ttl + 5000 then
-        call('PEXPIRE', line, ttl + 10000)
+      call('ZADD', queue, first, sub(beginning, @value.identity@) .. ' @all@ @all@')
+      call('PSETEX', record, ttl, beginning .. first .. ending)
+      local position = call('ZCARD', queue)
+      if position == 1 or call('PTTL', queue) < ttl + @outlives.least@ then
+        call('PEXPIRE', queue, ttl + @outlives@)
       end
-      -- As `rule.waits` does: the leases of who holds, of who waits first, and of the one just ahead. The last two are left out
-      -- where it makes no difference: before the first ends, this claim is renewed, and hears of all three.
+      -- As `rule.recheck`: the leases of the holder, of the first waiter and of the entry just ahead. The last two are left out
+      -- where the holder's lease is at least half of this claim's: then the claim is renewed before, and its reply has all three.
       local recheck = call('PTTL', key)
       if position > 1 and recheck < ttl / 2 then
-        for _, place in ipairs({0, position - 2}) do
-          local ahead = call('ZRANGE', line, place, place)[1]
-          local lease = call('PTTL', 'lockfast:{' .. sub(ahead, 51, 53) .. '}:claim:' .. sub(ahead, 1, 32))
+        for _, rank in ipairs({0, position - 2}) do
+          local ahead = call('ZRANGE', queue, rank, rank)[1]
+          local lease = call('PTTL', 'lockfast:{' .. sub(ahead, @entry.home@) .. '}:claim:' .. sub(ahead, @entry.owner@))
           recheck = math.max(recheck, lease)
         end
       end
@@ -51,10 +56,11 @@ if not kind then
   end
 end
 
-kind, block = kind or '', block or '1'
-local now = string.sub(begins, 69, 81)
+flags, block = flags or '', block or '1'
+local now = string.sub(beginning, @value.since@)
 local asked = {
-  owner = string.sub(begins, 13, 44), client = string.sub(begins, 46, 61), home = string.sub(begins, 63, 65),
-  since = now, ttl = ttl, count = block, note = string.match(ends, '^ %d+ %d+ (.*)$'),
+  owner = string.sub(beginning, @value.owner@), client = string.sub(beginning, @value.client@),
+  home = string.sub(beginning, @value.home@),
+  since = now, ttl = ttl, count = block, note = string.match(ending, '^ %d+ %d+ (.*)$'),
 }
-asked.wants = {{key = key, tag = asked.home, weight = '1048576', capacity = '1048576'}}
+asked.wants = {{key = key, tag = asked.home, weight = '@all@', capacity = '@all@'}}

@@ -1,8 +1,16 @@
--- acquire: joins the line of each name, or says where the claim stands and renews it.
+-- acquire: a claim joins the queue of each of its names. A claim that has joined before is renewed instead.
 --
--- KEYS: the names wanted. ARGV: as named below; then what is wanted of the names.
-local kind, ttl, block, floor, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+-- KEYS  the names
+-- ARGV  1 flags: 'r' refuse instead of waiting, 'q' the client has no subscription
+--       2 the lease, in milliseconds
+--       3 how many tickets the claim reserves
+--       4 the floor: the first ticket has to be above it
+--       5 now, in milliseconds; shown to people, never compared
+--       6 owner, 7 client, 8 home, 9 note of the claim
+--       10.. what it wants of the names, see demands.lua
+-- Reply see acquire.lua
+local flags, ttl, block, floor, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local asked = {
   owner = ARGV[6], client = ARGV[7], home = ARGV[8], note = ARGV[9], since = now, ttl = ttl, count = block,
 }
-read_wants(asked, 10, 0)
+decode_demands(asked, 10, 0)

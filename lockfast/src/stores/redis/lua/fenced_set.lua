@@ -1,13 +1,14 @@
--- fenced_set: writes a value unless somebody with a later fence has been there.
+-- fenced_set: writes a value, unless it was written under a later fence.
 --
--- KEYS: what to write; where the highest fence is remembered.
--- ARGV: the fence; the value; for how long the fence is remembered, in milliseconds.
-local key, mark = KEYS[1], KEYS[2]
+-- KEYS  1 the key to write, 2 the highest fence it was written under
+-- ARGV  1 the fence, 2 the value, 3 for how long the fence is kept, in milliseconds
+-- Reply 'written'; or the highest fence, and nothing is written
+local key, highest_key = KEYS[1], KEYS[2]
 local fence, value, keep = ARGV[1], ARGV[2], ARGV[3]
-local highest = redis.call('GET', mark)
+local highest = redis.call('GET', highest_key)
 if highest and tonumber(highest) > tonumber(fence) then
   return highest
 end
-redis.call('SET', mark, fence, 'PX', keep)
+redis.call('SET', highest_key, fence, 'PX', keep)
 redis.call('SET', key, value)
 return 'written'

@@ -1,33 +1,36 @@
--- list_names: for each of some clients, whether its listing goes on, and the next names in it, each once.
+-- list_names: the next names in the listings of some clients.
 --
--- KEYS: none. ARGV: what names begin with; how many entries of each listing are read; for each client its number, and the name
--- after which its names are wanted, or nothing.
+-- KEYS  none
+-- ARGV  1 what names begin with
+--       2 how many members of each listing are read
+--       3.. for each client its id, and the name behind which its names are wanted, or nothing
+-- Reply for each client {'1' if its listing goes on, otherwise '0'; the names, each once}
 local beginning, most = ARGV[1], ARGV[2]
 local call, sub, name_of, length = redis.call, string.sub, listing.name_of, #beginning
-local answers, after, from = {}, nil, nil
+local replies, after, from = {}, nil, nil
 for at = 3, #ARGV, 2 do
   local last
-  -- At first it is the same name for all.
+  -- At first all clients have the same name here.
   if ARGV[at + 1] ~= after then
     after = ARGV[at + 1]
-    -- Owners are written with digits up to f.
-    from = after == '' and '[' .. listing.escaped(beginning) or '(' .. listing.entry_of(after, 'g')
+    -- Owners are hexadecimal: 'g' is behind all of them.
+    from = after == '' and '[' .. listing.escaped(beginning) or '(' .. listing.member_of(after, 'g')
   end
-  local entries = call('ZRANGEBYLEX', 'lockfast:listing:' .. ARGV[at], from, '+', 'LIMIT', '0', most)
-  local count = #entries
-  local answer = {count == tonumber(most) and '1' or '0'}
-  -- Names that do not begin so come last.
-  while count > 0 and sub(name_of(entries[count]), 1, length) ~= beginning do
-    answer[1], count = '0', count - 1
+  local members = call('ZRANGEBYLEX', 'lockfast:listing:' .. ARGV[at], from, '+', 'LIMIT', '0', most)
+  local count = #members
+  local reply = {count == tonumber(most) and '1' or '0'}
+  -- Names with another beginning come last.
+  while count > 0 and sub(name_of(members[count]), 1, length) ~= beginning do
+    reply[1], count = '0', count - 1
   end
   for index = 1, count do
-    local name = name_of(entries[index])
+    local name = name_of(members[index])
     -- A name is listed once for each claim.
     if name ~= last then
-      answer[#answer + 1] = name
+      reply[#reply + 1] = name
       last = name
     end
   end
-  answers[#answers + 1] = answer
+  replies[#replies + 1] = reply
 end
-return answers
+return replies

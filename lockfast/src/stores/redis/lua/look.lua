@@ -1,7 +1,12 @@
--- look: the lines of names as they are, settled. Ends early when it has looked at enough: it is alone on the server meanwhile.
+-- look: the queues of names as they are, settled. Ends early once it has read enough: no other script runs meanwhile.
 --
--- KEYS: the names. ARGV: now; how many of each line are wanted; how many of the first were shown before, and the number of the
--- last of those; then the tag of each name.
--- For each name until it ends: how much longer it is sealed, or -1; its capacity; for each in line seven words and the note; and
--- how many more are behind those.
+-- KEYS  the names
+-- ARGV  1 now, in milliseconds
+--       2 how many entries of each queue are wanted
+--       3 how many entries of the first queue were shown before, 4 the ticket of the last of them, or 0
+--       5.. the tag of each name
+-- Reply for each name that was read: {how much longer it is sealed, in milliseconds, or -1; its capacity, or 0 if there is none; the
+--       entries; how many more are behind them}; or 'failed MESSAGE'. An entry is {owner, first ticket, number of tickets, weight,
+--       flags ('h' holds, 'l' lingers, 'b' broken), since and lease in milliseconds, note}, or {'foreign', lease} for another
+--       program's lock
 local now, wanted, before, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]

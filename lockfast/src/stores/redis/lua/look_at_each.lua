@@ -1,7 +1,9 @@
--- About as many as one call looks at.
-local room = 200
+-- The rest of look, by the rule.
 
-local function words(claim, weight, lease)
+-- How many entries and names one run still reads.
+local room = @most_shown@
+
+local function encode_entry(claim, weight, lease)
   local flags = (claim.held and 'h' or '') .. (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '')
   return {
     claim.owner, claim.first, claim.count, tostring(weight), flags,
@@ -9,49 +11,49 @@ local function words(claim, weight, lease)
   }
 end
 
--- Who stands at the key itself, before the line.
-local function look_at_key(want, seats)
-  local kind, value = rule.taken_by(want.key)
+-- Adds the holder at the plain key, which has no entry in the queue. Returns how much longer the name is sealed, and the capacity.
+local function look_at_key(want, entries)
+  local kind, value = rule.at_key(want.key)
   if kind == 'd' then
     return redis.call('PTTL', want.key), 0
   elseif kind == 'x' then
-    local claim = rule.read_value(value, want)
+    local claim = rule.decode(value, want)
     claim = claim.several and rule.load(claim, want) or claim
-    seats[1] = words(claim, rule.ALL, redis.call('PTTL', want.key))
+    entries[1] = encode_entry(claim, rule.ALL, redis.call('PTTL', want.key))
   elseif kind and kind ~= 's' then
-    seats[1] = {'foreign', tostring(redis.call('PTTL', want.key))}
+    entries[1] = {'foreign', tostring(redis.call('PTTL', want.key))}
   end
-  return -1, seats[1] and rule.ALL or 0
+  return -1, entries[1] and rule.ALL or 0
 end
 
--- The first of a line, or after those that were shown before and the number of the last of them, those that follow.
+-- The first entries of a queue; or those that follow, if `shown` entries up to the ticket `last` were shown before.
 local function look(want, most, shown, last)
   if shown == 0 then
     rule.settle({want})
   end
-  local line, seats = rule.line_of(want), {}
-  local sealed, capacity = look_at_key(want, seats)
-  -- Whoever stands at the key since the last piece, or was shown in it.
-  if shown > 0 and seats[1] and not (tonumber(seats[1][2]) > tonumber(last)) then
-    seats = {}
+  local queue, entries = rule.queue_of(want), {}
+  local sealed, capacity = look_at_key(want, entries)
+  -- A holder at the key that is not behind `last` was shown before.
+  if shown > 0 and entries[1] and not (tonumber(entries[1][2]) > tonumber(last)) then
+    entries = {}
   end
-  local following = redis.call('ZRANGEBYSCORE', line, '(' .. last, '+inf', 'WITHSCORES', 'LIMIT', 0, most - #seats)
+  local following = redis.call('ZRANGEBYSCORE', queue, '(' .. last, '+inf', 'WITHSCORES', 'LIMIT', 0, most - #entries)
   for index = 1, #following, 2 do
-    local who, weight, agreed = rule.read_seat(following[index])
-    local claim = rule.load(who, want)
+    local owner, weight, agreed = rule.decode_entry(following[index])
+    local claim = rule.load(owner, want)
     last = following[index + 1]
     if claim then
       capacity = agreed
-      seats[#seats + 1] = words(claim, weight, redis.call('PTTL', rule.record_of(claim)))
+      entries[#entries + 1] = encode_entry(claim, weight, redis.call('PTTL', rule.record_of(claim)))
     else
-      rule.bury(line, following[index], who, want.key)
+      rule.evict(queue, following[index], owner, want.key)
     end
   end
   room = room - 1 - #following / 2
-  return {tostring(sealed), tostring(capacity), seats, tostring(redis.call('ZCOUNT', line, '(' .. last, '+inf'))}
+  return {tostring(sealed), tostring(capacity), entries, tostring(redis.call('ZCOUNT', queue, '(' .. last, '+inf'))}
 end
 
-local answers = {}
+local replies = {}
 for index, key in ipairs(KEYS) do
   if room > 0 then
     local shown, last = 0, '0'
@@ -59,9 +61,9 @@ for index, key in ipairs(KEYS) do
       shown, last = before, after
     end
     local want = {key = key, tag = ARGV[index + 4]}
-    local done, answer = pcall(look, want, math.min(wanted - shown, room), shown, last)
-    answers[index] = done and answer or 'failed ' .. rule.words_of(answer)
+    local done, reply = pcall(look, want, math.min(wanted - shown, room), shown, last)
+    replies[index] = done and reply or 'failed ' .. rule.message_of(reply)
   end
 end
-rule.say()
-return answers
+rule.publish()
+return replies

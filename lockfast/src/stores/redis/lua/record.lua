@@ -1,7 +1,12 @@
--- record: the counters of all clients, and the listing of one: which of its claims stand in which lines.
+-- record: adds to the counters of all clients, and brings the listing of one client up to date.
 --
--- KEYS: none. ARGV: the client; how long to keep its listing; four counters; how many claims left, and their owners; then for
--- each claim that entered its owner, how many names, and the names.
+-- KEYS  none
+-- ARGV  1 the client
+--       2 for how long its listing stays, in milliseconds
+--       3 acquired, 4 released, 5 contended, 6 lost: what to add
+--       7 how many claims have left
+--       8.. the owner of each of those; then for each new claim its owner, the number of its names, and the names
+-- Reply the server's time, in milliseconds
 local client, keep = ARGV[1], tonumber(ARGV[2])
 local now = listing.clock()
 local names_of_client, owners = 'lockfast:listing:' .. client, 'lockfast:owners:' .. client
@@ -17,7 +22,7 @@ for index = 8, 7 + left do
   local names = redis.call('HGET', owners, ARGV[index])
   if names then
     for _, name in ipairs(cmsgpack.unpack(names)) do
-      redis.call('ZREM', names_of_client, listing.entry_of(name, ARGV[index]))
+      redis.call('ZREM', names_of_client, listing.member_of(name, ARGV[index]))
     end
     redis.call('HDEL', owners, ARGV[index])
   end
@@ -27,7 +32,7 @@ while at <= #ARGV do
   local owner, count, names = ARGV[at], tonumber(ARGV[at + 1]), {}
   for index = 1, count do
     names[index] = ARGV[at + 1 + index]
-    redis.call('ZADD', names_of_client, 0, listing.entry_of(names[index], owner))
+    redis.call('ZADD', names_of_client, 0, listing.member_of(names[index], owner))
   end
   redis.call('HSET', owners, owner, cmsgpack.pack(names))
   at = at + 2 + count

@@ -1,17 +1,19 @@
-rule.listens = heard or {}
+-- The rest of release and release_alone, by the rule. `leavings` has for each claim its way, the claim and the arguments of the way;
+-- `subscribed` and `now` are as declared at the top of both.
+rule.subscribed = subscribed or {}
 
 local function lease_of(claim)
   return math.max(1, redis.call('PTTL', rule.is_alone(claim) and claim.held and claim.wants[1].key or rule.record_of(claim)))
 end
 
--- Writes a holding claim down again, with this lease. Begins with what a full Redis allows.
-local function write(claim, lease)
+-- Writes a holder down again, with this lease. The first write is one that a full Redis allows.
+local function rewrite(claim, lease)
   for _, want in ipairs(claim.wants) do
     if rule.is_exclusive(want) then
       redis.call('PEXPIRE', want.key, lease)
-      rule.put_at(want.key, rule.value_of(claim), lease)
+      rule.set_key(want.key, rule.encode(claim), lease)
     else
-      rule.raise_line(want, lease)
+      rule.raise_queue(want, lease)
     end
   end
   if not rule.is_alone(claim) then
@@ -20,34 +22,34 @@ local function write(claim, lease)
   end
   for _, want in ipairs(claim.wants) do
     if rule.is_reader(want) then
-      rule.mark_anew(want)
+      rule.rewrite_reader_marker(want)
     end
   end
-  rule.touch(claim)
+  rule.note_change(claim)
 end
 
--- Leaves a tombstone, which keeps the claim's id out. One that lives longer stays as it is.
-local function bury(claim, why, lease)
+-- Leaves a tombstone, which keeps the claim's id out. One that lasts longer stays as it is.
+local function leave_tombstone(claim, why, span)
   local record = rule.record_of(claim)
-  if redis.call('PTTL', record) < lease then
-    -- Begins with what a full Redis allows.
-    redis.call('PEXPIRE', record, lease)
-    redis.call('SET', record, 'gone ' .. why, 'PX', lease, 'NX')
+  if redis.call('PTTL', record) < span then
+    -- The first write is one that a full Redis allows.
+    redis.call('PEXPIRE', record, span)
+    redis.call('SET', record, '@tombstone@' .. why, 'PX', span, 'NX')
   end
 end
 
--- The first claim that does not fit on one of the names of a claim that holds.
+-- The first claim that does not fit on one of the names of a holder.
 local function first_waiter(want)
   if rule.last_holds(want) then
     return nil
   end
   local used, first = rule.is_exclusive(want) and rule.ALL or 0, nil
-  rule.each_seat(rule.line_of(want), function(seat, record)
-    local who, weight, capacity = rule.read_seat(seat)
-    if rule.load(who, want, record) then
+  rule.each_entry(rule.queue_of(want), function(entry, record)
+    local owner, weight, capacity = rule.decode_entry(entry)
+    if rule.load(owner, want, record) then
       used = used + weight
       if used > capacity then
-        first = who
+        first = owner
         return 'stop'
       end
     end
@@ -55,14 +57,14 @@ local function first_waiter(want)
   return first
 end
 
--- The lease of `claim` ends after `span`, earlier than the claims behind it were told. Each first waiter asks then.
-local function tell_first_waiters(claim, span)
-  local told = {}
+-- The lease of `claim` ends after `span`, earlier than the waiters were told. Each first waiter asks again then.
+local function notify_first_waiters(claim, span)
+  local notified = {}
   for _, want in ipairs(claim.wants) do
     local first = first_waiter(want)
-    if first and not told[first.owner] then
-      told[first.owner] = true
-      rule.tell(first.client, 'recheck ' .. first.owner .. ' ' .. rule.digits(span))
+    if first and not notified[first.owner] then
+      notified[first.owner] = true
+      rule.push(first.client, 'recheck ' .. first.owner .. ' ' .. rule.digits(span))
     end
   end
 end
@@ -71,28 +73,29 @@ local function is_at_work(claim)
   return claim and claim.held and not claim.broken and not claim.lingers and rule.is_whole(claim)
 end
 
+-- The ways to leave.
 local leave = {}
 
 function leave.done(claim)
   local known, why = rule.find(claim)
   if not known then
-    -- Its lease may have run out before anybody took it out of its lines.
+    -- The lease may have ended without an eviction: then entries are left.
     for _, want in ipairs(claim.wants) do
-      if redis.call('ZREM', rule.line_of(want), rule.seat_of(claim, want)) == 1 then
-        rule.touched[want.key] = true
+      if redis.call('ZREM', rule.queue_of(want), rule.entry_of(claim, want)) == 1 then
+        rule.changed[want.key] = true
         rule.unsettle(want)
       end
     end
     return 'gone ' .. why
   end
-  rule.forget(known)
+  rule.remove(known)
   return known.broken and 'gone broken' or 'gone left'
 end
 
-function leave.unknown(claim, lease)
-  local answer = leave.done(claim)
-  bury(claim, 'left', tonumber(lease))
-  return answer
+function leave.unknown(claim, span)
+  local reply = leave.done(claim)
+  leave_tombstone(claim, 'left', tonumber(span))
+  return reply
 end
 
 function leave.linger(claim, span)
@@ -101,10 +104,11 @@ function leave.linger(claim, span)
   if not known or not known.held or known.broken or span <= 0 or not rule.is_whole(known) then
     return leave.done(claim)
   end
+  -- Of two requests to linger the first counts: a repeated one must not hold the lock longer.
   if not known.lingers then
     known.lingers = true
-    write(known, span)
-    tell_first_waiters(known, span)
+    rewrite(known, span)
+    notify_first_waiters(known, span)
   end
   return 'gone left'
 end
@@ -115,34 +119,36 @@ function leave.seal(claim, value, keep)
   for _, want in ipairs(claim.wants) do
     may = may and rule.is_exclusive(want)
   end
-  local answer = leave.done(claim)
+  local reply = leave.done(claim)
   if may then
+    -- Order matters: waiters are removed before any queue is settled, so none is granted what was just sealed.
     for _, want in ipairs(known.wants) do
-      local line = rule.line_of(want)
-      for _, seat in ipairs(redis.call('ZRANGE', line, 0, -1)) do
-        local who = rule.read_seat(seat)
-        local waiting = rule.load(who, want)
+      local queue = rule.queue_of(want)
+      for _, entry in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
+        local owner = rule.decode_entry(entry)
+        local waiting = rule.load(owner, want)
         if waiting then
-          rule.forget(waiting)
-          rule.tell(who.client, 'gone ' .. who.owner)
+          rule.remove(waiting)
+          rule.push(owner.client, 'gone ' .. owner.owner)
         else
-          rule.bury(line, seat, who, want.key)
+          rule.evict(queue, entry, owner, want.key)
         end
       end
-      rule.put_at(want.key, 'lockfast1 d ' .. value, keep)
+      rule.set_key(want.key, '@seal@' .. value, keep)
     end
   end
-  return answer
+  return reply
 end
 
+-- Whether no claim waits behind a holder on this name.
 local function is_last(claim, want)
-  local line = rule.line_of(want)
+  local queue = rule.queue_of(want)
   if rule.is_exclusive(want) then
-    return redis.call('EXISTS', line) == 0
+    return redis.call('EXISTS', queue) == 0
   end
-  local rank = redis.call('ZRANK', line, rule.seat_of(claim, want))
-  for _, seat in ipairs(redis.call('ZRANGE', line, rank + 1, -1)) do
-    local behind = rule.load(rule.read_seat(seat), want)
+  local rank = redis.call('ZRANK', queue, rule.entry_of(claim, want))
+  for _, entry in ipairs(redis.call('ZRANGE', queue, rank + 1, -1)) do
+    local behind = rule.load(rule.decode_entry(entry), want)
     if behind and not behind.held then
       return false
     end
@@ -154,7 +160,7 @@ function leave.unless_alone(claim, block, floor, lease)
   local known = rule.find(claim)
   block, floor, lease = tonumber(block), tonumber(floor), tonumber(lease)
   if not is_at_work(known) then
-    -- A late copy, of a claim that went on by the first: what became of the next holder is not its to end.
+    -- A late copy of a request by which the claim went on must not end the hold that followed.
     if known and known.held and rule.is_whole(known) and tonumber(known.first) > floor then
       return known.broken and 'gone broken' or 'gone left'
     end
@@ -167,60 +173,60 @@ function leave.unless_alone(claim, block, floor, lease)
       end
     end
     lease = math.max(lease, lease_of(known))
-    -- A full Redis refuses to count, unless something was written before.
+    -- A full Redis refuses INCRBY unless the script has written before.
     redis.call('PEXPIRE', rule.is_alone(known) and known.wants[1].key or rule.record_of(known), lease)
     known.first, known.count = rule.draw(block, floor), rule.digits(block)
     for _, want in ipairs(known.wants) do
       if not rule.is_exclusive(want) then
-        redis.call('ZADD', rule.line_of(want), known.first, rule.seat_of(known, want))
+        redis.call('ZADD', rule.queue_of(want), known.first, rule.entry_of(known, want))
       end
     end
-    write(known, lease)
+    rewrite(known, lease)
   else
     rule.extend(known, lease)
   end
   return rule.standing(known)
 end
 
--- `claim` has just the name; whose claim it is follows from the ticket.
+-- `claim` has only the name; the ticket says which claim it is.
 leave['break'] = function(claim, ticket, at_once)
   local want, known = claim.wants[1], nil
   ticket = tonumber(ticket)
-  local kind, value = rule.taken_by(want.key)
+  local kind, value = rule.at_key(want.key)
   if kind == 'x' then
-    known = rule.read_value(value, want)
+    known = rule.decode(value, want)
     known = known.several and rule.load(known, want) or known
   end
   if not known or not rule.has_ticket(known, ticket) then
-    local seats = redis.call('ZREVRANGEBYSCORE', rule.line_of(want), rule.digits(ticket), '-inf', 'LIMIT', 0, 1)
-    known = seats[1] and rule.load(rule.read_seat(seats[1]), want)
+    local entries = redis.call('ZREVRANGEBYSCORE', rule.queue_of(want), rule.digits(ticket), '-inf', 'LIMIT', 0, 1)
+    known = entries[1] and rule.load(rule.decode_entry(entries[1]), want)
   end
   if not known or not rule.has_ticket(known, ticket) then
     return 'gone unknown'
   end
-  -- What is not whole has lost something to somebody else, and must not be written down again.
+  -- A claim that is not whole has lost a part to another program, and must not be written down again.
   if at_once == '1' or known.lingers or not known.held or not rule.is_whole(known) then
-    rule.forget(known)
-    bury(known, 'broken', tonumber(known.ttl))
-    rule.tell(known.client, 'gone ' .. known.owner)
+    rule.remove(known)
+    leave_tombstone(known, 'broken', tonumber(known.ttl))
+    rule.push(known.client, 'gone ' .. known.owner)
   elseif not known.broken then
     known.broken = true
-    write(known, lease_of(known))
-    rule.tell(known.client, 'gone ' .. known.owner)
+    rewrite(known, lease_of(known))
+    rule.push(known.client, 'gone ' .. known.owner)
   end
   return 'gone broken'
 end
 
-local answers = {}
+local replies = {}
 for index, leaving in ipairs(leavings) do
-  local how, claim, one, two, three = unpack(leaving, 1, 5)
-  -- One key of another kind must not stop the others: what is not there any more is left.
-  local done, answer = pcall(leave[how], claim, one, two, three)
-  if not done and rule.is_of_a_replica(answer) then
+  local way, claim, one, two, three = unpack(leaving, 1, 5)
+  -- A key of another type fails one claim and not the others of its batch.
+  local done, reply = pcall(leave[way], claim, one, two, three)
+  if not done and rule.is_of_a_replica(reply) then
     return redis.error_reply('READONLY this server is a replica')
   end
-  answers[index] = done and answer or 'failed ' .. rule.words_of(answer)
+  replies[index] = done and reply or 'failed ' .. rule.message_of(reply)
   pcall(rule.settle, {})
 end
-rule.say()
-return answers
+rule.publish()
+return replies

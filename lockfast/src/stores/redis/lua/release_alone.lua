@@ -1,49 +1,54 @@
--- release_alone: ends a claim that wanted one name alone, and hands on what it held.
+-- release_alone: a claim that wanted one name alone leaves; its name is handed off.
 --
--- KEYS: the name, its line. ARGV: what its value begins with; now.
-local key, line, begins, now = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
--- Who was asked for already, and whether somebody listens.
-local heard
+-- KEYS  1 the name, 2 its queue
+-- ARGV  1 the claim's text up to SINCE, without flags
+--       2 now, in milliseconds, 13 digits; shown to people, never compared
+-- Reply 'gone left'; the text of the claim that holds now, if it is one of the same client, which gets no push; or {'gone WHY'} or
+--       {'failed MESSAGE'}
+local key, queue, beginning, now = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+-- By client, whether it has a subscription, as far as the fast path has asked.
+local subscribed
 
 do
   local call, sub = redis.call, string.sub
-  -- What is of another kind does not read as a text here.
-  if redis.pcall('GETRANGE', key, '0', '67') == begins then
-    local others = call('EXISTS', line, 'lockfast:watched')
+  -- A key of another type does not read as text here.
+  if redis.pcall('GETRANGE', key, @value.beginning:range@) == beginning then
+    local others = call('EXISTS', queue, 'lockfast:watched')
     if others == 0 then
       call('DEL', key)
       return 'gone left'
     end
-    -- Somebody waits: if it wants this name alone, lives and listens, it is handed the key. As by the rule: ask who lives,
-    -- write, tell; and begin with what a full Redis allows. If something else stands in its place, that is the rule's to mend.
-    local seat = others == 1 and redis.pcall('ZRANGE', line, '0', '0')[1]
-    if seat and sub(seat, 54) == ' 1048576 1048576' then
-      local record = sub(line, 1, 15) .. 'claim:' .. sub(seat, 1, 32)
+    -- The first waiter is handed the key here if it wants this name alone, lives and has a subscription. As by the rule: ask for the
+    -- subscription, write, publish; and the first write is one that a full Redis allows. Everything else is the rule's to decide.
+    local entry = others == 1 and redis.pcall('ZRANGE', queue, '0', '0')[1]
+    if entry and sub(entry, @entry.demand@) == ' @all@ @all@' then
+      local record = sub(queue, @key.slot@) .. 'claim:' .. sub(entry, @entry.owner@)
       local waiting = redis.pcall('GET', record)
-      if type(waiting) == 'string' and sub(waiting, 1, 68) == 'lockfast1 x ' .. sub(seat, 1, 53) .. ' - ' then
-        local client = sub(seat, 34, 49)
-        -- One of the same client lives, and is told by the answer.
-        local is_own = client == sub(begins, 46, 61)
+      if type(waiting) == 'string' and sub(waiting, @value.beginning@) == '@claim@' .. sub(entry, @entry.identity@) .. ' - ' then
+        local client = sub(entry, @entry.client@)
+        -- A client that releases lives, and the reply names its claim that holds now.
+        local is_own = client == sub(beginning, @value.client@)
         local channel = not is_own and 'lockfast:push:' .. client
-        local ears = not is_own and redis.pcall('PUBSUB', 'NUMSUB', channel)
-        if is_own or not ears.err and tonumber(ears[2]) > 0 then
-          call('ZREM', line, seat)
-          -- The record of who waits is what stands at the key when it holds, but for since when; and has its lease.
+        local count = not is_own and redis.pcall('PUBSUB', 'NUMSUB', channel)
+        if is_own or not count.err and tonumber(count[2]) > 0 then
+          call('ZREM', queue, entry)
+          -- A waiter's record is its text as a holder but for SINCE, and has its lease.
           call('RENAME', record, key)
-          call('SETRANGE', key, '68', now)
+          call('SETRANGE', key, @value.since:offset@, now)
           if is_own then
             return waiting
           end
           redis.pcall('PUBLISH', channel, waiting)
           return 'gone left'
         end
-        heard = {[client] = ears.err ~= nil}
+        subscribed = {[client] = count.err ~= nil}
       end
     end
   end
 end
 
 local leavings = {{'done', {
-  owner = string.sub(begins, 13, 44), client = string.sub(begins, 46, 61), home = string.sub(begins, 63, 65),
-  wants = {{key = key, tag = string.sub(begins, 63, 65), weight = '1048576', capacity = '1048576'}},
+  owner = string.sub(beginning, @value.owner@), client = string.sub(beginning, @value.client@),
+  home = string.sub(beginning, @value.home@),
+  wants = {{key = key, tag = string.sub(beginning, @value.home@), weight = '@all@', capacity = '@all@'}},
 }}}

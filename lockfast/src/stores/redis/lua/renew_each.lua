@@ -1,11 +1,13 @@
--- From now on its lease alone decides, whatever becomes of its client. Written over what is there, whose expiry stays.
+-- The rest of renew, by the rule: the common claims in `others`, which do not hold without flags, and all other claims.
+
+-- From now on the lease alone decides about the claim, whatever becomes of its client. The expiry stays.
 local function detach(claim)
   claim.detached = true
   if claim.held and rule.is_alone(claim) then
-    redis.call('SET', claim.wants[1].key, rule.value_of(claim), 'KEEPTTL')
-    rule.seen[claim.wants[1].key] = nil
+    redis.call('SET', claim.wants[1].key, rule.encode(claim), 'KEEPTTL')
+    rule.cached[claim.wants[1].key] = nil
   else
-    local record = rule.is_alone(claim) and rule.value_of(claim) or cmsgpack.pack(claim)
+    local record = rule.is_alone(claim) and rule.encode(claim) or cmsgpack.pack(claim)
     redis.call('SET', rule.record_of(claim), record, 'KEEPTTL')
   end
 end
@@ -13,9 +15,9 @@ end
 local function renew(claim, lease)
   local known, why = rule.find(claim)
   if known and not known.held then
-    -- Who holds goes on holding, whoever else is in line. What stands at one of the names is said by `is_whole`.
+    -- A holder needs no settled queue: it goes on holding. What stands at the keys of a waiter is checked by `is_whole`.
     pcall(rule.settle, claim.wants)
-    -- It may have been handed over just now, with what was left of the lease it had.
+    -- It may have been granted just now, with the rest of its lease.
     known, why = rule.find(claim)
   end
   if not known then
@@ -25,7 +27,7 @@ local function renew(claim, lease)
   elseif known.lingers then
     return 'gone left'
   elseif not rule.is_whole(known) then
-    rule.forget(known)
+    rule.remove(known)
     rule.settle({})
     return 'gone unknown'
   end
@@ -37,30 +39,33 @@ local function renew(claim, lease)
   return rule.standing(known)
 end
 
--- One key of another kind must not stop the others: what is not there any more is lost.
+-- A key of another type fails one claim and not the others of its batch.
 local is_replica = false
-local function answer(index, claim, span)
-  local done, standing = pcall(renew, claim, span)
+local function reply_to(index, claim, lease)
+  local done, standing = pcall(renew, claim, lease)
   is_replica = is_replica or not done and rule.is_of_a_replica(standing)
-  answers[index] = done and standing or 'failed ' .. rule.words_of(standing)
+  replies[index] = done and standing or 'failed ' .. rule.message_of(standing)
 end
 
 for _, index in ipairs(others) do
-  local begins = ARGV[index + 3]
-  local claim = {owner = string.sub(begins, 13, 44), client = string.sub(begins, 46, 61), home = string.sub(begins, 63, 65)}
-  claim.wants = {{key = KEYS[index], tag = claim.home, weight = rule.ALL_WORD, capacity = rule.ALL_WORD}}
-  answer(index, claim, lease)
+  local beginning = ARGV[index + 3]
+  local claim = {
+    owner = string.sub(beginning, @value.owner@), client = string.sub(beginning, @value.client@),
+    home = string.sub(beginning, @value.home@),
+  }
+  claim.wants = {{key = KEYS[index], tag = claim.home, weight = rule.ALL_TEXT, capacity = rule.ALL_TEXT}}
+  reply_to(index, claim, lease)
 end
-local at, used = most + 4, most
+local at, used = common + 4, common
 while at <= #ARGV do
   local claim, span, flag = {}, nil, nil
   claim.owner, claim.client, claim.home, span, flag = string.match(ARGV[at], '^(%x+) (%x+) (%w+) (%d+) ?(d?)$')
   claim.detach = flag == 'd'
-  at, used = read_wants(claim, at + 1, used)
-  answer(#answers + 1, claim, tonumber(span))
+  at, used = decode_demands(claim, at + 1, used)
+  reply_to(#replies + 1, claim, tonumber(span))
 end
 if is_replica then
   return redis.error_reply('READONLY this server is a replica')
 end
-rule.say()
-return answers
+rule.publish()
+return replies

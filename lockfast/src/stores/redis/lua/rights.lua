@@ -1,7 +1,9 @@
--- rights: what this user may not do, of all that locks need. Only asks, so nothing is changed, and nothing is logged.
+-- rights: what locks need and this user may not do. Only asks: nothing is changed or logged.
 --
--- KEYS: none. ARGV: a name as it is kept; how many replicas are waited for. Nothing is known before Redis 7, where scripts cannot
--- ask.
+-- KEYS  none
+-- ARGV  1 a name as it is stored
+--       2 for how many replicas locks wait
+-- Reply the commands that are refused, each with its first argument; nil before Redis 7, where scripts cannot ask
 if not redis.acl_check_cmd then
   return false
 end

@@ -1,15 +1,11 @@
 -- The rule: a claim holds when, on each of its names, the claims up to and including it fit the capacity together.
 --
--- Every verb settles the lines that its answer depends on: the dead are taken out, whoever is next is handed what was left,
--- and all that has to be told is told at the end.
+-- Every verb settles the queues that its reply depends on: dead entries are evicted, and what they held is handed off. All pushes are
+-- published at the end, by `publish`.
 
--- How long a line outlives the leases in it, so that somebody notices who died in it, and tells.
-rule.OUTLIVES = 10000
--- How many dead seats one call takes out, at a few microseconds each.
-rule.MOST_REMOVED = 20000
-
-rule.now, rule.removed = now, 0
-rule.unsettled, rule.queued, rule.touched, rule.letters, rule.addressees, rule.listens = {}, {}, {}, {}, {}, {}
+rule.now, rule.evicted = now, 0
+rule.pending, rule.is_pending, rule.walked, rule.deferred = {}, {}, {}, {}
+rule.pushes, rule.recipients, rule.subscribed, rule.changed = {}, {}, {}, {}
 
 -- No verb shortens a lease.
 function rule.raise(key, lease)
@@ -18,94 +14,103 @@ function rule.raise(key, lease)
   end
 end
 
--- Not at every lease that ends a little later than the others.
-function rule.raise_line(want, lease)
-  local line = rule.line_of(want)
-  if redis.call('PTTL', line) < lease + rule.OUTLIVES / 2 then
-    redis.call('PEXPIRE', line, lease + rule.OUTLIVES)
+-- A queue outlives the leases in it, so that a later verb finds the dead entries and notifies their clients. It is not raised for each
+-- lease that ends a little later than the others.
+function rule.raise_queue(want, lease)
+  local queue = rule.queue_of(want)
+  if redis.call('PTTL', queue) < lease + @outlives.least@ then
+    redis.call('PEXPIRE', queue, lease + @outlives@)
   end
 end
 
-function rule.tell(client, letter)
-  if not rule.letters[client] then
-    rule.letters[client] = {}
-    rule.addressees[#rule.addressees + 1] = client
+function rule.push(client, message)
+  if not rule.pushes[client] then
+    rule.pushes[client] = {}
+    rule.recipients[#rule.recipients + 1] = client
   end
-  table.insert(rule.letters[client], letter)
+  table.insert(rule.pushes[client], message)
 end
 
+-- The queue of this name has to be settled. Once it was walked and is not pending again, every waiter in it that fits there and wants
+-- no other name holds.
 function rule.unsettle(want)
-  if not rule.queued[want.key] then
-    rule.queued[want.key] = true
-    rule.unsettled[#rule.unsettled + 1] = want
+  if not rule.is_pending[want.key] then
+    rule.is_pending[want.key] = true
+    rule.pending[#rule.pending + 1] = want
   end
 end
 
-function rule.touch(claim)
+-- The queues of this claim look different now, to anyone that watches queues.
+function rule.note_change(claim)
   for _, want in ipairs(claim.wants) do
-    rule.touched[want.key] = true
+    rule.changed[want.key] = true
   end
 end
 
--- Whether somebody hears what the claim's client is told. Asked before anything is decided, and once a client. Who may not
--- ask takes everybody for alive: then leases decide.
-function rule.is_listening(client)
-  if rule.listens[client] == nil then
-    local answer = redis.pcall('PUBSUB', 'NUMSUB', 'lockfast:push:' .. client)
-    rule.listens[client] = answer.err ~= nil or tonumber(answer[2]) > 0
+-- Whether the client has a subscription. Asked before anything is decided, and once for each client. Without the right to ask, every
+-- client counts as subscribed: then leases decide.
+function rule.is_subscribed(client)
+  if rule.subscribed[client] == nil then
+    local reply = redis.pcall('PUBSUB', 'NUMSUB', 'lockfast:push:' .. client)
+    rule.subscribed[client] = reply.err ~= nil or tonumber(reply[2]) > 0
   end
-  return rule.listens[client]
+  return rule.subscribed[client]
 end
 
--- Takes a claim out of every line, and frees what it held. Begins with what a full Redis allows.
-function rule.forget(claim)
-  local is_trace = rule.is_alone(claim) and claim.held
-  if not is_trace then
+-- Takes a claim out of all its queues, and frees what it held. The first write is one that a full Redis allows.
+function rule.remove(claim)
+  local is_only_at_key = rule.is_alone(claim) and claim.held
+  if not is_only_at_key then
     redis.call('DEL', rule.record_of(claim))
   end
   for _, want in ipairs(claim.wants) do
-    if not is_trace then
-      redis.call('ZREM', rule.line_of(want), rule.seat_of(claim, want))
+    if not is_only_at_key then
+      redis.call('ZREM', rule.queue_of(want), rule.entry_of(claim, want))
     end
     if rule.is_exclusive(want) then
-      local kind, value = rule.taken_by(want.key)
-      if kind == 'x' and rule.is_of(value, claim) then
-        rule.clear_at(want.key)
+      local kind, value = rule.at_key(want.key)
+      if kind == 'x' and rule.is_text_of(value, claim) then
+        rule.delete_key(want.key)
       end
-    elseif rule.is_reader(want) and rule.is_mark_wrong(want) then
-      rule.mark_anew(want)
+    elseif rule.is_reader(want) and rule.is_reader_marker_wrong(want) then
+      rule.rewrite_reader_marker(want)
     end
     rule.unsettle(want)
   end
   listing.unlist(claim)
-  rule.touch(claim)
+  rule.note_change(claim)
 end
 
--- Whether what stands at the plain key keeps a claim out. Permits have nothing to do with it.
+-- Whether what stands at the plain key keeps the claim out. Permits do not use the plain key.
 function rule.is_kept_out(want)
-  if want.capacity ~= rule.ALL_WORD then
+  if want.capacity ~= rule.ALL_TEXT then
     return false
   end
-  local kind = rule.taken_by(want.key)
+  local kind = rule.at_key(want.key)
   return kind and not (kind == 's' and rule.is_reader(want))
 end
 
--- Whether a claim that waits has reached its turn on one of its names.
-function rule.fits(claim, want)
-  if rule.is_kept_out(want) then
+-- Whether the turn of a waiter that fits on the name `here` has come on another one of its names.
+--
+-- Order matters: with entries ahead of it there, that queue is settled first, and then the one of `here` is looked at again. A waiter
+-- ahead may fit too, and once the last claim of a queue holds, no verb looks for waiters before it. In a settled queue a dead entry
+-- does not matter: the claims behind it fit beside it.
+function rule.fits(claim, want, here)
+  local is_settled = rule.walked[want.key] and not rule.is_pending[want.key]
+  local is_kept_out, own, used, reached = rule.is_kept_out(want), rule.entry_of(claim, want), 0, false
+  if is_kept_out and (is_settled or rule.at_key(want.key) ~= 's') then
     return false
   end
-  local line, own, used, reached = rule.line_of(want), rule.seat_of(claim, want), 0, false
-  rule.each_seat(line, function(seat)
-    if seat == own then
-      reached = true
+  rule.each_entry(rule.queue_of(want), function(entry)
+    if entry == own then
+      reached = not is_kept_out
+      return 'stop'
+    elseif not is_settled then
+      rule.unsettle(want)
+      rule.deferred[here.key] = here
       return 'stop'
     end
-    local ahead, weight, capacity = rule.read_seat(seat)
-    if redis.call('EXISTS', rule.record_of(ahead)) == 0 then
-      rule.bury(line, seat, ahead, want.key)
-      return 'gone'
-    end
+    local _, weight, capacity = rule.decode_entry(entry)
     used = used + weight
     if used >= capacity then
       return 'stop'
@@ -114,9 +119,8 @@ function rule.fits(claim, want)
   return reached and used + tonumber(want.weight) <= tonumber(want.capacity)
 end
 
--- Writes down that a claim holds: its keys all at once, or none. Begins with what a full Redis allows: who is next in line
--- gets its turn there too.
-function rule.take(claim, lease)
+-- Writes down that a claim holds all its names. The first write is one that a full Redis allows: a waiter gets its turn there too.
+function rule.grant(claim, lease)
   claim.held, claim.since = true, rule.now
   if rule.is_alone(claim) then
     redis.call('DEL', rule.record_of(claim))
@@ -126,73 +130,73 @@ function rule.take(claim, lease)
   end
   for _, want in ipairs(claim.wants) do
     if rule.is_exclusive(want) then
-      rule.put_at(want.key, rule.value_of(claim), lease)
-      redis.call('ZREM', rule.line_of(want), rule.seat_of(claim, want))
+      rule.set_key(want.key, rule.encode(claim), lease)
+      redis.call('ZREM', rule.queue_of(want), rule.entry_of(claim, want))
     elseif rule.is_reader(want) then
-      rule.mark_shared(want.key, lease)
+      rule.raise_reader_marker(want.key, lease)
     end
   end
-  rule.touch(claim)
+  rule.note_change(claim)
 end
 
--- Hands on to a claim that fits here, if it fits everywhere and somebody is there to hear of it. Says whether it is still in
--- line.
-function rule.hand_to(claim, here)
+-- Grants a waiter that fits on the name `here`, if it fits on all its names and its client has a subscription. Returns whether the
+-- entry is still there.
+function rule.hand_off(claim, here)
   for _, want in ipairs(claim.wants) do
-    if want.key ~= here and not rule.fits(claim, want) then
+    if want.key ~= here.key and not rule.fits(claim, want, here) then
       return true
     end
   end
-  -- In its last millisecond a lease has nothing left, and is not over yet.
+  -- In its last millisecond a lease has 0 ms left and lives.
   local lease = math.max(1, redis.call('PTTL', rule.record_of(claim)))
-  if not claim.detached and not claim.quiet and not rule.is_listening(claim.client) then
-    rule.forget(claim)
-    rule.tell(claim.client, 'gone ' .. claim.owner)
+  if not claim.detached and not claim.quiet and not rule.is_subscribed(claim.client) then
+    rule.remove(claim)
+    rule.push(claim.client, 'gone ' .. claim.owner)
     return false
   end
-  rule.take(claim, lease)
-  rule.tell(claim.client, 'held ' .. claim.owner .. ' ' .. claim.first)
+  rule.grant(claim, lease)
+  rule.push(claim.client, 'held ' .. claim.owner .. ' ' .. claim.first)
   return true
 end
 
--- Takes the dead out of one line, as far as they matter, and hands on to whoever is next. Where nobody waits, nothing is handed on,
--- and the dead are looked for only by who is `thorough`: they may be among many who hold.
-function rule.settle_line(want, thorough)
-  local line, used, kind = rule.line_of(want), 0, rule.taken_by(want.key)
-  if want.capacity == rule.ALL_WORD and kind and kind ~= 's' then
+-- Evicts dead entries of one queue as far as they matter, and hands off to the next waiters. Without a waiter no hand-off is due;
+-- then dead entries, which may be among many holders, are looked for only if `thorough`.
+function rule.settle_queue(want, thorough)
+  local queue, used, kind = rule.queue_of(want), 0, rule.at_key(want.key)
+  if want.capacity == rule.ALL_TEXT and kind and kind ~= 's' then
     return
   end
-  local removed = rule.removed
+  local evicted = rule.evicted
   if not thorough and rule.last_holds(want) then
-    rule.mark_after(want, removed)
+    rule.mend_reader_marker(want, evicted)
     return
   end
-  -- Whose turn has not come keeps its place, whether it hears or not.
+  -- An entry whose turn has not come keeps its place, with or without a subscription.
   if not kind or kind == 's' then
     rule.sweep(want)
   end
-  rule.each_seat(line, function(seat, record)
-    local who, weight, capacity = rule.read_seat(seat)
-    if rule.removed >= rule.MOST_REMOVED or (capacity == rule.ALL and kind and kind ~= 's') then
+  rule.each_entry(queue, function(entry, record)
+    local owner, weight, capacity = rule.decode_entry(entry)
+    if rule.evicted >= @most_evicted@ or (capacity == rule.ALL and kind and kind ~= 's') then
       return 'stop'
     end
-    local claim = rule.load(who, want, record)
+    local claim = rule.load(owner, want, record)
     if not claim then
-      rule.bury(line, seat, who, want.key)
+      rule.evict(queue, entry, owner, want.key)
       return 'gone'
     end
-    -- Order matters: a dead one that does not fit stands in the way of those behind it, who may.
+    -- Order matters: a dead entry is evicted before its weight counts, or it would block living entries behind it that fit.
     if used + weight > capacity then
       return 'stop'
     end
-    -- A mark is nobody's when all ahead were dead.
-    if kind == 's' and weight == rule.ALL and used == 0 and rule.removed > removed then
-      rule.mark_anew(want)
-      kind = rule.taken_by(want.key)
+    -- The readers of a marker were all dead when a writer is first after evictions.
+    if kind == 's' and weight == rule.ALL and used == 0 and rule.evicted > evicted then
+      rule.rewrite_reader_marker(want)
+      kind = rule.at_key(want.key)
     end
-    -- A writer needs the key; readers may have left their mark there.
+    -- A writer needs the key to be free of the reader marker.
     if not claim.held and not (weight == rule.ALL and kind == 's') then
-      if not rule.hand_to(claim, want.key) then
+      if not rule.hand_off(claim, want) then
         return 'gone'
       end
       if claim.held and weight == rule.ALL then
@@ -201,28 +205,34 @@ function rule.settle_line(want, thorough)
     end
     used = used + weight
   end, true)
-  rule.mark_after(want, removed)
-  -- There may be more to take out. Who stands last lives, and goes on with it, when it asks.
-  if rule.removed >= rule.MOST_REMOVED then
-    local last = redis.call('ZRANGE', line, -1, -1)[1]
+  rule.mend_reader_marker(want, evicted)
+  -- The eviction budget is exhausted: the last waiter is notified, and its next request continues.
+  if rule.evicted >= @most_evicted@ then
+    local last = redis.call('ZRANGE', queue, -1, -1)[1]
     if last then
-      local who = rule.read_seat(last)
-      rule.tell(who.client, 'gone ' .. who.owner)
+      local owner = rule.decode_entry(last)
+      rule.push(owner.client, 'gone ' .. owner.owner)
     end
   end
 end
 
--- Settles these lines, and all that change by it. Fails when one of these cannot be settled; the others are, all the same.
+-- Settles these queues, and all that change by it. Fails if one of these cannot be settled; the others are settled all the same.
 function rule.settle(wants, thorough)
   local asked, failure = {}, nil
   for _, want in ipairs(wants) do
     asked[want.key] = true
     rule.unsettle(want)
   end
-  while #rule.unsettled > 0 do
-    local want = table.remove(rule.unsettled)
-    rule.queued[want.key] = nil
-    local done, problem = pcall(rule.settle_line, want, thorough and asked[want.key])
+  while #rule.pending > 0 or next(rule.deferred) do
+    local want = table.remove(rule.pending)
+    local all = want and thorough and asked[want.key]
+    if not want then
+      -- What it was deferred for is settled. A claim behind the deferred one may hold by now, so all entries are looked at.
+      local key = next(rule.deferred)
+      want, rule.deferred[key], all = rule.deferred[key], nil, true
+    end
+    rule.is_pending[want.key], rule.walked[want.key] = nil, true
+    local done, problem = pcall(rule.settle_queue, want, all)
     if not done and asked[want.key] then
       failure = failure or problem
     end
@@ -232,12 +242,12 @@ function rule.settle(wants, thorough)
   end
 end
 
--- A fresh block of tickets: never at or below what a client has seen, and after a loss of data above the clock.
+-- Reserves tickets: never at or below a ticket that the client has seen, and after a loss of data above the clock.
 function rule.draw(block, floor)
   local tickets = 'lockfast:tickets'
   local last = redis.call('INCRBY', tickets, block)
   local first = last - block + 1
-  if first <= floor or first <= 1000000 then
+  if first <= floor or first <= @least_seed@ then
     local time = redis.call('TIME')
     local least = math.max(floor, time[1] * 1000000 + time[2], last)
     redis.call('SET', tickets, rule.digits(least + block))
@@ -246,46 +256,46 @@ function rule.draw(block, floor)
   return rule.digits(first)
 end
 
--- Where a waiting claim stands: when to ask again, in milliseconds, and how many are ahead.
+-- When a waiter's client asks again, in milliseconds, and how many entries are ahead, as text.
 --
--- It asks when the leases of who holds, of who waits first and of the one just ahead will have run out. When those between
--- are dead too, it finds that out then, and asks again. 'soon' instead when the one ahead is another program's, which tells
--- nobody when it is done, or when nobody hears what this one is told.
-function rule.waits(claim)
+-- It asks when the leases of the holder, of the first waiter and of the entry just ahead have ended. If entries between those are
+-- dead too, it finds out then and asks again. 'soon' if another program holds the key, which publishes nothing, or if the client has no
+-- subscription.
+function rule.recheck(claim)
   local longest, most, soon = 0, 0, claim.quiet
   for _, want in ipairs(claim.wants) do
-    local line, kind = rule.line_of(want), rule.taken_by(want.key)
-    local rank = redis.call('ZRANK', line, rule.seat_of(claim, want)) or 0
-    -- The mark of readers may be one's who has left; they stand in line themselves.
-    if kind == 'x' or kind == 'd' or kind == 's' and rank == 0 then
+    local queue, kind = rule.queue_of(want), rule.at_key(want.key)
+    local rank = redis.call('ZRANK', queue, rule.entry_of(claim, want)) or 0
+    -- With entries ahead, the reader marker says no more than the records of its readers. It keeps no reader waiting.
+    if kind == 'x' or kind == 'd' or kind == 's' and rank == 0 and rule.is_exclusive(want) then
       longest = math.max(longest, redis.call('PTTL', want.key))
-    elseif kind then
-      -- Only who waits first asks now and then: the others look out for those ahead.
+    elseif kind and kind ~= 's' then
+      -- Only the first waiter polls: the others wait for the entries ahead.
       soon = soon or rank == 0
     end
     if rank > 0 then
-      local front = redis.call('ZRANGE', line, 0, 0)[1]
-      longest = math.max(longest, redis.call('PTTL', rule.record_of(rule.read_seat(front))))
+      local front = redis.call('ZRANGE', queue, 0, 0)[1]
+      longest = math.max(longest, redis.call('PTTL', rule.record_of(rule.decode_entry(front))))
     end
     if rank > 1 then
-      local ahead = redis.call('ZRANGE', line, rank - 1, rank - 1)[1]
-      longest = math.max(longest, redis.call('PTTL', rule.record_of(rule.read_seat(ahead))))
+      local ahead = redis.call('ZRANGE', queue, rank - 1, rank - 1)[1]
+      longest = math.max(longest, redis.call('PTTL', rule.record_of(rule.decode_entry(ahead))))
     end
     most = math.max(most, (kind and kind ~= 's') and rank + 1 or rank)
   end
   return (soon and 'soon' or rule.digits(longest)) .. ' ' .. rule.digits(most)
 end
 
--- Whether everything that a claim with a record needs is still there: an administrator, or an eviction, may have taken it.
+-- Whether everything that belongs to a claim is still there: an administrator or an eviction by Redis may have deleted it.
 function rule.is_whole(claim)
   for _, want in ipairs(claim.wants) do
-    local kind, value = rule.taken_by(want.key)
+    local kind, value = rule.at_key(want.key)
     if claim.held and rule.is_exclusive(want) then
-      if kind ~= 'x' or not rule.is_of(value, claim) then
+      if kind ~= 'x' or not rule.is_text_of(value, claim) then
         return false
       end
     else
-      if not redis.call('ZSCORE', rule.line_of(want), rule.seat_of(claim, want)) then
+      if not redis.call('ZSCORE', rule.queue_of(want), rule.entry_of(claim, want)) then
         return false
       end
       if claim.held and rule.is_reader(want) and kind ~= 's' and kind ~= nil then
@@ -296,7 +306,7 @@ function rule.is_whole(claim)
   return true
 end
 
--- Renews a claim. Without a lease it was only a question.
+-- Renews a claim. A lease of 0 is only a question.
 function rule.extend(claim, lease)
   if lease == 0 then
     return
@@ -308,41 +318,42 @@ function rule.extend(claim, lease)
     if claim.held and rule.is_exclusive(want) then
       rule.raise(want.key, lease)
     else
-      rule.raise_line(want, lease)
+      rule.raise_queue(want, lease)
       if claim.held and rule.is_reader(want) then
-        rule.mark_shared(want.key, lease)
+        rule.raise_reader_marker(want.key, lease)
       end
     end
   end
 end
 
+-- 'held FIRST COUNT' or 'waiting FIRST RECHECK POSITION'.
 function rule.standing(claim)
   if claim.held then
     return 'held ' .. claim.first .. ' ' .. claim.count
   end
-  return 'waiting ' .. claim.first .. ' ' .. rule.waits(claim)
+  return 'waiting ' .. claim.first .. ' ' .. rule.recheck(claim)
 end
 
--- What went wrong, as text: newer servers hand it over in a table.
-function rule.words_of(failure)
+-- A failure as text: newer servers raise a table.
+function rule.message_of(failure)
   return type(failure) == 'table' and failure.err or tostring(failure)
 end
 
--- Nothing can be written here any more: the caller has to look for another server, for all its claims.
+-- Nothing can be written to this server: the client has to look for another one, for all its claims.
 function rule.is_of_a_replica(failure)
-  return string.find(rule.words_of(failure), 'READONLY', 1, true)
+  return string.find(rule.message_of(failure), 'READONLY', 1, true)
 end
 
--- What was decided is told at the end, to each once. Nothing depends on whether it arrives.
-function rule.say()
-  for _, client in ipairs(rule.addressees) do
-    redis.pcall('PUBLISH', 'lockfast:push:' .. client, table.concat(rule.letters[client], '\n'))
+-- Publishes what was decided, one message for each client. Nothing depends on its arrival.
+function rule.publish()
+  for _, client in ipairs(rule.recipients) do
+    redis.pcall('PUBLISH', 'lockfast:push:' .. client, table.concat(rule.pushes[client], '\n'))
   end
-  rule.letters, rule.addressees = {}, {}
-  if next(rule.touched) and redis.call('EXISTS', 'lockfast:watched') == 1 then
-    for key in pairs(rule.touched) do
+  rule.pushes, rule.recipients = {}, {}
+  if next(rule.changed) and redis.call('EXISTS', 'lockfast:watched') == 1 then
+    for key in pairs(rule.changed) do
       redis.pcall('PUBLISH', 'lockfast:lines', key)
     end
   end
-  rule.touched = {}
+  rule.changed = {}
 end

@@ -1,10 +1,12 @@
--- seed: after the server began anew, or another one took over, tickets go on from its clock, so that none is given twice.
+-- seed: after the server began anew, or another one took over, tickets go on from its clock, so that none is drawn twice.
 --
--- KEYS: the counter of tickets; the identity under which it was last used. ARGV: the server's identity now.
+-- KEYS  1 the counter of tickets, 2 the identity of the server under which it was last used
+-- ARGV  1 the identity of the server now
+-- Reply the server's time, in milliseconds
 local tickets, identity = KEYS[1], KEYS[2]
 local time = redis.call('TIME')
 if redis.call('GET', identity) ~= ARGV[1] then
-  -- Begins with what a full Redis allows: what is held there has to be given back.
+  -- The first write is one that a full Redis allows: locks that are held there have to be released.
   redis.call('DEL', identity)
   local clock = time[1] * 1000000 + time[2]
   if clock > tonumber(redis.call('GET', tickets) or '0') then

@@ -1,0 +1,190 @@
+//! The stored format: the text of a claim, and all numbers that scripts and Rust have to agree on.
+//!
+//! The text of a claim that wants one name alone is what stands at the name's key while the claim holds, and what its record
+//! is while it waits:
+//!
+//! ```text
+//! lockfast1 x OWNER CLIENT HOME FLAGS SINCE FIRST COUNT TTL NOTE
+//! ```
+//!
+//! | field | bytes, from 0 | |
+//! |---|---|---|
+//! | `lockfast1 ` | 0..10 | the version; another number is refused as newer |
+//! | `x` | 10 | the kind: `x` a claim |
+//! | OWNER | 12..44 | the hash of the claim's id, 32 hexadecimal digits |
+//! | CLIENT | 45..61 | 16 hexadecimal digits |
+//! | HOME | 62..65 | the tag of the slot of the claim's first name, where its record is |
+//! | FLAGS | 66.. | `-` if there are none, otherwise of `l` lingers, `b` broken, `d` detached, `m` wants several names, `q` waits without a subscription, in this order |
+//! | SINCE | 68..81 without flags | when it began to wait or to hold, in milliseconds since 1970 by the clock of the server, nearly; 13 digits, shown to people only |
+//! | FIRST | | the first ticket |
+//! | COUNT | | how many tickets |
+//! | TTL | | the lease it asked for, in milliseconds |
+//! | NOTE | | see `note.rs`; may have blanks |
+//!
+//! A waiter without flags becomes the holder by moving its record to the key and writing SINCE over. So SINCE always has 13
+//! digits, and everything before it has a fixed length.
+//!
+//! The other kinds of values at a name's key: `lockfast1 s`, the reader marker, and `lockfast1 d VALUE`, a seal. Claims on
+//! several names, readers and permits have a packed record (`claims.lua`). A record `gone WHY` is a tombstone. An entry of a
+//! queue is `OWNER CLIENT HOME WEIGHT CAPACITY`, and a member of a listing is a name, a zero byte and OWNER.
+//!
+//! Scripts name these places as `@name@`, and [`assembled`] puts the numbers in. A local or a function with a number in it
+//! would cost time at every run; text does not.
+
+use std::ops::Range;
+
+use crate::claim::Demand;
+
+const VERSION: &str = "lockfast1 ";
+const CLAIM: &str = "lockfast1 x ";
+const READERS: &str = "lockfast1 s";
+const SEAL: &str = "lockfast1 d ";
+const TOMBSTONE: &str = "gone ";
+
+/// The fields of a claim's text that have a fixed place.
+pub(super) const OWNER: Range<usize> = 12..44;
+pub(super) const CLIENT: Range<usize> = 45..61;
+pub(super) const HOME: Range<usize> = 62..65;
+pub(super) const FLAGS_AT: usize = 66;
+const SINCE: Range<usize> = 68..81;
+
+/// Its bytes before SINCE if it has no flags.
+pub(super) const BEGINNING: usize = SINCE.start;
+/// How many digits SINCE has.
+pub(super) const SINCE_DIGITS: usize = SINCE.end - SINCE.start;
+
+/// The name of a file under `lua/`, and its text.
+pub(super) type Part<'t> = (&'t str, &'t str);
+
+/// A script's text with each `@name@` replaced. `limits` are the numbers that say how much one run does.
+pub(super) fn assembled(parts: &[Part], limits: &Limits<'_>) -> String {
+    let mut body: String = parts.iter().map(|(_, text)| *text).collect();
+    for (name, value) in names(limits) {
+        body = body.replace(&format!("@{name}@"), &value);
+    }
+    body
+}
+
+/// How much one run of a script does: no other script runs meanwhile. Numbers, as Lua reads them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits<'t> {
+    /// How many dead entries it evicts, at a few microseconds each.
+    pub(super) most_evicted: &'t str,
+    /// How many entries and names it shows.
+    pub(super) most_shown: &'t str,
+}
+
+impl Limits<'static> {
+    pub(super) const USUAL: Self = Self { most_evicted: "20000", most_shown: "200" };
+}
+
+/// Every name that scripts may use, and what stands for it.
+fn names(limits: &Limits<'_>) -> Vec<(&'static str, String)> {
+    // In an entry the fields from OWNER to HOME follow each other as in the text of a claim.
+    let in_entry = |field: Range<usize>| field.start - OWNER.start..field.end - OWNER.start;
+    let identity = OWNER.start..HOME.end;
+    let slot = "lockfast:{tag}:".len();
+    vec![
+        ("version", VERSION.to_owned()),
+        ("claim", CLAIM.to_owned()),
+        ("readers", READERS.to_owned()),
+        ("seal", SEAL.to_owned()),
+        ("tombstone", TOMBSTONE.to_owned()),
+        ("value.version", bytes(0..VERSION.len())),
+        ("value.kind", bytes(VERSION.len()..VERSION.len() + 1)),
+        ("value.head", bytes(0..CLAIM.len())),
+        ("value.owner", bytes(OWNER)),
+        ("value.client", bytes(CLIENT)),
+        ("value.home", bytes(HOME)),
+        // From OWNER to HOME: how an entry begins too.
+        ("value.identity", bytes(identity.clone())),
+        // All before SINCE, of a claim without flags.
+        ("value.beginning", bytes(0..BEGINNING)),
+        ("value.since", bytes(SINCE)),
+        // What was sealed, to the end.
+        ("value.sealed", from(SEAL.len())),
+        // The same for GETRANGE and SETRANGE, which count from 0.
+        ("value.beginning:range", format!("'0', '{}'", BEGINNING - 1)),
+        ("value.since:offset", format!("'{}'", SINCE.start)),
+        ("entry.owner", bytes(in_entry(OWNER))),
+        ("entry.client", bytes(in_entry(CLIENT))),
+        ("entry.home", bytes(in_entry(HOME))),
+        ("entry.identity", bytes(in_entry(identity.clone()))),
+        // Weight and capacity, with the blank before them.
+        ("entry.demand", from(in_entry(identity).end)),
+        ("tombstone.head", bytes(0..TOMBSTONE.len())),
+        ("tombstone.why", from(TOMBSTONE.len())),
+        // A member of a listing without the zero byte and OWNER.
+        ("member.name", format!("1, -{}", OWNER.len() + 2)),
+        // `lockfast:{TAG}:`, how all keys but the name itself begin.
+        ("key.slot", bytes(0..slot)),
+        // A weight and a capacity that leave room for no other claim.
+        ("all", Demand::ALL.to_string()),
+        // A counter of tickets that is not above this was lost: tickets begin at the time of day, in microseconds.
+        ("least_seed", "1000000".to_owned()),
+        // How much longer a queue lives than the leases in it, in milliseconds: when it is written, and at least.
+        ("outlives", "10000".to_owned()),
+        ("outlives.least", "5000".to_owned()),
+        ("most_evicted", limits.most_evicted.to_owned()),
+        ("most_shown", limits.most_shown.to_owned()),
+        ("most_unlisted", "200".to_owned()),
+    ]
+}
+
+/// Two arguments of `string.sub`, which counts from 1 and includes the last.
+fn bytes(field: Range<usize>) -> String {
+    format!("{}, {}", field.start + 1, field.end)
+}
+
+/// One argument of `string.sub`: to the end.
+fn from(at: usize) -> String {
+    format!("{}", at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn scripts() -> Vec<(String, String)> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/stores/redis/lua");
+        let files = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+        files.map(|path| (path.display().to_string(), fs::read_to_string(path).unwrap())).collect()
+    }
+
+    #[test]
+    fn the_places_are_those_of_the_text() {
+        let (owner, client) = ("0f".repeat(16), "00ab".repeat(4));
+        let text = format!("{CLAIM}{owner} {client} 06S - 1790000000000 7 1 30000 web-1 812 x");
+        assert_eq!(
+            (&text[OWNER], &text[CLIENT], &text[HOME], &text[SINCE]),
+            (&*owner, &*client, "06S", "1790000000000")
+        );
+        assert_eq!(&text[FLAGS_AT..BEGINNING], "- ");
+    }
+
+    #[test]
+    fn every_name_is_known_and_used() {
+        for (path, text) in scripts() {
+            let left = assembled(&[("", &text)], &Limits::USUAL);
+            assert!(!left.contains('@'), "{path} uses a name that is unknown");
+        }
+        let all: String = scripts().into_iter().map(|(_, text)| text).collect();
+        for (name, _) in names(&Limits::USUAL) {
+            assert!(all.contains(&format!("@{name}@")), "no script uses {name}");
+        }
+    }
+
+    #[test]
+    fn no_script_writes_a_place_as_a_number() {
+        for (path, text) in scripts() {
+            for call in text.split("sub(").skip(1) {
+                let arguments = call.split(')').next().unwrap().split(", ").skip(1);
+                let is_a_place = |argument: &str| argument.parse::<i64>().is_ok_and(|place| place != 1);
+                assert!(!arguments.clone().any(is_a_place), "{path}: sub({}", call.lines().next().unwrap());
+            }
+            assert!(!text.contains(&Demand::ALL.to_string()), "{path} writes the capacity of a lock as a number");
+        }
+    }
+}
