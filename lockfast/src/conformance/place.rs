@@ -192,7 +192,7 @@ impl<'p> Client<'p> {
 
     /// Ends its subscription, as the death of its process would.
     pub(super) fn unsubscribe(&self) {
-        self.listener.abort();
+        self.listener.stop();
     }
 
     /// A new claim, with a lease longer than the case.
