@@ -161,6 +161,13 @@ async fn live(store: &mut Director, printed: &mut Printed) {
     let failing = async {
         let (claim, _, answer) = store.acquire().await;
         answer.lose();
+        store.acquire().await.2.lose();
+        // Repeated after a pause each time, for two seconds.
+        for _ in 0..2 {
+            settle(store).await;
+            store.hand.advance(SECOND);
+            store.acquire().await.2.lose();
+        }
         claim
     };
     let (tried, claim) = tokio::join!(asks.try_lock(), failing);

@@ -134,6 +134,17 @@ impl Book {
         Some(Asking { sent: now, unsure: true, ..asked.clone() })
     }
 
+    /// Its future sleeps until `at`: until then, that the claim holds does not show that an answer lies there unread.
+    pub(crate) fn pause_until(&mut self, asked: &Asking, at: Moment, out: &mut Outbox) {
+        let slot = self.slots.get_mut(asked.key).filter(|slot| is_claim_of(slot.claim.as_ref(), &asked.claim));
+        if let Some(Phase::Asking { is_held, .. }) = slot.map(|slot| &mut slot.phase) {
+            *is_held = false;
+            let grace = grace(asked.claim.ttl);
+            self.slots.schedule_roughly(asked.key, at + asked_after(grace), grace);
+            self.note_next(out);
+        }
+    }
+
     /// A copy of a claim's acquire may still run, however late, and would stand in line for nobody: its id is kept out.
     pub(crate) fn keep_out_if_unsure(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         let unsure = self.slots.get(key).filter(|slot| slot.unsure).and_then(|slot| slot.claim.clone());

@@ -153,11 +153,17 @@ impl Place<'_> {
         let mut repeats = repeats.before(valid_until(asked.sent, asked.claim.ttl));
         let (client, limit, mut answer) = (self.client, repeats.limit(limit), Err(error));
         while let Some(at) = repeats.next(&answer, client.clock.now()) {
+            client.with_book(|book, _, out| book.pause_until(&asked, at, out));
             client.sleep_until(at).await;
             match client.with_book(|book, now, out| book.ask_once_more(&asked, now, out)) {
                 Some(again) => asked = again,
                 // The keeper has withdrawn the claim meanwhile, or the client was shut down.
-                None => break,
+                None => {
+                    if let Some(why) = client.with_book(|book, _, _| book.closed) {
+                        answer = Err(Error::Closed(why));
+                    }
+                    break;
+                }
             }
             match self.ask_once(&asked, busy, limit).await {
                 Some(said) => answer = said,

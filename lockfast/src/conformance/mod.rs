@@ -201,6 +201,7 @@ macro_rules! conformance {
                     a_late_acquire_is_refused
                     the_tombstone_of_a_long_lease_ends_after_a_minute
                     a_release_of_unknown_outcome_frees
+                    a_copy_of_a_release_is_told_what_the_first_found
                     a_late_copy_of_a_release_ends_no_later_hold
                     departures_are_answered_in_order
                 }

@@ -118,6 +118,20 @@ pub async fn a_release_of_unknown_outcome_frees(place: &Place) {
     }
 }
 
+/// A copy of a release is told what the first copy found: that the claim left only if it did by then.
+pub async fn a_copy_of_a_release_is_told_what_the_first_found(place: &Place) {
+    let client = place.client().await;
+    let left = |standing: &Standing| matches!(standing, Standing::Gone(Why::Left | Why::PassedOn(..)));
+    let (held, unknown) = (client.mutex("a"), client.mutex("b"));
+    client.held(&held).await;
+    for _ in 0..2 {
+        let standing = client.leave(Leaving::Unknown(Arc::clone(&held))).await;
+        assert!(left(&standing), "{standing:?}");
+        let standing = client.leave(Leaving::Unknown(Arc::clone(&unknown))).await;
+        assert!(!left(&standing), "a claim that the store never had, or has lost: {standing:?}");
+    }
+}
+
 /// A release that was sent twice, of a claim that went on by the first copy. The second ends nothing of the next holder's.
 pub async fn a_late_copy_of_a_release_ends_no_later_hold(place: &Place) {
     let (one, two) = (place.client().await, place.client().await);

@@ -203,7 +203,7 @@ pub enum Leaving {
     /// Done, or given up. Answered [`Why::Left`] by who was in line.
     Done(Arc<Claim>),
     /// Given up while it is unknown whether the acquire ran, or will run: a tombstone keeps its id out for
-    /// [`Claim::tombstone`] at least.
+    /// [`Claim::tombstone`] at least. A copy of it is told what the first found: [`Why::Left`] only if the claim was there.
     Unknown(Arc<Claim>),
     /// Done, but what is held stays held this much longer, without an owner. A claim that waits just leaves. On each
     /// resource the first claim that waits is told with [`Change::Recheck`].

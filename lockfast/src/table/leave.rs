@@ -22,7 +22,9 @@ impl Table {
             Leaving::Done(claim) => self.done(claim, now),
             Leaving::Unknown(claim) => {
                 let standing = self.done(claim, now);
-                self.bury(claim, Why::Left, now + claim.tombstone());
+                // What a copy of this is told: that the claim left only if it did by this.
+                let Standing::Gone(why) = standing else { return standing };
+                self.bury(claim, why, now + claim.tombstone());
                 standing
             }
             Leaving::Linger(claim, span) => self.linger(claim, *span, now),

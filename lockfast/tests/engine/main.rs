@@ -19,6 +19,7 @@ mod panics;
 mod passing;
 mod patience;
 mod random;
+mod repeated_twice;
 mod repeated_verbs;
 mod repeats;
 mod script;

@@ -19,7 +19,10 @@ impl Ledger<'_> {
             Leaving::Done(claim) => self.done(claim),
             Leaving::Unknown(claim) => {
                 let standing = self.done(claim)?;
-                self.add_mark(claim.id.hash(), Why::Left, self.now + claim.tombstone())?;
+                // What a copy of this is told: that the claim left only if it did by this.
+                if let Standing::Gone(why) = standing {
+                    self.add_mark(claim.id.hash(), why, self.now + claim.tombstone())?;
+                }
                 Ok(standing)
             }
             Leaving::Linger(claim, span) => self.linger_for(claim, *span),

@@ -22,7 +22,12 @@ impl Ledger<'_> {
         }
         let mut mark = self.rows.prepare_cached("SELECT why FROM marks WHERE owner = ?1")?;
         let why: Option<u8> = mark.query_row([owner.0], |row| row.get(0)).optional()?;
-        Ok(why.map(|why| if why == 1 { Why::Broken } else { Why::Left }))
+        Ok(why.map(|why| match why {
+            1 => Why::Broken,
+            2 => Why::Unknown,
+            3 => Why::Expired,
+            _ => Why::Left,
+        }))
     }
 
     pub(super) fn add_mark(&mut self, owner: ClaimHash, why: Why, until: Moment) -> Result<()> {
@@ -30,7 +35,13 @@ impl Ledger<'_> {
         self.rare.marks = true;
         let sql = "INSERT INTO marks (owner, why, until) VALUES (?1, ?2, ?3) \
                    ON CONFLICT (owner) DO UPDATE SET until = max(until, excluded.until)";
-        self.run(sql, (owner.0, u8::from(why == Why::Broken), nanos(until.as_nanos())))
+        let why = match why {
+            Why::Broken => 1,
+            Why::Unknown => 2,
+            Why::Expired => 3,
+            _ => 0,
+        };
+        self.run(sql, (owner.0, why, nanos(until.as_nanos())))
     }
 
     pub(super) fn seal(&self, name: &Name) -> Result<Option<(Bytes, Moment)>> {

@@ -182,7 +182,7 @@ fn an_acquire_after_an_unknown_release_is_refused() {
     let claim = mutex(1, "a");
     assert_eq!(place.leave(Leaving::Unknown(Arc::clone(&claim))), gone(Why::Unknown));
     place.pass(9);
-    assert_eq!(place.wait(&claim), Admission::Gone(Why::Left), "it ran late and must leave no ghost");
+    assert_eq!(place.wait(&claim), Admission::Gone(Why::Unknown), "it ran late and must leave no ghost");
     assert!(matches!(place.wait(&mutex(2, "a")), Admission::Held(_)));
     place.pass(1);
     place.done(&mutex(2, "a"));
@@ -197,7 +197,22 @@ fn a_mark_said_twice_is_not_shortened() {
     place.leave(Leaving::Unknown(Arc::clone(&claim)));
     place.leave(Leaving::Unknown(brief));
     place.pass(9);
-    assert_eq!(place.wait(&claim), Admission::Gone(Why::Left));
+    assert_eq!(place.wait(&claim), Admission::Gone(Why::Unknown));
+}
+
+#[test]
+fn a_repeated_release_is_told_what_the_first_found() {
+    let mut place = Place::new();
+    let claim = mutex(1, "a");
+    let unknown = || Leaving::Unknown(Arc::clone(&claim));
+    // The store has lost the claim: no copy of its release may be told that it left.
+    assert_eq!(place.leave(unknown()), gone(Why::Unknown));
+    assert_eq!(place.leave(unknown()), gone(Why::Unknown));
+    let claim = mutex(2, "a");
+    let unknown = || Leaving::Unknown(Arc::clone(&claim));
+    assert!(matches!(place.wait(&claim), Admission::Held(_)));
+    assert_eq!(place.leave(unknown()), gone(Why::Left));
+    assert_eq!(place.leave(unknown()), gone(Why::Left));
 }
 
 #[test]

@@ -204,7 +204,8 @@ impl Naive {
             Leaving::Done(claim) => self.done(claim, now),
             Leaving::Unknown(claim) => {
                 let standing = self.done(claim, now);
-                self.mark(claim.id.hash(), now + claim.ttl.min(secs(60)), Why::Left);
+                let Standing::Gone(why) = standing else { unreachable!("it has left") };
+                self.mark(claim.id.hash(), now + claim.ttl.min(secs(60)), why);
                 standing
             }
             Leaving::Linger(claim, span) => match self.find(claim.id.hash()) {

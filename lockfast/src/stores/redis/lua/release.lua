@@ -94,7 +94,9 @@ end
 
 function leave.unknown(claim, span)
   local reply = leave.done(claim)
-  leave_tombstone(claim, 'left', tonumber(span))
+  -- What a copy of this is told: that the claim left only if it did by this. 'unknown' is what is said without a tombstone.
+  local why = string.match(reply, '^gone (%a+)$')
+  leave_tombstone(claim, why == 'unknown' and 'unseen' or why, tonumber(span))
   return reply
 end
 
