@@ -11,14 +11,12 @@ use anyhow::{Result, bail};
 const USUAL: f64 = 60.0;
 
 const SECONDS: &[(&str, f64)] = &[
-    ("commands", 150.0),
     ("conformance_chaos", 120.0),
     ("conformance_redis", 100.0),
-    ("examples in the documentation of lockfast", 120.0),
     ("processes", 180.0),
     ("redis_suites", 180.0),
     ("redis_trouble", 260.0),
-    ("run", 240.0),
+    ("run", 130.0),
 ];
 
 /// A test binary that ran.
