@@ -160,8 +160,8 @@ pub(crate) async fn admit(client: &Arc<Client>, request: Arc<Request>, patience:
     }
 }
 
-/// Asks once, and leaves no trace if somebody else is there. The question is repeated at most so often while its outcome is
-/// unknown.
+/// Asks once, and leaves no entry in the queue if another claim holds. The request is
+/// repeated at most so often while its outcome is unknown.
 pub(crate) async fn attempt(
     client: &Arc<Client>,
     request: Arc<Request>,

@@ -145,7 +145,7 @@ impl Book {
         }
     }
 
-    /// A copy of a claim's acquire may still run, however late, and would stand in line for nobody: its id is kept out.
+    /// A copy of a claim's acquire may still run, however late, and join the queue without a caller: a tombstone keeps its id out.
     pub(crate) fn keep_out_if_unsure(&mut self, key: Key, now: Moment, out: &mut Outbox) {
         let unsure = self.slots.get(key).filter(|slot| slot.unsure).and_then(|slot| slot.claim.clone());
         if let Some(claim) = unsure {

@@ -242,7 +242,7 @@ impl Locks {
         self.client().break_claim(name, Ticket(fence), at_once).await
     }
 
-    /// Ends this client: those who wait fail as [`Closed`](crate::Error::Closed), what is held is lost and given back, and nobody
+    /// Ends this client: waiters fail as [`Closed`](crate::Error::Closed), what is held is lost and given back, and no task
     /// gets in any more. Comes back when the store has heard of it all, or fails after `timeout`.
     ///
     /// ```

@@ -167,7 +167,7 @@ async fn looking_at_locks_on_a_closed_connection_shows_them() {
     fixture.locks.fleet_stats().await.unwrap();
     fixture.assert_closed();
     fixture.close_idle();
-    assert!(fixture.locks.election("nobody").leader().await.unwrap().is_none());
+    assert!(fixture.locks.election("vacant").leader().await.unwrap().is_none());
     fixture.assert_closed();
     guard.check().unwrap();
 }
@@ -324,7 +324,7 @@ async fn a_server_that_is_gone_is_told_within_three_seconds() {
     fixture.server.kill();
     let locks = &fixture.locks;
     let bounded = async |what: &str, error: Option<Error>, began: lockfast::Moment| {
-        let (took, error) = (now().since(began), error.expect("nobody is there"));
+        let (took, error) = (now().since(began), error.expect("no server is there"));
         assert!(matches!(error, Error::Unavailable { .. }), "{what}: {error}");
         assert!(error.to_string().contains("efused"), "{what}: the last that happened is told: {error}");
         // Three seconds by the rule, and one more for a machine that is busy.

@@ -179,8 +179,8 @@ pub async fn giving_up_names_the_holder(place: &Place) {
     two.let_go(second.held().await).await;
 }
 
-/// Whoever comes back again and again, with a whole pause before each attempt, hears how often it asked, and stands in nobody's
-/// way in between.
+/// A caller with a retry policy makes a whole pause before each attempt, is told how many it made, and has no entry in the queue in
+/// between.
 pub async fn attempts_are_counted(place: &Place) {
     let [one, two, _] = place.three().await;
     let held = promised(one.mutex("a").lock().await);

@@ -1,16 +1,18 @@
-//! One connection that many tasks ask on. Answers come in the order of the questions.
+//! One connection that many tasks send requests on. Replies come in the order of the requests.
 //!
-//! A task of the runtime that opened it drives the stream: it writes what was asked, gives each answer to whoever asked, and
-//! hands pushes on. By 1 to 5, no request waits for an answer that cannot come.
+//! A task of the runtime that opened it drives the stream: it writes requests, gives each reply to its
+//! request, and hands pushes on. By 1 to 3, no request waits for a reply that cannot come.
 //!
-//! 1. A question has a place in the line of those that are open before its bytes leave, and keeps it when its asker is gone:
-//!    otherwise all later answers would be given to the wrong ones.
-//! 2. However the connection ends, every question that is open then fails, and so does every later one.
+//! 1. A request has an entry in the reply queue before its bytes leave, and keeps it when its caller is gone: otherwise all
+//!    later replies would go to the wrong requests.
+//! 2. However the connection ends, every open request fails, and so does every later one.
 //! 3. An entry of the reply queue awaits one reply, or one push of a given kind and channel that confirms a subscription.
 //!    Any other push is no reply and takes no entry; a reply where a push is due ends the connection.
 //! 4. At most so many requests and bytes are open as [`Limits`] says. A request beyond is refused at once, with all of its
 //!    pipeline, and leaves no trace.
-//! 5. A connection that was left ends when nothing is open on it any more; one without any handle left, at once.
+//! 5. A request is written within five seconds, or never: a runtime that was blocked for longer ends the connection instead.
+//!    Tombstones rely on it.
+//! 6. A connection that was left ends when nothing is open on it any more; one without any handle left, at once.
 
 mod driver;
 
@@ -135,7 +137,7 @@ impl Pulse {
 #[derive(Clone)]
 pub(crate) struct Multiplexer(Arc<Handle>);
 
-/// What ends the connection when nobody has it any more; the task that drives it does not count.
+/// Ends the connection when its last clone is dropped; the driver has none.
 struct Handle(Arc<Shared>);
 
 impl Drop for Handle {
@@ -349,7 +351,7 @@ impl Shared {
     }
 }
 
-/// Nobody is at the other end.
+/// The connection has ended.
 fn gone() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }

@@ -204,7 +204,7 @@ async fn who_speaks_another_language_ends_the_connection_and_answers_before_that
         is_closed(there).await;
     }
     let (multiplexer, mut there) = pair().await;
-    there.write_all(b"+nobody asked\r\n").await.unwrap();
+    there.write_all(b"+unasked\r\n").await.unwrap();
     soon(multiplexer.left()).await;
     is_closed(there).await;
 }
@@ -228,7 +228,7 @@ async fn a_connection_that_nobody_has_is_closed_also_with_questions_open_and_a_f
     let (multiplexer, there) = pair().await;
     let other = multiplexer.clone();
     let open = ask(&multiplexer, &["PING"]);
-    // More than fits on the way to somebody who does not read.
+    // More than fits on the way to a peer that does not read.
     let stuck = ask(&multiplexer, &["ECHO", &"x".repeat(50_000_000)]);
     tokio::task::yield_now().await;
     drop(multiplexer);
