@@ -23,7 +23,10 @@ Examples:
 
 Where the locks live is said by --store, LOCKFAST_URL or a config file (see lockfast.example.toml): redis://HOST for
 Redis or Valkey, rediss://HOST with TLS, sqlite:FILE for a file. Without any, they are in a file in your state
-directory, shared by all your processes on this machine.";
+directory, shared by all your processes on this machine.
+
+LOCKFAST_RECORD=FILE appends all that this client does and is told to FILE, for a bug report: the names of locks are in
+it; secrets, values, notes and labels are not.";
 
 /// Locks that work across processes and servers: exclusive access to a named resource, freed when its holder dies.
 #[derive(Debug, Parser)]

@@ -54,6 +54,9 @@ impl Settings {
         }
         // An empty variable is one that somebody wanted to unset; but a prefix may well be empty.
         let env = |key: &str| std::env::var(key).ok().filter(|value| !value.is_empty() || key == "LOCKFAST_PREFIX");
+        if let Some(file) = env("LOCKFAST_RECORD") {
+            check_recording(&file)?;
+        }
         let mut stdin = first_line_of_stdin;
         Self::resolve(globals, Surroundings { env: &env, files: files(&env), stdin: &mut stdin })
     }
@@ -148,6 +151,21 @@ impl std::fmt::Debug for Settings {
             .field("prefix", prefix)
             .field("ttl", ttl)
             .finish_non_exhaustive()
+    }
+}
+
+/// A file that cannot be recorded to is told before the store is opened, since it is no trouble of the store.
+fn check_recording(file: &str) -> Result<(), Failure> {
+    let mut options = std::fs::OpenOptions::new();
+    options.append(true).create(true);
+    // The library, which opens it again, would make it for its owner alone.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(file) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            Err(Failure::new(Exit::Config, format!("reading LOCKFAST_RECORD: cannot write to {file}: {error}")))
+        }
     }
 }
 

@@ -96,6 +96,12 @@ impl ClaimId {
         Self { secret, hash: ClaimHash(hash) }
     }
 
+    /// The id with this hash and without its secret: no store accepts it.
+    #[cfg(all(feature = "record", feature = "engine"))]
+    pub(crate) fn of_hash(hash: ClaimHash) -> Self {
+        Self { secret: [0; 16], hash }
+    }
+
     /// The secret itself, for a store to send as proof. Never print it.
     pub fn expose_secret(&self) -> &[u8; 16] {
         &self.secret
@@ -115,21 +121,11 @@ impl fmt::Debug for ClaimId {
 
 /// Draws ids many at a time, since each visit to the operating system costs as much as the rest of a lock. For one client
 /// in one process: a client refuses to work after a fork, so no two processes draw from the same batch.
-#[derive(Default)]
-pub(crate) struct ClaimIds(Vec<[u8; 16]>);
-
-impl ClaimIds {
+pub(crate) fn draw_ids() -> Result<Vec<ClaimId>> {
     const BATCH: usize = 32;
-
-    pub(crate) fn draw(&mut self) -> Result<ClaimId> {
-        if self.0.is_empty() {
-            let mut batch = [0; 16 * Self::BATCH];
-            getrandom::fill(&mut batch).map_err(no_randomness)?;
-            self.0.extend(batch.as_chunks::<16>().0);
-        }
-        let secret = self.0.pop().expect("the batch was just filled");
-        Ok(ClaimId::from_secret(secret))
-    }
+    let mut batch = [0; 16 * BATCH];
+    getrandom::fill(&mut batch).map_err(no_randomness)?;
+    Ok(batch.as_chunks::<16>().0.iter().map(|secret| ClaimId::from_secret(*secret)).collect())
 }
 
 fn no_randomness(error: getrandom::Error) -> Error {

@@ -39,6 +39,11 @@ impl Moment {
         self.0
     }
 
+    /// This long before; the clock's beginning at the earliest.
+    pub(crate) fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// How long after `earlier` this is; zero when it is not after.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

@@ -143,3 +143,16 @@ pub enum Happening {
     /// Whoever asked stopped waiting.
     Cancelled,
 }
+
+impl Happening {
+    /// How much there has to be an interest in events for this one: 1 for what goes wrong, 5 for each renewal.
+    pub(crate) fn rank(&self) -> u8 {
+        match self {
+            Self::Lost { .. } => 1,
+            Self::AtRisk { .. } => 2,
+            Self::TimedOut { .. } | Self::Unanswered { .. } | Self::Answered => 3,
+            Self::Renewed { .. } => 5,
+            _ => 4,
+        }
+    }
+}

@@ -7,9 +7,19 @@ mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod connect;
+#[cfg(feature = "engine")]
+#[doc(hidden)]
+pub mod engine;
+#[cfg(not(feature = "engine"))]
+mod engine;
 mod error;
 mod event;
 mod name;
+#[cfg(feature = "planted-faults")]
+#[doc(hidden)]
+pub mod planted;
+#[cfg(not(feature = "planted-faults"))]
+mod planted;
 mod primitives;
 pub mod store;
 pub mod stores;

@@ -55,8 +55,8 @@ impl Name {
         Ok(Self(whole.into()))
     }
 
-    /// A name that was checked before a store kept it.
-    #[cfg(any(feature = "sqlite", feature = "redis"))]
+    /// A name that was checked before a store, or a recording, kept it.
+    #[cfg(any(feature = "sqlite", feature = "redis", all(feature = "record", feature = "engine")))]
     pub(crate) fn stored(text: &str) -> Self {
         Self(text.into())
     }

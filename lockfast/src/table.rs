@@ -33,6 +33,7 @@ use crate::claim::{Claim, ClaimHash, ClaimMap, ClientId, Mode, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::name::Name;
+use crate::planted::Rule;
 use crate::store::{Admission, Busy, Change, Lease, Standing, Why};
 
 use line::Line;
@@ -103,7 +104,7 @@ impl Entry {
 
     fn extend(&mut self, until: Moment) {
         // No verb shortens a lease: a short renewal that was sent before an extension may arrive after it.
-        self.expires = self.expires.max(until);
+        self.expires = if Rule::NoVerbShortens.is_left_out() { until } else { self.expires.max(until) };
     }
 }
 
@@ -138,14 +139,16 @@ impl Table {
     pub fn acquire(&mut self, claim: &Arc<Claim>, busy: Busy, now: Moment) -> Result<Admission> {
         self.settle(now);
         let owner = claim.id.hash();
-        if let Some(mark) = self.marks.get(&owner) {
+        if let Some(mark) = self.marks.get(&owner).filter(|_| !Rule::TombstoneKeepsOut.is_left_out()) {
             return Ok(Admission::Gone(mark.why));
         }
         if let Some(entry) = self.living(owner, now) {
             if entry.broken || entry.lingers {
                 return Ok(Admission::Gone(if entry.broken { Why::Broken } else { Why::Left }));
             }
-            entry.extend(now + claim.ttl);
+            if !Rule::RepeatedAcquireRenews.is_left_out() {
+                entry.extend(now + claim.ttl);
+            }
             return Ok(self.admission(owner, now));
         }
         if let Some(value) = self.seal_on(claim) {
@@ -265,6 +268,7 @@ impl Table {
     }
 
     fn draw(&mut self, block: u32, floor: Ticket) -> Tickets {
+        let floor = if Rule::TicketsAboveFloor.is_left_out() { Ticket(0) } else { floor };
         let tickets = Tickets::new(Ticket(self.last.max(floor).0 + 1), block.max(1));
         self.last = tickets.last();
         tickets

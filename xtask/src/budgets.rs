@@ -17,6 +17,7 @@ const SECONDS: &[(&str, f64)] = &[
     ("redis_suites", 180.0),
     ("redis_trouble", 260.0),
     ("run", 130.0),
+    ("worlds", 40.0),
 ];
 
 /// A test binary that ran.

@@ -13,7 +13,9 @@ mod invocation;
 mod model;
 mod peers;
 mod redis;
+mod replay;
 mod setup;
+mod sim;
 mod soak;
 mod test;
 mod tidy;
@@ -35,9 +37,13 @@ Everything that CI does, runnable by hand.
     cargo xtask setup          install what the checks need; does nothing when it is all there
     cargo xtask bench [NAME]   measure, in release mode; without a name, say what can be measured
     cargo xtask model [WORLD]  search the model of the protocol in full, or one world of it; takes two minutes
+    cargo xtask sim            many engines against one table in virtual time, with every fault; a minute
+      --seconds N --seed S     .. for so long, and from the world of this seed on (--seeds COUNT: so many worlds)
     cargo xtask fuzz           the parser of Redis replies against the one of the redis crate, on random streams; a minute
       --seconds N --seed S     .. for so long, and from the stream of this seed on
     cargo xtask soak           `lockfast run` under hundreds of kills, breaks and stops, and in a crowd; takes minutes
+    cargo xtask replay FILE    step through a recording of a client (LOCKFAST_RECORD), and compare
+      --client ID --from N --to M  .. only this client; print these steps
     cargo xtask help           this text
 
 `test` runs setup, then fmt, clippy, doc, tidy, the tests, and the library with each of its features alone. It stops at
@@ -46,6 +52,7 @@ and fails when one took longer than its budget.
 
 `tidy` reports file:line and what to do about it:
     layers        which module of the library may name which (the table is in xtask/src/tidy/layers.rs)
+    purity        the engine has no clock, no I/O, no wakers, no mutex (the words are in xtask/src/tidy/purity.rs)
     sizes         no source file over 400 lines
     documents     paths, links and tests that the documents name exist
     dependencies  no second TLS stack: rustls with ring, or none
@@ -53,6 +60,12 @@ and fails when one took longer than its budget.
 
 `model` prints what it found in each world, and fails when a law was broken or a milestone was not reached. `test`
 searches smaller worlds, and shows that each rule of the protocol is needed.
+
+`sim` says how much virtual time passed and which faults bit. When an invariant breaks, it prints the seed, a small plan in
+which the same invariant breaks, and the last steps, and fails. `test` runs the worlds of a few seeds.
+
+`replay` prints each input, the phases it changed and what followed, and fails when that differs from the recording or
+the engine panics; `cargo xtask replay --help` says more.
 
 Words after the name of a benchmark go to the benchmark: cargo xtask bench core --help
 ";
@@ -80,7 +93,9 @@ fn dispatch(args: &[String], root: &Path) -> Result<()> {
         ["tidy"] => tidy::run(root)?,
         ["bench", rest @ ..] => bench::run(root, rest)?,
         ["model", rest @ ..] => model::run(root, rest)?,
+        ["sim", rest @ ..] => sim::run(root, rest)?,
         ["fuzz", rest @ ..] => fuzz::run(root, rest)?,
+        ["replay", rest @ ..] => replay::run(root, rest)?,
         ["soak"] => soak::run(root)?,
         ["test", extra @ ..] => {
             bail!("`test` takes `--redis PROGRAM` or nothing, but was given {extra:?}; see `cargo xtask help`")
@@ -128,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_help_names_every_task() {
-        for task in ["setup", "test", "tidy", "bench", "model", "fuzz", "help"] {
+        for task in ["setup", "test", "tidy", "bench", "model", "sim", "fuzz", "replay", "help"] {
             assert!(HELP.contains(&format!("cargo xtask {task}")), "{task}");
         }
     }

@@ -8,6 +8,7 @@ mod documents;
 mod layers;
 mod leftovers;
 mod paths;
+mod purity;
 mod sizes;
 mod source;
 
@@ -59,6 +60,7 @@ fn in_files(tree: &Tree) -> Vec<Finding> {
     let check = |(path, text)| {
         [
             layers::check(path, text, &exports),
+            purity::check(path, text),
             sizes::check(path, text, sizes::ALLOWED),
             documents::check(path, text, tree),
             leftovers::check(path, text),
@@ -80,11 +82,21 @@ mod tests {
             ("README.md", "`docs/missing.md`"),
             ("bench/src/main.rs", concat!("fn main() { todo", "!() }")),
             ("bench/src/long.rs", &long),
+            ("lockfast/src/engine/mod.rs", "use std::sync::Mutex;"),
             ("lockfast/src/store.rs", "use crate::client::Locks;"),
         ]);
         let mut paths: Vec<String> = in_files(&tree).into_iter().map(|finding| finding.path).collect();
         paths.sort();
-        assert_eq!(paths, ["README.md", "bench/src/long.rs", "bench/src/main.rs", "lockfast/src/store.rs"]);
+        assert_eq!(
+            paths,
+            [
+                "README.md",
+                "bench/src/long.rs",
+                "bench/src/main.rs",
+                "lockfast/src/engine/mod.rs",
+                "lockfast/src/store.rs"
+            ]
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod doctor;
 #[path = "../run/full.rs"]
 mod full;
 mod looking;
+mod recording;
 mod redis;
 mod redis_doctor;
 mod settings;

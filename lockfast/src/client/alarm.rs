@@ -1,7 +1,7 @@
 //! Sleeping, for futures on any executor: the keeper wakes them. It has a thread and a clock of its own, so callers need
 //! neither a timer nor a particular runtime.
 //!
-//! Alarms are apart from the book, since each call to the store sets one, which nearly never rings.
+//! Alarms are apart from the engine, since each call to the store sets one, which nearly never rings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::clock::Moment;
 
 use super::Client;
 
-/// Who is to be woken, and when.
+/// The futures to be woken, and when.
 pub(super) struct Alarms(Mutex<Set>);
 
 struct Set {
@@ -23,7 +23,7 @@ struct Set {
     serial: u64,
     /// When the keeper looks here by itself.
     wakes_at: Moment,
-    /// Without a keeper nobody would ever be woken.
+    /// Without a keeper no future would ever be woken.
     unattended: bool,
 }
 
@@ -34,14 +34,14 @@ impl Alarms {
         Self(Mutex::new(Set { wakers, serial: 0, wakes_at: Moment::NEVER, unattended: false }))
     }
 
-    /// Wakes those whose time has come. Says when to come back, which is `next` at the latest.
+    /// Wakes the futures whose time has come. Says when to come back, which is `next` at the latest.
     pub(super) fn due(&self, now: Moment, next: Moment) -> Moment {
         let mut woken = Vec::new();
         let mut set = self.set();
         while let Some(first) = set.wakers.first_entry().filter(|first| first.key().0 <= now) {
             woken.push(first.remove());
         }
-        // Order matters: whoever sets an earlier one after this finds it here, and rings.
+        // Order matters: an earlier alarm that is set after this finds the moment here, and rings.
         let first = set.wakers.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
         set.wakes_at = next.min(first);
         let next = set.wakes_at;
@@ -50,7 +50,7 @@ impl Alarms {
         next
     }
 
-    /// The keeper leaves. Whoever sleeps looks for itself.
+    /// The keeper leaves. Every future that sleeps is woken, and looks for itself.
     pub(super) fn end(&self) {
         let mut set = self.set();
         set.unattended = true;
@@ -73,7 +73,7 @@ impl fmt::Debug for Alarms {
 pub(crate) struct Alarm<'a> {
     client: &'a Client,
     until: Moment,
-    /// Where it is among the others, once somebody had to wait for it.
+    /// Where it is among the others, once it had to be waited for.
     set: Option<u64>,
 }
 

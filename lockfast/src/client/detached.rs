@@ -2,25 +2,23 @@
 //!
 //! While it waits, and under its guard, such a claim ends with its process like any other: a process that is killed while it
 //! waits must not be handed the lock, and one whose token was not delivered yet must not keep it. Only once the token was delivered
-//! does one renewal exempt the claim from liveness. It takes no part in local hand-over: the next one would hold under a claim
+//! does one renewal exempt the claim from liveness. It takes no part in local hand-off: the next holder would hold under a claim
 //! that the owner of a token has the right to.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::{Claim, Demands, Ticket, Token};
-use crate::clock::Moment;
+use crate::engine::{Input, Next, UNAVAILABLE_AFTER};
 use crate::error::{Error, LostWhy, Result};
 use crate::store::{Lease, Leaving, Standing, Why};
 
-use super::book::{Book, Outbox, UNAVAILABLE_AFTER};
 use super::repeat::{Repeats, Told, answer_lost, is_ambiguous};
-use super::slots::Key;
 use super::{Client, Guard, Options};
 
 impl Guard {
-    /// Lets go of the lock without giving it back: from now on nobody renews it, and whoever has the token may, or may give
-    /// it back, from any process. Otherwise the lease ends it; it is a whole one at first.
+    /// Lets go of the lock without giving it back: from now on the keeper does not renew it, and the owner of the token may renew
+    /// it or give it back, from any process. Otherwise the lease ends it; it is a whole one at first.
     ///
     /// For a guard of a lock that was asked for as [`detached`](crate::Mutex::detached); another is
     /// [`Invalid`](Error::Invalid), and given back. After any other error the lock is given back too.
@@ -79,13 +77,18 @@ impl Guard {
         let ttl = claim.ttl;
         let leases = [Lease { claim: Arc::new(Claim { detached: true, ..Claim::clone(&claim) }), ttl }];
         let renew = || self.client.store.renew(&leases);
-        let (standing, _) = self.client.answer(renew, "detaching", &self.request.demands).await?;
+        let (standing, _) = self.client.answer(renew, "detaching", &self.terms.demands).await?;
         if !matches!(standing, Standing::Held(_)) {
-            return Err(self.client.gone(&self.request.demands, &standing));
+            return Err(self.client.gone(&self.terms.demands, &standing));
         }
-        let let_go = self.client.with_book(|book, now, out| {
+        let let_go = self.client.with_engine(|carrier, now| {
             // Lost meanwhile, it was reported so. Dropping the guard gives back what the store still counts.
-            !self.validity().is_over(now) && book.let_go(self.hold, now, out)
+            let is_over = self.validity().is_over(now);
+            let let_go = !is_over && matches!(carrier.tell(Input::LetGo(self.hold), now), Next::LetGo(true));
+            if let_go {
+                carrier.forget_watchers(self.hold);
+            }
+            let_go
         });
         if !let_go {
             return Err(self.lost_error());
@@ -97,29 +100,14 @@ impl Guard {
     /// The claim of a lock that can be detached, and whether one of its acquires may still run.
     fn detachable(&self) -> Result<(Arc<Claim>, bool)> {
         self.client.check_usable()?;
-        if !self.request.detached {
+        if !self.terms.detached {
             return Err(Error::invalid(
                 "only a lock that was asked for as detached can become a token; write `.detached()` before locking",
             ));
         }
         self.check()?;
-        let found = self.client.with_book(|book, _, _| {
-            let slot = book.slots.get(self.hold)?;
-            Some((slot.claim.clone()?, slot.unsure))
-        });
+        let found = self.client.with_engine(|carrier, _| carrier.engine().claim(self.hold));
         found.ok_or_else(|| self.lost_error())
-    }
-}
-
-impl Book {
-    /// Forgets a hold without a word to the store; `false` if it is gone already.
-    fn let_go(&mut self, hold: Key, now: Moment, out: &mut Outbox) -> bool {
-        // Its place in listings stays too.
-        self.slots.get_mut(hold).into_iter().for_each(|slot| slot.listed = false);
-        let Some(slot) = self.remove(hold) else { return false };
-        self.telling.tally.let_go(now.since(slot.since));
-        self.report_soon(now, out);
-        true
     }
 }
 
@@ -142,8 +130,7 @@ impl Client {
         let leaving = [if token.unsure { Leaving::Unknown(claim) } else { Leaving::Done(claim) }];
         match self.answer(|| self.release(&leaving), "releasing", &token.demands).await? {
             (Standing::Gone(Why::Left), _) => {
-                self.telling.tally.given_back();
-                self.with_book(|book, now, out| book.report_soon(now, out));
+                self.tell(Input::TokenReleased);
                 Ok(())
             }
             // By the copy without an answer it may have been given back.
@@ -154,8 +141,8 @@ impl Client {
 
     fn check_open(&self) -> Result<()> {
         self.check_usable()?;
-        match self.with_book(|book, _, _| book.closed) {
-            Some(why) => Err(Error::Closed(why)),
+        match self.with_engine(|carrier, _| carrier.engine().closed()) {
+            Some(why) => Err(Error::Closed(why.text())),
             None => Ok(()),
         }
     }

@@ -9,18 +9,14 @@ use bytes::Bytes;
 
 use crate::claim::{Claim, ClaimHash, Ticket};
 use crate::clock::Moment;
+use crate::engine::{Ending, Input, Key, Next, Renewal, Terms, UNAVAILABLE_AFTER, Validity, margin};
 use crate::error::{Error, LostWhy, Result};
-use crate::store::{Lease, Leaving, Standing};
+use crate::store::{Lease, Standing};
 
 use super::Client;
-use super::book::{Book, Outbox, UNAVAILABLE_AFTER};
-use super::departing::Departing;
-use super::due::Renewal;
-use super::lease::{self, Validity};
 use super::lost::Lost;
+use super::release::Departing;
 use super::repeat::{Repeats, Told, no_answer};
-use super::slot::{Request, Slot};
-use super::slots::Key;
 
 /// A lock that is held: exclusive, shared, some permits, or several at once. It is renewed until it is given back.
 ///
@@ -43,18 +39,18 @@ pub struct Guard {
     pub(super) client: Arc<Client>,
     pub(super) hold: Key,
     pub(super) fence: Ticket,
-    pub(super) request: Arc<Request>,
-    /// The departure has been taken over by somebody else.
+    pub(super) terms: Arc<Terms>,
+    /// It was released, or let go of.
     pub(super) is_done: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(client: Arc<Client>, hold: Key, fence: Ticket, request: Arc<Request>) -> Self {
-        Self { client, hold, fence, request, is_done: false }
+    pub(crate) fn new(client: Arc<Client>, hold: Key, fence: Ticket, terms: Arc<Terms>) -> Self {
+        Self { client, hold, fence, terms, is_done: false }
     }
 
-    /// The fencing token: higher than that of everybody who held this before and could not share it. Where writes carry
-    /// it, a stale holder's can be refused. Between those who can share (readers, permits) it only tells them apart.
+    /// The fencing token: higher than that of every earlier holder that could not share it. Where writes carry
+    /// it, a stale holder's can be refused. Between holders that can share (readers, permits) it only tells them apart.
     ///
     /// Fails as [`Unsupported`](Error::Unsupported) when the names were taken in several steps, each with a fence of its
     /// own: then [`fence_of`](Self::fence_of) has them.
@@ -74,21 +70,21 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn fence_of(&self, name: &str) -> Result<u64> {
-        let held = self.request.demands.iter().any(|demand| self.client.shown(&demand.name) == name);
+        let held = self.terms.demands.iter().any(|demand| self.client.shown(&demand.name) == name);
         match held {
             true => Ok(self.fence.0),
             false => Err(Error::invalid(format!("{name:?} is not held by this guard; ask for one of its own names"))),
         }
     }
 
-    /// Who this holder is to everybody else; a label, not the right to release.
+    /// The name of this holder in listings and events: the hash of its claim's id. A label, not the right to release.
     pub fn owner(&self) -> ClaimHash {
         self.claim().map_or(ClaimHash([0; 16]), |claim| claim.id.hash())
     }
 
     /// The names that are held, as they were written.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.request.demands.iter().map(|demand| self.client.shown(&demand.name))
+        self.terms.demands.iter().map(|demand| self.client.shown(&demand.name))
     }
 
     /// For how long the lock is certainly still held if no renewal succeeds from now on; zero when it is lost.
@@ -97,7 +93,7 @@ impl Guard {
     }
 
     /// The moment of the client's [`Clock`](crate::Clock) until which the lock is certainly still held if no renewal succeeds
-    /// from now on; [`Moment::START`] when it is lost. For whoever passes the deadline on, like to a process that ends another
+    /// from now on; [`Moment::START`] when it is lost. For programs that pass the deadline on, like to a process that ends another
     /// one in time.
     pub fn valid_until(&self) -> Moment {
         if self.validity().is_over(self.client.clock.now()) { Moment::START } else { self.validity().until() }
@@ -135,16 +131,8 @@ impl Guard {
     /// is released.
     pub fn on_lost(&self, callback: impl FnOnce(LostWhy) + Send + 'static) {
         let why = self.validity().why();
-        let alone = self.client.with_book(|book, _, out| {
-            match book.slots.get_mut(self.hold).filter(|slot| !slot.lost) {
-                Some(slot) => slot.watchers.get_or_insert_default().callbacks.push(Box::new(callback)),
-                None if book.unattended => return Some(callback),
-                None => book.callbacks.push((Box::new(callback), why)),
-            }
-            out.ring = true;
-            None
-        });
-        // The keeper has left with the client: nobody else would run it.
+        let alone = self.client.with_engine(|carrier, _| carrier.call_back(self.hold, Box::new(callback), why));
+        // The keeper has left with the client: no other thread would run it.
         if let Some(callback) = alone {
             callback(why);
         }
@@ -163,12 +151,12 @@ impl Guard {
         self.check()?;
         let claim = self.claim().ok_or_else(|| self.lost_error())?;
         // What the margin takes away is asked for on top.
-        let ttl = (span + lease::margin(span) * 2).min(crate::store::LONGEST_TTL);
+        let ttl = (span + margin(span) * 2).min(crate::store::LONGEST_TTL);
         let sent = self.client.clock.now();
-        if self.request.hold_at_most.is_some() && self.cap() < sent + span {
+        if self.terms.hold_at_most.is_some() && self.cap() < sent + span {
             return Err(Error::invalid(format!("cannot extend by {span:?} beyond what hold_at_most allows")));
         }
-        let renewal = Renewal { key: self.hold, waits: false, is_beside: false };
+        let renewal = Renewal { key: self.hold, claim: Arc::clone(&claim), ttl, waits: false, is_beside: false };
         let leases = [Lease { claim: Arc::clone(&claim), ttl }];
         // What is over by then is lost, whatever the store says.
         let repeats = Repeats::of(sent).before(self.validity().until());
@@ -176,7 +164,7 @@ impl Guard {
         let Told { answer, sent, .. } = self.client.ask(repeats, sent + UNAVAILABLE_AFTER, renew).await;
         let standings = answer.map_err(|error| self.client.explain(error, "extending", &claim.demands))?;
         for standing in standings {
-            self.client.with_book(|book, now, out| book.renewed(renewal, &leases[0], sent, &standing, now, out));
+            self.client.tell(Input::Extended { renewal: renewal.clone(), sent, standing });
         }
         self.check()
     }
@@ -189,42 +177,42 @@ impl Guard {
     ///
     /// Dropping this future still gives the lock back, as dropping the guard does.
     pub async fn release(self) -> Result<()> {
-        self.leave(|book, hold, now, out| book.pass_or_leave(hold, now, out)).await
+        self.leave(Ending::Release).await
     }
 
     /// Gives the lock back for good, in one step with remembering `value`.
     pub(crate) async fn seal(self, value: Bytes, keep: Duration) -> Result<()> {
-        self.leave(|book, hold, now, out| book.seal_or_leave(hold, (value, keep), now, out)).await
+        self.leave(Ending::Seal { value, keep }).await
     }
 
-    async fn leave(
-        mut self,
-        first: impl FnOnce(&mut Book, Key, Moment, &mut Outbox) -> Option<(Leaving, bool)>,
-    ) -> Result<()> {
+    async fn leave(mut self, ending: Ending) -> Result<()> {
         self.is_done = true;
         self.client.check_usable()?;
-        // In a block of its own, so that what leads to a departure takes no room while the store is asked.
+        // In a block of its own, so that what leads to a release takes no room while the store is asked.
         let (mut departing, mut sent) = {
-            let (lost, first, now) = self.client.with_book(|book, now, out| {
-                // Order matters: judged at the same moment as what the store is told. A deadline between the two would have it
-                // told to forget, and the caller that it was remembered.
-                let lost = self.validity().is_over(now).then(|| self.validity().why());
-                let first = first(book, self.hold, now, out);
-                if first.is_some() {
-                    book.releases.begin();
+            let hold = self.hold;
+            let (next, now) = self.client.with_engine(|carrier, now| {
+                let next = carrier.tell(Input::Release { hold, ending }, now);
+                // Order matters: if the hold was over, its watchers have been told of the loss.
+                carrier.forget_watchers(hold);
+                if matches!(next, Next::Send { .. }) {
+                    self.client.releases.begin();
                 }
-                (lost, first, now)
+                (next, now)
             });
-            match first {
-                Some((leaving, keeps)) => {
-                    (Departing { guard: &self, leaving: Some(leaving), owner: None, keeps, lost }, now)
+            match next {
+                Next::Send { leaving, keeps, lost } => {
+                    (Departing { guard: &self, leaving: Some(leaving), watched: None, keeps, lost }, now)
                 }
-                None => return lost.map_or(Ok(()), |why| Err(self.lost_because(why))),
+                Next::Done { lost: Some(why) } => return Err(self.lost_because(why)),
+                // A hold that the engine does not know any more went with the client.
+                _ if self.client.is_closed() => return self.check(),
+                _ => return Ok(()),
             }
         };
         loop {
             let answer = departing.send(sent).await;
-            let taken_over = departing.taken_over();
+            let taken_over = departing.taken_over(true);
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
                 // In a box, so that it takes no room in the futures of the many that are answered.
@@ -241,10 +229,9 @@ impl Guard {
             }
             let claim = left.claim().expect("a hold leaves with its claim").clone();
             let has_left = matches!(standing, Some(Standing::Gone(_)));
-            let next =
-                self.client.with_book(|book, now, out| book.departed(self.hold, &claim, sent, standing, now, out));
-            let Some(next) = next else { return verdict };
-            (departing.leaving, departing.keeps) = (Some(next), false);
+            let next = self.client.tell(Input::Left { hold: self.hold, claim, sent, standing });
+            let Next::Send { leaving, .. } = next else { return verdict };
+            (departing.leaving, departing.keeps) = (Some(leaving), false);
             if has_left {
                 // What is left to say is the keeper's. The store's answer to it, that it knows no such claim, is no loss.
                 return verdict;
@@ -254,15 +241,15 @@ impl Guard {
     }
 
     pub(super) fn validity(&self) -> &Validity {
-        &self.request.validity
+        &self.terms.validity
     }
 
     fn cap(&self) -> Moment {
-        self.client.with_book(|book, _, _| book.slots.get(self.hold).map_or(Moment::START, Slot::cap))
+        self.client.with_engine(|carrier, _| carrier.engine().cap(self.hold))
     }
 
     fn claim(&self) -> Option<Arc<Claim>> {
-        self.client.with_book(|book, _, _| book.slots.get(self.hold)?.claim.clone())
+        self.client.with_engine(|carrier, _| carrier.engine().claim(self.hold)).map(|(claim, _)| claim)
     }
 
     pub(crate) fn lost_error(&self) -> Error {
@@ -270,14 +257,17 @@ impl Guard {
     }
 
     pub(super) fn lost_because(&self, why: LostWhy) -> Error {
-        Error::Lost { name: self.client.title(&self.request.demands), why }
+        Error::Lost { name: self.client.title(&self.terms.demands), why }
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.is_done && self.client.is_at_home() {
-            self.client.with_book(|book, now, out| book.give_up_hold(self.hold, now, out));
+            self.client.with_engine(|carrier, now| {
+                carrier.tell(Input::Dropped(self.hold), now);
+                carrier.forget_watchers(self.hold);
+            });
         }
     }
 }

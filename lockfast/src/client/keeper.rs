@@ -1,11 +1,11 @@
-//! The keeper: one thread, with a small runtime of its own, that renews, rejoins, releases, reports and decides "lost".
-//! It goes on while the caller's runtime is blocked, and after it is gone.
+//! The keeper: one thread, with a small runtime of its own, that tells the engine of time, pushes and answers, and sends what the
+//! engine wants sent. It goes on while the caller's runtime is blocked, and after it is gone.
 //!
-//! 1. Lost is decided here, on time, by the local clock; a failed renewal is unknown, not lost, and is tried again as long
-//!    as there is time. Only the store's own word, or the deadline, ends a hold.
-//! 2. It never waits for the store with its hands tied: what is with the store is a flight, and every deadline is on the
-//!    wheel while its flight is in the air.
-//! 3. Renewals go in batches of [`BATCH`]; waiting parties ask at most five times a second, whatever goes wrong.
+//! 1. The engine decides *lost* by the local clock, and this thread tells it the time when a deadline has come. A failed
+//!    renewal is unknown, not lost, and is tried again as long as there is time. Only the store's own word, or the deadline,
+//!    ends a hold.
+//! 2. It never blocks on the store: requests in flight are futures beside each other, and every deadline is kept meanwhile.
+//! 3. Renewals and releases go in batches of [`BATCH`]; waiters ask at most five times a second, whatever goes wrong.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,30 +16,19 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
 
-use crate::claim::Ticket;
 use crate::clock::{Moment, Timer};
+use crate::engine::{Closing, Effect, Input, Next, jittered};
 use crate::error::{Error, LostWhy, Result};
-use crate::store::{Admission, Busy, Change, Lease, Report, Scope, Standing};
+use crate::store::{Busy, Change, Lease, Scope};
 
 use super::Client;
-use super::book::{Departure, backoff};
-use super::due::{Renewal, Work};
-use super::joining::Asking;
-use super::slot::Callback;
+use super::carry::Callback;
 
 /// How many renewals or releases go into one call.
 pub(crate) const BATCH: usize = 282;
-/// How long one call may take before the keeper stops waiting for it. The store has limits of its own; this is for those
-/// that do not keep them.
-const FLIGHT: Duration = Duration::from_secs(10);
-
-/// What came back from the store.
-pub(super) enum Landing {
-    Renewed { renewals: Vec<Renewal>, leases: Vec<Lease>, sent: Moment, answer: Result<Vec<Standing>> },
-    Joined { asked: Asking, stood: Option<Ticket>, answer: Result<Admission> },
-    Released { departures: Vec<Departure>, sent: Moment, answer: Result<Vec<Standing>> },
-    Reported { report: Report, answer: Result<()> },
-}
+/// How long one call may take before the keeper stops waiting for it. The store has limits of its own; this is for a store
+/// that does not keep them.
+const LIMIT: Duration = Duration::from_secs(10);
 
 thread_local! {
     static KEEPS: Cell<bool> = const { Cell::new(false) };
@@ -50,26 +39,27 @@ pub(crate) fn is_keepers_thread() -> bool {
     KEEPS.get()
 }
 
-/// Ends the client when its keeper ends, also by a panic: nobody may wait for a keeper that is gone.
+/// Ends the client when its keeper ends, also by a panic: no future may wait for a keeper that is gone.
 struct Ending(Arc<Client>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let callbacks = self.0.with_book(|book, now, out| {
-            if book.closed.is_none() && !book.abandoned {
-                book.closed = Some("its keeper's thread has panicked; connect again");
-                book.close(now, out);
+        let (_, callbacks) = self.0.with_engine(|carrier, now| {
+            if !carrier.is_abandoned && carrier.engine().closed().is_none() {
+                carrier.tell(Input::Close(Closing::KeeperPanicked), now);
             }
-            book.end()
+            carrier.is_unattended = true;
+            // From now on no callback is added: these are the last.
+            carrier.take_work()
         });
-        // Order matters: whoever wakes up finds the client closed.
+        // Order matters: a future that wakes up finds the client closed.
         self.0.alarms.end();
         call_back(callbacks);
         self.0.ended.notify_waiters();
     }
 }
 
-/// Starts the thread, and comes back when pushes are on their way: before anybody can ask for a lock.
+/// Starts the thread, and comes back when pushes are on their way: before any caller can ask for a lock.
 pub(crate) fn start(client: &Arc<Client>) -> Result<()> {
     let failed = |error: std::io::Error| Error::unavailable("starting the keeper's thread", error);
     let (tell, told) = std::sync::mpsc::channel();
@@ -93,33 +83,45 @@ pub(crate) fn start(client: &Arc<Client>) -> Result<()> {
 
 async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
     let mut timer = Timer::new(client.clock.clone());
-    let mut flights: FuturesUnordered<BoxFuture<'static, Landing>> = FuturesUnordered::new();
+    let mut in_flight: FuturesUnordered<BoxFuture<'static, Input>> = FuturesUnordered::new();
     let mut watch_again_at = Moment::NEVER;
     loop {
-        let mut work = client.with_book(|book, now, out| book.due(now, watch_again_at, out));
-        // Order matters: who is woken need not wait for what others do when they are called back.
-        let next = client.alarms.due(client.clock.now(), work.next);
-        call_back(std::mem::take(&mut work.callbacks));
-        if work.is_over && flights.is_empty() {
+        let (next, (calls, callbacks), is_over) = client.with_engine(|carrier, now| {
+            let next = match carrier.tell(Input::Elapsed, now) {
+                Next::At(next) => next.min(watch_again_at),
+                _ => now,
+            };
+            let work = carrier.take_work();
+            // Order matters: a release that ends with more to do has told the engine before. And it is asked for whatever else is
+            // left: the last request may go with a release, which then has to say so.
+            let ends = carrier.is_abandoned || carrier.engine().closed().is_some();
+            let is_last = ends && client.releases.await_last();
+            let is_over = is_last && carrier.engine().is_idle() && work.0.is_empty();
+            (next, work, is_over)
+        });
+        // Order matters: a future that is woken need not wait for callbacks of others.
+        let next = client.alarms.due(client.clock.now(), next);
+        call_back(callbacks);
+        if is_over && in_flight.is_empty() {
             return;
         }
-        launch(&client, work, &flights);
+        send(&client, calls, &in_flight);
         if client.clock.now() >= watch_again_at {
             let watch = || client.store.watch(Scope::Client(client.id));
             pushes = catch_unwind(AssertUnwindSafe(watch)).unwrap_or_else(|_| futures::stream::empty().boxed());
             watch_again_at = Moment::NEVER;
-            client.with_book(|book, _, out| book.resync(out));
+            client.tell(Input::Pushed(Change::Resync));
             continue;
         }
         tokio::select! {
             biased;
-            Some(landing) = flights.next() => client.with_book(|book, now, out| book.landed(landing, now, out)),
-            // A panic in somebody's store ends its pushes, not everybody's renewals.
+            Some(answer) = in_flight.next() => drop(client.tell(answer)),
+            // A panic in a foreign store ends its pushes, not the renewals.
             change = AssertUnwindSafe(pushes.next()).catch_unwind() => match change.unwrap_or_default() {
-                Some(change) => client.with_book(|book, now, out| book.push(&change, now, out)),
+                Some(change) => drop(client.tell(Input::Pushed(change))),
                 None => {
                     pushes = futures::stream::pending().boxed();
-                    watch_again_at = client.clock.now() + backoff(1);
+                    watch_again_at = client.clock.now() + jittered(1, fastrand::f64());
                 }
             },
             () = client.bell.notified() => {}
@@ -130,55 +132,69 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
 
 fn call_back(callbacks: Vec<(Callback, LostWhy)>) {
     for (callback, why) in callbacks {
-        // A panic in somebody's callback must not take everybody's renewals with it.
+        // A panic in a foreign callback must not take the renewals with it.
         let _ = catch_unwind(AssertUnwindSafe(|| callback(why)));
     }
 }
 
-fn launch(client: &Arc<Client>, work: Work, flights: &FuturesUnordered<BoxFuture<'static, Landing>>) {
+/// Sends what the engine wants sent; renewals and releases in batches.
+fn send(client: &Arc<Client>, calls: Vec<Effect>, in_flight: &FuturesUnordered<BoxFuture<'static, Input>>) {
     let sent = client.clock.now();
-    for (renewals, leases) in chunks(work.renewals).zip(chunks(work.leases)) {
+    let (mut renewals, mut acquires, mut releases, mut reports) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for call in calls {
+        match call {
+            Effect::Renew(renewal) => renewals.push(renewal),
+            Effect::Acquire(asked, stood) => acquires.push((asked, stood)),
+            Effect::Release(release) => releases.push(*release),
+            Effect::Record(report) => reports.push(report),
+            Effect::Wake(_) | Effect::Trust { .. } | Effect::Lost { .. } | Effect::Emit(_) | Effect::Tell(..) => {}
+        }
+    }
+    for renewals in chunks(renewals) {
         let client = Arc::clone(client);
-        flights.push(Box::pin(async move {
+        let leases: Vec<_> =
+            renewals.iter().map(|renewal| Lease { claim: Arc::clone(&renewal.claim), ttl: renewal.ttl }).collect();
+        in_flight.push(Box::pin(async move {
             // Dropping a call that takes too long leaves time to try again before the lease ends.
-            let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(FLIGHT);
+            let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(LIMIT);
             let answer = in_time(shortest / 4, client.store.renew(&leases)).await;
             let names = || leases.iter().flat_map(|lease| lease.claim.demands.iter()).map(|demand| &demand.name);
             let answer = answer.map_err(|error| client.in_written_names(error, names()));
-            Landing::Renewed { renewals, leases, sent, answer }
+            Input::Renewed { renewals, sent, answer }
         }));
     }
-    for (asked, stood) in work.joins {
+    // Order matters: many acquires keep a store busy, and leases end meanwhile. So renewals are sent before them.
+    for (asked, stood) in acquires {
         let client = Arc::clone(client);
-        flights.push(Box::pin(async move {
-            let answer = in_time(FLIGHT, client.store.acquire(&asked.claim, Busy::Wait)).await;
+        in_flight.push(Box::pin(async move {
+            let answer = in_time(LIMIT, client.store.acquire(&asked.claim, Busy::Wait)).await;
             let answer = answer.map_err(|error| client.explain(error, "asking for", &asked.claim.demands));
-            Landing::Joined { asked, stood, answer }
+            Input::Joined { asked, stood, answer }
         }));
     }
-    let (alone, together): (Vec<_>, Vec<_>) = work.departures.into_iter().partition(|departure| departure.alone);
-    for departures in alone.into_iter().map(|departure| vec![departure]).chain(chunks(together)) {
+    let (alone, together): (Vec<_>, Vec<_>) = releases.into_iter().partition(|release| release.alone);
+    for releases in alone.into_iter().map(|release| vec![release]).chain(chunks(together)) {
         let client = Arc::clone(client);
-        flights.push(Box::pin(async move {
-            let batch: Vec<_> = departures.iter().map(|departure| departure.leaving.clone()).collect();
-            let answer = in_time(FLIGHT, Box::pin(client.release(&batch))).await;
-            Landing::Released { departures, sent, answer }
+        in_flight.push(Box::pin(async move {
+            let batch: Vec<_> = releases.iter().map(|release| release.leaving.clone()).collect();
+            let answer = in_time(LIMIT, Box::pin(client.release(&batch))).await;
+            Input::Released { releases, sent, answer }
         }));
     }
-    if let Some(report) = work.report {
+    for report in reports {
         let client = Arc::clone(client);
-        flights.push(Box::pin(async move {
-            let answer = in_time(FLIGHT, client.store.record(&report)).await;
-            Landing::Reported { report, answer }
+        in_flight.push(Box::pin(async move {
+            let is_ok = in_time(LIMIT, client.store.record(&report)).await.is_ok();
+            Input::Reported { report: *report, is_ok }
         }));
     }
 }
 
 async fn in_time<T>(limit: Duration, call: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>) -> Result<T> {
-    let limit = limit.clamp(Duration::from_millis(100), FLIGHT);
+    let limit = limit.clamp(Duration::from_millis(100), LIMIT);
     match tokio::time::timeout(limit, AssertUnwindSafe(call).catch_unwind()).await {
         Ok(Ok(answer)) => answer,
-        // A panic in somebody's store must not take the renewals of everything else with it.
+        // A panic in a foreign store must not take the renewals of everything else with it.
         Ok(Err(_)) => Err(Error::unavailable("asking the store", "it panicked")),
         Err(_) => Err(Error::unavailable("waiting for the store's answer", format!("none in {limit:?}"))),
     }

@@ -11,7 +11,7 @@ use super::guard::Guard;
 /// Ready when the lock is lost. Dropped, it leaves nothing behind: a guard may be asked for many of these.
 pub(crate) struct Lost<'a> {
     guard: &'a Guard,
-    /// Where its waker is in the book.
+    /// Its place among the watchers of the hold.
     serial: Option<u64>,
 }
 
@@ -27,13 +27,8 @@ impl Future for Lost<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostWhy> {
         let guard = self.guard;
         if guard.check().is_ok() {
-            self.serial = guard.client.with_book(|book, _, _| {
-                let serial = self.serial.unwrap_or_else(|| book.serial());
-                let slot = book.slots.get_mut(guard.hold).filter(|slot| !slot.lost)?;
-                let wakers = &mut slot.watchers.get_or_insert_default().wakers;
-                book.trash.0.extend(wakers.insert(serial, cx.waker().clone()));
-                Some(serial)
-            });
+            let serial = self.serial;
+            self.serial = guard.client.with_engine(|carrier, _| carrier.watch_loss(guard.hold, serial, cx.waker()));
             // Order matters: the keeper may have told of the loss between the look above and the waker's arrival.
             if self.serial.is_some() && guard.check().is_ok() {
                 return Poll::Pending;
@@ -46,10 +41,6 @@ impl Future for Lost<'_> {
 impl Drop for Lost<'_> {
     fn drop(&mut self) {
         let Some(serial) = self.serial else { return };
-        self.guard.client.with_book(|book, _, _| {
-            let watchers = book.slots.get_mut(self.guard.hold).and_then(|slot| slot.watchers.as_mut());
-            let waker = watchers.and_then(|watchers| watchers.wakers.remove(&serial));
-            book.trash.0.extend(waker);
-        });
+        self.guard.client.with_engine(|carrier, _| carrier.unwatch_loss(self.guard.hold, serial));
     }
 }

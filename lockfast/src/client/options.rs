@@ -98,7 +98,7 @@ impl Options {
     }
 }
 
-/// Asking again and again instead of waiting in line: for those who must not keep a place, or come back on their own terms.
+/// Asking again and again instead of waiting in the queue: for callers that must not keep an entry there, or set their own pace.
 ///
 /// ```
 /// # use lockfast::{Locks, Retry};
@@ -119,7 +119,7 @@ pub struct Retry {
     pub base: Duration,
     /// The longest pause, before jitter.
     pub max: Duration,
-    /// Makes each pause up to twice as long, at random, so that those who were refused together do not come back together.
+    /// Makes each pause up to twice as long, at random, so that callers that were refused together do not come back together.
     pub jitter: bool,
 }
 

@@ -1,35 +1,31 @@
-//! Requests without an answer, sent again.
+//! Calls to the store without an answer, sent again.
 //!
 //! A server or a proxy closes a connection that is idle, and the client learns of it from the next request: its outcome is
-//! unknown ([`Error::Unavailable`]). Every verb can be sent twice and late, so the engine sends the same request again, with
+//! unknown ([`Error::Unavailable`]). Every verb can be sent twice and late, so the client sends the same request again, with
 //! the same claim, and only then tells its caller. Stores never repeat.
 //!
 //! 1. Only what is `Unavailable` is repeated.
 //! 2. The first repeat follows at once: a closed connection is found only by using it, and the store opens another. The
 //!    later ones wait for a moment, longer each time.
-//! 3. A caller sends at most five requests, [`MOST`] of them repeats. None begins later than [`BEGINS_WITHIN`] after the
+//! 3. A caller sends at most five requests, [`MOST_REPEATS`] of them repeats. None begins later than [`BEGINS_WITHIN`] after the
 //!    first, and no answer to one is awaited for longer than [`ENDS_WITHIN`] after the first.
 //! 4. An answer is worth what its own request asked for, counted from when that one was sent: a repeat renews.
 //! 5. A repeat that finds no claim does not show that there was none: the request before it may have ended it.
 //!
-//! A release is repeated by the keeper (`overdue.rs`), and so is the acquire of a waiter after its first repeat (`joining.rs`).
+//! A release is repeated by the keeper, and so is the acquire of a waiter after its first repeat (`engine/`).
 
 use std::time::Duration;
 
 use crate::claim::Ticket;
 use crate::clock::Moment;
+use crate::engine::{Asking, Input, MOST_REPEATS, Next, UNAVAILABLE_AFTER, jittered, valid_until};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Admission, Busy, Leaving, Page, Query, Standing, Why};
 
 use super::Client;
-use super::admit::{FIRST_ANSWER, Place};
-use super::book::{UNAVAILABLE_AFTER, backoff};
-use super::joining::Asking;
-use super::lease::valid_until;
+use super::acquire::{FIRST_ANSWER, Place};
 
-/// How often a request is repeated at most.
-pub(crate) const MOST: u32 = 4;
 /// How long after the first request the last repeat may begin.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 /// How long after the first request the answer to a repeat is awaited.
@@ -47,7 +43,7 @@ pub(crate) struct Repeats {
 impl Repeats {
     /// Of a request that is sent at `first`.
     pub(crate) fn of(first: Moment) -> Self {
-        Self { first, until: first + BEGINS_WITHIN, most: MOST, count: 0 }
+        Self { first, until: first + BEGINS_WITHIN, most: MOST_REPEATS, count: 0 }
     }
 
     /// At most so many.
@@ -65,7 +61,7 @@ impl Repeats {
         if !matches!(answer, Err(Error::Unavailable { .. })) || self.count == self.most {
             return None;
         }
-        let at = if self.count == 0 { now } else { now + backoff(self.count) };
+        let at = if self.count == 0 { now } else { now + jittered(self.count, fastrand::f64()) };
         self.count += 1;
         (at < self.until).then_some(at)
     }
@@ -153,14 +149,14 @@ impl Place<'_> {
         let mut repeats = repeats.before(valid_until(asked.sent, asked.claim.ttl));
         let (client, limit, mut answer) = (self.client, repeats.limit(limit), Err(error));
         while let Some(at) = repeats.next(&answer, client.clock.now()) {
-            client.with_book(|book, _, out| book.pause_until(&asked, at, out));
+            client.tell(Input::Pausing { asked: asked.clone(), until: at });
             client.sleep_until(at).await;
-            match client.with_book(|book, now, out| book.ask_once_more(&asked, now, out)) {
-                Some(again) => asked = again,
+            match client.tell(Input::Repeating(asked.clone())) {
+                Next::Ask(again) => asked = again,
                 // The keeper has withdrawn the claim meanwhile, or the client was shut down.
-                None => {
-                    if let Some(why) = client.with_book(|book, _, _| book.closed) {
-                        answer = Err(Error::Closed(why));
+                _ => {
+                    if let Some(why) = client.with_engine(|carrier, _| carrier.engine().closed()) {
+                        answer = Err(Error::Closed(why.text()));
                     }
                     break;
                 }
@@ -231,7 +227,7 @@ mod tests {
                 assert!((at == now) == (count == 0), "only the first waits for nothing");
                 (now, count) = (at, count + 1);
             }
-            assert_eq!(count, MOST);
+            assert_eq!(count, MOST_REPEATS);
             assert!(now.since(first()) <= Duration::from_millis(700), "{:?}", now.since(first()));
         }
     }

@@ -8,7 +8,7 @@ use futures::future::{Either, select};
 
 use crate::claim::{Demands, Note};
 use crate::client::{
-    Attempt, Client, Entered, FRONT, Guard, Handle, MOST_REPEATS, Options, Request, Retry, Span, Validity, admit,
+    Attempt, Client, Entered, FRONT, Guard, Handle, MOST_REPEATS, Options, Retry, Span, Terms, Validity, acquire,
     attempt,
 };
 use crate::clock::Moment;
@@ -51,11 +51,11 @@ impl Ask {
         let until = patience.map_or(Moment::NEVER, |patience| self.client().clock.now() + patience);
         // Without patience there is nothing to wait for: one attempt, which leaves no entry in the queue.
         let retry = if patience == Some(Duration::ZERO) { Some(Retry::ONCE) } else { self.options.retry };
-        let request = self.request(demands, may_hand_over && retry.is_none())?;
+        let terms = self.terms(demands, may_hand_over && retry.is_none())?;
         match retry {
             // In a box, so that it takes no room in the futures of the many who do without.
-            Some(retry) => Box::pin(self.by_attempts(request, retry, until)).await,
-            None => admit(self.client(), request, until).await,
+            Some(retry) => Box::pin(self.by_attempts(terms, retry, until)).await,
+            None => acquire(self.client(), terms, until).await,
         }
     }
 
@@ -68,11 +68,11 @@ impl Ask {
     }
 
     pub(crate) async fn attempt(&self, demands: Demands) -> Result<Attempt> {
-        let request = self.request(demands, false)?;
-        attempt(self.client(), request, Moment::NEVER, MOST_REPEATS).await
+        let terms = self.terms(demands, false)?;
+        attempt(self.client(), terms, Moment::NEVER, MOST_REPEATS).await
     }
 
-    async fn by_attempts(&self, request: Arc<Request>, retry: Retry, until: Moment) -> Result<Entered> {
+    async fn by_attempts(&self, terms: Arc<Terms>, retry: Retry, until: Moment) -> Result<Entered> {
         let client = self.client();
         let start = client.clock.now();
         // A caller that says how often to ask again is not second-guessed: its next attempt is the repeat.
@@ -81,10 +81,10 @@ impl Ask {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let not_yet = match attempt(client, Arc::clone(&request), until, repeats).await {
+            let not_yet = match attempt(client, Arc::clone(&terms), until, repeats).await {
                 Ok(Attempt::Entered(entered)) => return Ok(entered),
                 Ok(Attempt::Refused(busy)) => {
-                    client.busy(&request.demands, busy, None, client.clock.now().since(start), attempts)
+                    client.busy(&terms.demands, busy, None, client.clock.now().since(start), attempts)
                 }
                 Err(error) if error.is_retryable() => error,
                 Err(error) => return Err(error),
@@ -97,7 +97,7 @@ impl Ask {
         }
     }
 
-    fn request(&self, demands: Demands, may_hand_over: bool) -> Result<Arc<Request>> {
+    fn terms(&self, demands: Demands, may_hand_over: bool) -> Result<Arc<Terms>> {
         let (client, options) = (self.client(), &self.options);
         options.check(&client.guarantees)?;
         let note = match options.labels.is_empty() && options.text.is_none() {
@@ -115,8 +115,8 @@ impl Ask {
         let unnamed = Arc::ptr_eq(&note, &client.note);
         let plain = options.hold_at_least.is_none() && options.renew_every().is_some() && unnamed;
         // Nor for a claim whose right to release may be given to somebody else.
-        let hands_over = may_hand_over && options.local_handover && cannot_share && plain && !options.detached;
-        Ok(Arc::new(Request {
+        let hands_off = may_hand_over && options.local_handover && cannot_share && plain && !options.detached;
+        Ok(Arc::new(Terms {
             demands,
             ttl: Span::of(options.ttl),
             renew_every: options.renew_every().map(Span::of),
@@ -125,7 +125,7 @@ impl Ask {
             note,
             trace: options.trace.map_or_else(|| fastrand::u128(1..), |trace| trace.0).to_ne_bytes(),
             validity: Validity::new(),
-            hands_over,
+            hands_off,
             detached: options.detached,
         }))
     }

@@ -1,5 +1,6 @@
 //! How the locks of one client behave unless their caller says otherwise.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,12 +31,21 @@ pub struct Builder {
     options: Options,
     clock: Clock,
     pub(crate) count_children: bool,
+    #[cfg(feature = "record")]
+    record: Option<PathBuf>,
 }
 
 impl Default for Builder {
     fn default() -> Self {
         let (options, clock) = (Options::default(), Clock::boot());
-        Self { prefix: None, options, clock, count_children: false }
+        Self {
+            prefix: None,
+            options,
+            clock,
+            count_children: false,
+            #[cfg(feature = "record")]
+            record: None,
+        }
     }
 }
 
@@ -117,8 +127,49 @@ impl Builder {
         self
     }
 
+    /// Appends to this file what the client's engine is told, and a digest of what that led to: a recording for a bug
+    /// report, which `cargo xtask replay` of lockfast's repository steps through. Without this, the environment may name
+    /// a file for all clients of the process: `LOCKFAST_RECORD`. Several clients and processes can share one.
+    ///
+    /// The file contains the names of locks, times, tickets, the hashes of claim ids, and the kinds of errors. It
+    /// contains no secret of a claim, no sealed value but its length, no note, no label and no trace id. Every input is
+    /// one write to the file, so locks become as slow as these writes are; the file grows until the client ends.
+    ///
+    /// A file that cannot be opened is [`Invalid`](Error::Invalid) when the client is built. When a later write fails, a
+    /// warning is logged, the recording ends, and the locks go on.
+    ///
+    /// ```
+    /// # use lockfast::{Locks, Memory};
+    /// # use std::sync::Arc;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+    /// let file = std::env::temp_dir().join(format!("lockfast-{}.jsonl", std::process::id()));
+    /// let locks = Locks::builder().record_to(&file).build(Arc::new(Memory::new()))?;
+    /// locks.mutex("account:123").lock().await?.release().await?;
+    /// assert!(std::fs::read_to_string(&file).unwrap().contains("lock:account:123"));
+    /// # std::fs::remove_file(&file).unwrap();
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "record")]
+    pub fn record_to(mut self, file: impl Into<PathBuf>) -> Self {
+        self.record = Some(file.into());
+        self
+    }
+
+    #[cfg(feature = "record")]
+    fn recording(&self) -> Option<PathBuf> {
+        // An empty variable is one that was meant to be unset.
+        let named = || std::env::var_os("LOCKFAST_RECORD").filter(|file| !file.is_empty());
+        self.record.clone().or_else(|| named().map(PathBuf::from))
+    }
+
+    #[cfg(not(feature = "record"))]
+    fn recording(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// A client of this store, and the thread that keeps its locks.
     pub fn build(self, store: Arc<dyn Store>) -> Result<Locks> {
+        let record = self.recording();
         let prefix = self.prefix.unwrap_or_else(|| "lock:".to_owned());
         if prefix.len() > Name::LONGEST_PREFIX {
             return Err(Error::invalid(format!(
@@ -138,7 +189,7 @@ impl Builder {
         };
         // They are in the client's note now, which every claim begins with.
         let defaults = Options { text: None, labels: Vec::new(), ..self.options };
-        Client::start(store, self.clock, prefix, defaults, note).map(Locks::of)
+        Client::start(store, self.clock, prefix, defaults, note, record).map(Locks::of)
     }
 }
 

@@ -182,7 +182,7 @@ impl Locks {
 
     /// This client's own figures.
     pub fn stats(&self) -> Stats {
-        self.client().telling.tally.stats()
+        self.client().stats()
     }
 
     /// The counters of all clients of the store, this one's up to now and the others' up to a second ago.
@@ -206,7 +206,7 @@ impl Locks {
 
     /// What happens to this client's locks from now on.
     pub fn events(&self) -> Events {
-        self.client().telling.listen()
+        self.client().events.listen()
     }
 
     /// What the store promises.

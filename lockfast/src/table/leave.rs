@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::claim::{Claim, Ticket};
 use crate::clock::Moment;
 use crate::name::Name;
+use crate::planted::Rule;
 use crate::store::{Change, Leaving, Standing, Why};
 
 use super::line::Seal;
@@ -87,6 +88,7 @@ impl Table {
                 // again what was just sealed.
                 let line = &self.lines[&demand.name];
                 let waiting: Vec<_> = line.places().iter().map(|place| place.owner).filter(|it| *it != owner).collect();
+                let waiting = waiting.into_iter().filter(|_| !Rule::SealEmptiesQueue.is_left_out());
                 for waiter in waiting {
                     self.expire(waiter, now);
                 }
@@ -104,7 +106,7 @@ impl Table {
             return self.done(claim, now);
         };
         let (claim, tickets) = (Arc::clone(&entry.claim), entry.tickets);
-        if tickets.first > floor {
+        if tickets.first > floor && !Rule::LateUnlessAloneIsHarmless.is_left_out() {
             // It was sent before its client saw the numbers the claim has now: repeated, or late. To leave by it would take
             // the lock from an owner who was told since to go on, and who may still work though the claim was broken.
             if !entry.is_at_work() {
@@ -137,7 +139,7 @@ impl Table {
     fn nobody_waits_behind(&self, name: &Name, ticket: Ticket) -> bool {
         let line = &self.lines[name];
         let mut behind = line.places().range(line.index_of(ticket) + 1..);
-        behind.all(|place| self.claims[&place.owner].holds())
+        behind.all(|place| self.claims[&place.owner].holds()) || Rule::UnlessAloneYields.is_left_out()
     }
 
     fn break_claim(&mut self, name: &Name, ticket: Ticket, at_once: bool, now: Moment) -> Standing {

@@ -1,11 +1,15 @@
 //! Many locks at once: what they cost the store.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
-use lockfast::store::Counters;
+use futures::poll;
+use lockfast::store::{Admission, Counters, Why};
 use lockfast::{Guard, Locks};
 
 use crate::counting::Counting;
+use crate::script::Director;
+use crate::stage::{TTL, hold, stop_keeper};
 use crate::steps::{entered, millis, secs, soon, until_waiting, wants};
 
 #[tokio::test]
@@ -130,4 +134,22 @@ async fn the_fleets_figures_are_the_sum_of_its_clients() {
     assert_eq!((fleet.acquired, fleet.released, fleet.contended, fleet.lost), (5, 5, 2, 0));
     // Asking twice counts nothing twice.
     assert_eq!(clients[1].fleet_stats().await.unwrap(), fleet);
+}
+
+#[tokio::test]
+async fn renewals_are_sent_before_the_acquires_that_are_due_with_them() {
+    let mut store = Director::new();
+    let mutexes = ["a", "b"].map(|name| store.locks.mutex(name).ttl(TTL));
+    let (_held, claim) = hold(&mut store, &mutexes[0], 7).await;
+    let stopped = stop_keeper(&mut store).await;
+    store.hand.advance(TTL / 3);
+    let mut asks = pin!(mutexes[1].lock());
+    assert!(poll!(asks.as_mut()).is_pending());
+    store.acquire().await.2.give(Admission::Gone(Why::Unknown));
+    assert!(poll!(asks.as_mut()).is_pending(), "the keeper asks with a new claim");
+    let _stop = stopped.go_on();
+    let (leases, _unanswered) = store.renew().await;
+    assert!(matches!(&leases[..], [lease] if lease.claim.id.hash() == claim.id.hash()), "{leases:?}");
+    let (asked, ..) = store.acquire().await;
+    assert_eq!(asked.demands[0].name.as_str(), "lock:b");
 }

@@ -104,6 +104,14 @@ async fn shutting_down_twice_is_shutting_down_once() {
 }
 
 #[tokio::test]
+async fn a_request_after_the_end_is_told_that_the_client_was_shut_down() {
+    let mut store = Director::new();
+    end(&mut store).await;
+    let asked = soon(store.locks.mutex("a").lock()).await;
+    assert!(matches!(asked, Err(Error::Closed("it was shut down"))), "{asked:?}");
+}
+
+#[tokio::test]
 async fn shutting_down_without_an_answer_ends_in_time_and_says_so() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);

@@ -11,7 +11,7 @@ use lockfast::{Error, Events, Guard, Happening, LostWhy, Ticket, Tickets};
 use tokio::sync::oneshot;
 
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, TTL, VALID, hold, must_not_block, push, renewed, settle, soon, told, until};
+use crate::stage::{GRAIN, TTL, VALID, hold, must_not_block, push, renewed, settle, soon, stop_keeper, told, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -335,4 +335,22 @@ async fn a_renewal_that_hangs_is_given_up_in_time_for_another() {
     answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     settle(&mut store).await;
     guard.check().unwrap();
+}
+
+#[tokio::test]
+async fn a_callback_runs_also_if_the_guard_ends_after_its_deadline_and_before_the_keeper_looks() {
+    let mut store = Director::new();
+    let mutexes = ["a", "b"].map(|name| store.locks.mutex(name).hold_at_most(SECOND));
+    let (dropped, _) = hold(&mut store, &mutexes[0], 7).await;
+    let (released, _) = hold(&mut store, &mutexes[1], 8).await;
+    let calls = [told(&dropped), told(&released)];
+    let stopped = stop_keeper(&mut store).await;
+    store.hand.advance(SECOND);
+    drop(dropped);
+    let (lost, _) = tokio::join!(released.release(), store.let_go());
+    assert!(matches!(lost, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })), "{lost:?}");
+    let _stop = stopped.go_on();
+    for call in calls {
+        assert_eq!(soon(call).await, Ok(LostWhy::HeldAtMost));
+    }
 }

@@ -29,6 +29,7 @@ mod steps;
 mod storms;
 mod stub;
 mod stuck;
+mod subscribers;
 mod trouble;
 mod turns;
 mod validity;

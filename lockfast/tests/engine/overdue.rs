@@ -1,13 +1,16 @@
 //! A release whose caller is not polled again: the keeper repeats it, and what is told twice happens once.
 
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 
 use futures::poll;
 use lockfast::store::{Leaving, Standing, Why};
-use lockfast::{Error, Ticket, Tickets};
+use lockfast::{Error, Locks, Ticket, Tickets};
 
 use crate::script::Director;
-use crate::stage::{GRAIN, hold, released_and_asked_anew, settle, soon};
+use crate::stage::{GRAIN, hold, must_not_block, released_and_asked_anew, settle, soon, until};
 use crate::steps::{done, entered, is_same, millis, secs, until_waiting, wants};
 
 const OVERDUE: std::time::Duration = millis(100);
@@ -93,6 +96,40 @@ async fn of_two_answers_to_one_release_the_one_that_found_the_claim_counts() {
     assert!(matches!(told_twice(unknown.clone(), unknown.clone()).await, Err(Error::Lost { .. })));
     assert!(matches!(told_twice(unknown.clone(), Standing::Gone(Why::Broken)).await, Err(Error::Lost { .. })));
     assert!(matches!(told_twice(Standing::Gone(Why::Broken), unknown).await, Err(Error::Lost { .. })));
+}
+
+/// A waker that calls the client.
+struct Calls {
+    locks: Locks,
+    is_woken: AtomicBool,
+}
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        self.locks.stats();
+        self.is_woken.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_caller_is_told_what_the_keeper_heard_where_it_may_call_the_client() {
+    must_not_block(async {
+        let mut store = Director::new();
+        let mutex = store.locks.mutex("a").ttl(secs(3600));
+        let (guard, _) = hold(&mut store, &mutex, 7).await;
+        let mut releasing = pin!(guard.release());
+        assert!(poll!(releasing.as_mut()).is_pending());
+        let (_, first) = store.release().await;
+        store.hand.advance(OVERDUE + GRAIN);
+        let (_, second) = store.release().await;
+        first.give(vec![Standing::Gone(Why::Unknown)]);
+        let calls = Arc::new(Calls { locks: store.locks.clone(), is_woken: AtomicBool::new(false) });
+        let waker = Waker::from(Arc::clone(&calls));
+        assert!(releasing.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        second.give(vec![Standing::Gone(Why::Left)]);
+        until(|| calls.is_woken.load(Ordering::SeqCst)).await;
+        releasing.await.unwrap();
+    });
 }
 
 #[tokio::test]

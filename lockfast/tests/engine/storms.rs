@@ -143,6 +143,25 @@ async fn requests_that_fell_out_go_back_in_order_without_waiting_for_each_other(
 }
 
 #[tokio::test]
+async fn many_requests_that_fell_out_go_back_without_waiting_for_each_other() {
+    let mut store = Director::new();
+    let mut waiters = Vec::new();
+    for ticket in 0..100 {
+        let mutex = store.locks.mutex(format!("name {ticket}"));
+        waiters.push(wait(&mut store, mutex, 10 + ticket).await);
+    }
+    store.push(Change::Resync);
+    let (leases, answer) = store.renew().await;
+    assert_eq!(leases.len(), 100);
+    answer.give(gone(100));
+    store.queue(200, LONG[0]).await;
+    let mut unanswered = Vec::new();
+    for _ in 1..100 {
+        unanswered.push(store.acquire().await);
+    }
+}
+
+#[tokio::test]
 async fn a_rejoin_that_fails_makes_the_next_one_go_alone() {
     let mut store = Director::new();
     let mut waiters = Vec::new();

@@ -1,0 +1,383 @@
+//! Carries out what the engine wants. The engine and everything that is not plain data about its requests (wakers, callbacks,
+//! channels) are behind one mutex. Wakers are woken, events sent and foreign destructors run only after the mutex is free. Wakers
+//! are cloned under it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError};
+use std::task::Waker;
+
+use tokio::sync::oneshot;
+
+use crate::claim::{ClientId, draw_ids};
+use crate::clock::Moment;
+use crate::engine::{Effect, Effects, Emitted, Engine, Input, Key, Next, ReleaseId};
+use crate::error::{LostWhy, Result};
+use crate::store::Standing;
+
+use super::Client;
+#[cfg(feature = "record")]
+use super::recorder::{Ended, Recorder};
+use super::wakers::Wakers;
+
+/// With fewer ids in stock beyond those that the engine wants, more are drawn.
+const FEW_IDS: usize = 16;
+
+pub(crate) type Callback = Box<dyn FnOnce(LostWhy) + Send>;
+type Caller = oneshot::Sender<Result<Standing>>;
+/// What the store tells the keeper about a release.
+pub(crate) type Told = oneshot::Receiver<Result<Standing>>;
+
+/// Watchers of a hold, told when it is lost.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    pub(crate) wakers: BTreeMap<u64, Waker>,
+    pub(crate) callbacks: Vec<Callback>,
+}
+
+/// The engine, and what belongs to its requests outside of it.
+pub(crate) struct Carrier {
+    engine: Engine,
+    effects: Effects,
+    /// Futures that wait, by request.
+    wakers: Wakers,
+    watchers: HashMap<Key, Watchers>,
+    /// Callers that wait for what the store tells the keeper.
+    callers: BTreeMap<ReleaseId, Caller>,
+    serial: u64,
+    /// For the keeper's thread to run.
+    callbacks: Vec<(Callback, LostWhy)>,
+    /// For the keeper to send.
+    calls: Vec<Effect>,
+    /// What is done when the mutex is free, if anything.
+    afterwards: Option<Box<Afterwards>>,
+    /// The first future that is woken then: a hand-off wakes one, and does without an allocation.
+    woken: Option<Waker>,
+    wakes_keeper: bool,
+    #[cfg(feature = "record")]
+    recorder: Option<Box<Recorder>>,
+    /// Locks cannot be asked for any more; the keeper ends when the last request is gone.
+    pub(crate) is_abandoned: bool,
+    /// The keeper has ended: nothing is renewed, and no waiter is woken any more.
+    pub(crate) is_unattended: bool,
+}
+
+/// What is done when the mutex is free.
+#[derive(Default)]
+struct Afterwards {
+    wakers: Vec<Waker>,
+    /// Callers of releases, with what they are told: both telling and dropping wakes them.
+    told: Vec<(Caller, Option<Box<Result<Standing>>>)>,
+    events: Vec<Emitted>,
+    #[cfg(feature = "record")]
+    unrecorded: Option<Ended>,
+    /// Foreign things whose destructors may do anything.
+    trash: (Vec<Waker>, Vec<Watchers>),
+}
+
+impl Client {
+    /// The only way to the engine.
+    pub(crate) fn with_engine<R>(&self, work: impl FnOnce(&mut Carrier, Moment) -> R) -> R {
+        let (result, wakes_keeper, woken, afterwards) = {
+            let mut carrier = self.carrier.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = self.clock.now();
+            carrier.engine.set_heard(self.events.heard());
+            let result = work(&mut carrier, now);
+            let wakes_keeper = std::mem::take(&mut carrier.wakes_keeper);
+            (result, wakes_keeper, carrier.woken.take(), carrier.afterwards.take())
+        };
+        if wakes_keeper {
+            self.bell.notify_one();
+        }
+        if let Some(woken) = woken {
+            woken.wake();
+        }
+        if let Some(afterwards) = afterwards {
+            self.finish(*afterwards);
+        }
+        result
+    }
+
+    #[inline(never)]
+    fn finish(&self, afterwards: Afterwards) {
+        let Afterwards { wakers, told, events, trash, .. } = afterwards;
+        drop(trash);
+        // Order matters: a subscriber that panics must not keep a future asleep.
+        wakers.into_iter().for_each(Waker::wake);
+        for (caller, said) in told {
+            let _ = said.map(|said| caller.send(*said));
+        }
+        #[cfg(feature = "record")]
+        afterwards.unrecorded.iter().for_each(Ended::warn);
+        events.into_iter().for_each(|event| self.events.tell(event));
+    }
+
+    /// Tells the engine one thing.
+    #[inline]
+    pub(crate) fn tell(&self, input: Input) -> Next {
+        self.with_engine(|carrier, now| carrier.tell(input, now))
+    }
+}
+
+impl Carrier {
+    pub(super) fn new(client: ClientId, seed: u64) -> Self {
+        Self {
+            engine: Engine::new(client, seed),
+            effects: Effects::default(),
+            wakers: Wakers::default(),
+            watchers: HashMap::new(),
+            callers: BTreeMap::new(),
+            serial: 0,
+            callbacks: Vec::new(),
+            calls: Vec::new(),
+            afterwards: None,
+            woken: None,
+            wakes_keeper: false,
+            #[cfg(feature = "record")]
+            recorder: None,
+            is_abandoned: false,
+            is_unattended: false,
+        }
+    }
+
+    /// From now on, what the engine is told is recorded.
+    #[cfg(feature = "record")]
+    pub(super) fn record(&mut self, recorder: Recorder) {
+        self.recorder = Some(Box::new(recorder));
+    }
+
+    /// For what can be read without an input.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Tells the engine, and carries out what it wants.
+    #[inline(always)]
+    pub(crate) fn tell(&mut self, input: Input, now: Moment) -> Next {
+        if self.engine.ids_left() < FEW_IDS + self.engine.ids_wanted() {
+            self.draw_ids(now);
+        }
+        let next = self.handle(input, now);
+        if let Next::Enter(held) = &next {
+            // Order matters: the answer to a renewal may come before there is a guard, and must find the validity granted.
+            held.terms.validity.grant(held.until, held.why);
+        }
+        self.wakes_keeper |= std::mem::take(&mut self.effects.wakes_keeper);
+        if !self.effects.list.is_empty() {
+            self.carry_out(now);
+        }
+        next
+    }
+
+    #[cold]
+    fn draw_ids(&mut self, now: Moment) {
+        while self.engine.ids_left() < FEW_IDS + self.engine.ids_wanted() {
+            // Without ids the engine fails the requests that need one.
+            let Ok(ids) = draw_ids() else { return };
+            self.handle(Input::Ids(ids), now);
+        }
+    }
+
+    /// The only place that calls the engine, so that a recording has every input.
+    #[inline(always)]
+    fn handle(&mut self, input: Input, now: Moment) -> Next {
+        #[cfg(feature = "record")]
+        if self.recorder.is_some() {
+            return self.handle_recorded(input, now);
+        }
+        self.engine.handle(input, now, &mut self.effects)
+    }
+
+    #[cfg(feature = "record")]
+    #[cold]
+    fn handle_recorded(&mut self, input: Input, now: Moment) -> Next {
+        let recorder = self.recorder.as_mut().expect("`handle` has just seen it");
+        let (next, ended) = recorder.handle(&mut self.engine, input, now, &mut self.effects);
+        if ended.is_some() {
+            self.recorder = None;
+            self.afterwards().unrecorded = ended;
+        }
+        next
+    }
+
+    #[inline(never)]
+    fn carry_out(&mut self, now: Moment) {
+        let mut effects = std::mem::take(&mut self.effects.list);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Wake(key) => {
+                    if let Some(waker) = self.wakers.take(key) {
+                        match &self.woken {
+                            Some(_) => self.afterwards().wakers.push(waker),
+                            None => self.woken = Some(waker),
+                        }
+                    }
+                }
+                Effect::Trust { hold, until, why } => {
+                    let terms = self.engine.terms(hold).map(Arc::clone);
+                    if terms.is_some_and(|terms| !terms.validity.extend(until, why, now)) {
+                        // Between the engine's decision and this line, the guard has seen its deadline pass.
+                        self.handle(Input::SeenOver(hold), now);
+                    }
+                }
+                Effect::Lost { hold, terms, why } => {
+                    terms.validity.end(why);
+                    if let Some(watchers) = self.watchers.remove(&hold) {
+                        self.afterwards().wakers.extend(watchers.wakers.into_values());
+                        self.callbacks.extend(watchers.callbacks.into_iter().map(|callback| (callback, why)));
+                        self.wakes_keeper = true;
+                    }
+                }
+                Effect::Emit(event) => self.afterwards().events.push(*event),
+                Effect::Tell(release, said) => {
+                    if let Some(caller) = self.callers.remove(&release) {
+                        self.afterwards().told.push((caller, said));
+                    }
+                }
+                call @ (Effect::Acquire(..) | Effect::Renew(_) | Effect::Release(_) | Effect::Record(_)) => {
+                    self.calls.push(call);
+                }
+            }
+        }
+        if self.effects.list.is_empty() {
+            // Its room is used again.
+            self.effects.list = effects;
+        } else {
+            self.wakes_keeper |= std::mem::take(&mut self.effects.wakes_keeper);
+            self.carry_out(now);
+        }
+    }
+
+    fn afterwards(&mut self) -> &mut Afterwards {
+        self.afterwards.get_or_insert_default()
+    }
+
+    fn throw_away(&mut self, waker: Option<Waker>) {
+        if waker.is_some() {
+            self.afterwards().trash.0.extend(waker);
+        }
+    }
+
+    /// What the keeper has to send, and the callbacks that it has to run.
+    pub(super) fn take_work(&mut self) -> (Vec<Effect>, Vec<(Callback, LostWhy)>) {
+        (std::mem::take(&mut self.calls), std::mem::take(&mut self.callbacks))
+    }
+
+    /// The future of a request waits to be woken; `false` if it need not wait.
+    pub(super) fn waits(&mut self, key: Key, waker: &Waker) -> bool {
+        let waits = self.engine.is_waiting(key);
+        if waits {
+            let old = self.wakers.put(key, waker.clone());
+            self.throw_away(old);
+        }
+        waits
+    }
+
+    /// The future of a request is not woken any more. Of one that is gone already there is no waker, and its place may be
+    /// another's.
+    pub(super) fn forget_waker(&mut self, key: Key) {
+        if self.engine.terms(key).is_some() {
+            let old = self.wakers.take(key);
+            self.throw_away(old);
+        }
+    }
+
+    /// The caller of a release waits to be told.
+    pub(super) fn await_release(&mut self, release: ReleaseId) -> Told {
+        let (tell, told) = oneshot::channel();
+        self.callers.insert(release, tell);
+        told
+    }
+
+    /// Waits for the loss of a hold; `None` when it is lost already.
+    pub(super) fn watch_loss(&mut self, hold: Key, serial: Option<u64>, waker: &Waker) -> Option<u64> {
+        if self.engine.has_lost(hold) {
+            return None;
+        }
+        let serial = serial.unwrap_or_else(|| {
+            self.serial += 1;
+            self.serial
+        });
+        let old = self.watchers.entry(hold).or_default().wakers.insert(serial, waker.clone());
+        self.throw_away(old);
+        Some(serial)
+    }
+
+    pub(super) fn unwatch_loss(&mut self, hold: Key, serial: u64) {
+        let waker = self.watchers.get_mut(&hold).and_then(|watchers| watchers.wakers.remove(&serial));
+        self.throw_away(waker);
+    }
+
+    /// Runs `callback` on the keeper's thread when the hold is lost. Given back when there is no keeper.
+    pub(super) fn call_back(&mut self, hold: Key, callback: Callback, why: LostWhy) -> Option<Callback> {
+        match self.engine.has_lost(hold) {
+            false => self.watchers.entry(hold).or_default().callbacks.push(callback),
+            true if self.is_unattended => return Some(callback),
+            true => self.callbacks.push((callback, why)),
+        }
+        self.wakes_keeper = true;
+        None
+    }
+
+    /// A guard is gone: its watchers with it.
+    pub(super) fn forget_watchers(&mut self, hold: Key) {
+        if !self.watchers.is_empty() {
+            let watchers = self.watchers.remove(&hold);
+            if watchers.is_some() {
+                self.afterwards().trash.1.extend(watchers);
+            }
+        }
+    }
+
+    pub(super) fn wake_keeper(&mut self) {
+        self.wakes_keeper = true;
+    }
+}
+
+impl std::fmt::Debug for Carrier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Carrier").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::claim::{Ticket, Tickets};
+    use crate::engine::{Renewal, Terms};
+    use crate::store::Admission;
+
+    fn terms(hands_off: bool) -> Arc<Terms> {
+        Arc::new(Terms { hands_off, ..Terms::example() })
+    }
+
+    #[test]
+    fn a_renewal_answered_before_the_guard_exists_is_no_loss() {
+        let (mut carrier, now) = (Carrier::new(ClientId(1), 1), Moment::from_nanos(1_000_000_000_000));
+        let Next::Entered(key) = carrier.tell(Input::Enter(terms(false)), now) else { panic!("it is open") };
+        let Next::Ask(asked) = carrier.tell(Input::Polled(key), now) else { panic!("it leads") };
+        let (claim, tickets) = (Arc::clone(&asked.claim), Tickets::new(Ticket(1), 1));
+        carrier.tell(Input::Admitted { asked, answer: Ok(Admission::Held(tickets)) }, now);
+        let Next::Enter(held) = carrier.tell(Input::Polled(key), now) else { panic!("it holds") };
+        let renewal = Renewal { key, claim, ttl: Duration::from_secs(30), waits: false, is_beside: false };
+        carrier.tell(Input::Extended { renewal, sent: now, standing: Standing::Held(tickets) }, now);
+        assert!(!held.terms.validity.is_over(now) && !carrier.engine().has_lost(key));
+    }
+
+    #[test]
+    fn a_request_that_is_gone_forgets_no_waker_of_a_later_one_in_its_place() {
+        let (mut carrier, now) = (Carrier::new(ClientId(1), 1), Moment::from_nanos(1_000_000_000_000));
+        let enter = |carrier: &mut Carrier| match carrier.tell(Input::Enter(terms(true)), now) {
+            Next::Entered(key) => key,
+            next => panic!("it is open: {next:?}"),
+        };
+        let (lead, gone) = (enter(&mut carrier), enter(&mut carrier));
+        carrier.tell(Input::Withdrawn(gone), now);
+        let later = enter(&mut carrier);
+        assert!(later.index() == gone.index() && carrier.waits(later, Waker::noop()));
+        carrier.forget_waker(gone);
+        carrier.tell(Input::Withdrawn(lead), now);
+        assert!(carrier.woken.is_some(), "it leads now, and is woken");
+    }
+}

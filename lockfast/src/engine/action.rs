@@ -1,0 +1,162 @@
+//! What can happen to one request, and what the engine does about it. The table between the two is in
+//! `phase.rs`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::claim::{Ticket, Tickets};
+use crate::clock::Moment;
+use crate::error::{Error, LostWhy};
+use crate::store::Standing;
+
+use super::requests::Key;
+
+/// What happens to one request.
+#[derive(Debug)]
+pub(super) enum On<'a> {
+    /// Its future is polled. `hold_is_over`: so is the hold that was handed to it.
+    Polled { hold_is_over: bool },
+    /// Another request of this process with the same terms leads.
+    LinesUp,
+    /// It leads the local queue from now on.
+    Leads,
+    /// Another request of this process hands its hold to it.
+    Handed { hold: Key, ticket: Ticket },
+    /// Its hold is handed to another request of this process.
+    HandsOff,
+    /// A request took over the hold that was between.
+    Taken,
+    /// Its run of hand-offs is over: the store decides whether the hold goes on.
+    AsksIfAlone,
+    /// The store answered its acquire.
+    Admitted(Admitted),
+    /// Its future repeats the acquire.
+    Repeats,
+    /// A push says that the claim holds with this ticket.
+    Pushed { ticket: Ticket, block: u32 },
+    /// The store answered a renewal. `waited`: the request was waiting when it was sent.
+    Renewed { standing: &'a Standing, ack: Ack, waited: bool },
+    /// The store answered what the keeper asked beside the acquire.
+    AskedBeside { standing: &'a Standing },
+    /// Its moment has come.
+    Due,
+    /// It will never hold.
+    Fails(Box<Error>),
+    /// Its future, or the client, ends it.
+    Withdrawn,
+}
+
+/// A lease that the store has acknowledged: asked for at `sent`, of this length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ack {
+    pub(super) sent: Moment,
+    pub(super) ttl: Duration,
+}
+
+/// The store's answer to an acquire.
+#[derive(Debug)]
+pub(super) enum Admitted {
+    /// The claim holds.
+    Held { tickets: Tickets, ack: Ack, inline: bool },
+    /// The claim is in the queue.
+    Queued { ticket: Ticket, ack: Ack, recheck_in: Duration },
+    /// The resource is sealed.
+    Sealed(Bytes),
+    /// The id is out.
+    Out,
+    /// The outcome is unknown; asked again until `give_up_at`, unless a moment was set before.
+    Unknown { give_up_at: Moment },
+}
+
+/// What the engine does when a phase changes, or does not.
+#[derive(Debug)]
+pub(super) enum Action {
+    /// Nothing.
+    Nothing,
+    /// The future waits.
+    Wait,
+    /// `acquire.rs`: the future asks the store.
+    Ask,
+    /// `acquire.rs`: the request lines up anew, and is polled again.
+    Restart,
+    /// `acquire.rs`: its grant came too late to be trusted; its claim is released, and it asks again.
+    AskAnew,
+    /// `acquire.rs`: the future learns how it ended.
+    Answer,
+    /// `acquire.rs`: there is a guard.
+    Enter(Tickets),
+    /// `handoff.rs`: there is a guard for the hold that was handed to it.
+    TakeOver(Key, Ticket),
+    /// `handoff.rs`: the hold that was handed to it is lost; it leads, and asks for itself.
+    TakeLead(Key),
+    /// `mod.rs`: counted as waiting.
+    LineUp,
+    /// `acquire.rs`: its future is woken, and has `grace` to be polled.
+    WakeForGrace,
+    /// `acquire.rs`: the lock is there to be picked up.
+    Grant(Tickets, Option<Ack>),
+    /// `request.rs`: leased; the poll that brought the answer picks the lock up.
+    PickUp(Ack),
+    /// `acquire.rs`: in the queue; looked at again when the leases ahead have ended.
+    Queue { ticket: Ticket, ack: Ack, recheck_in: Duration },
+    /// `acquire.rs`: the keeper renews before the request may enter.
+    Settle,
+    /// Noted: the push overtook the answer to the acquire.
+    NoteEarly(Ticket),
+    /// `acquire.rs`: this id is out; the keeper asks with a new one.
+    AskWithNewClaim,
+    /// `acquire.rs`: the keeper asks again with the same claim, until this moment.
+    AskLater(Moment),
+    /// `withdraw.rs`: it ended without a lock.
+    End,
+    /// Looked at again at this moment.
+    LookAgain(Moment),
+    /// `withdraw.rs`: the request is gone.
+    Forget(Rest),
+    /// `rejoin.rs`: it fell out of the queue.
+    Rejoin(Ticket),
+    /// `rejoin.rs`: the keeper asks for it.
+    Join,
+    /// `rejoin.rs`: the store was silent for too long.
+    GiveUp,
+    /// `renew.rs`: the hold may be trusted for longer.
+    Extend(Ack),
+    /// `request.rs`: the lease of a grant was renewed.
+    Lease(Ack),
+    /// `renew.rs`: the lease is renewed, and the deadline kept.
+    Renew,
+    /// `renew.rs`: a waiter renews, and asks where it stands.
+    Recheck,
+    /// `renew.rs`: it still waits.
+    StillWaiting { ack: Ack, recheck_in: Duration },
+    /// `renew.rs`: an answer from before the hand-off; asked again at once.
+    AskOnceMore(Ack),
+    /// `renew.rs`: the keeper asks beside the acquire of a future that takes long.
+    AskBeside(Moment),
+    /// `renew.rs`: the future has an answer in hand, and is to be polled.
+    ExpectPoll,
+    /// `loss.rs`: the hold is lost.
+    Lose(LostWhy),
+    /// `release.rs`: what it was handed, or asked for, is given back. `true`: the outcome of its acquire is unknown.
+    GiveBack(bool),
+    /// `handoff.rs`: the next request leads.
+    StepAside,
+    /// `handoff.rs`: the hold that was handed to it goes to the next.
+    HandBack(Key),
+    /// `handoff.rs`: the release of its hold has no answer.
+    GoOnWithoutAnswer,
+}
+
+/// What a request leaves behind when it is gone.
+#[derive(Debug)]
+pub(super) enum Rest {
+    /// Nothing.
+    Nothing,
+    /// An entry in the local queue.
+    LocalPlace,
+    /// A hold that was handed to it.
+    Hold(Key),
+    /// A claim. `is_unknown`: whether its acquire ran, or will run, is unknown.
+    Claim { is_unknown: bool },
+}

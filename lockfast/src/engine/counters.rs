@@ -1,0 +1,141 @@
+//! What a client counts about itself: cheap enough to be always on.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::store::Counters;
+
+/// A client's own figures since it was made.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// let locks = Locks::in_memory();
+/// locks.mutex("account:123").lock().await?.release().await?;
+/// let stats = locks.stats();
+/// assert_eq!((stats.acquired, stats.released, stats.held), (1, 1, 0));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Locks acquired.
+    pub acquired: u64,
+    /// Locks given back.
+    pub released: u64,
+    /// Acquisitions, and attempts, that found another holder or waiter there.
+    pub contended: u64,
+    /// Locks lost while held.
+    pub lost: u64,
+    /// Held now.
+    pub held: u64,
+    /// Waiting now.
+    pub waiting: u64,
+    /// How long acquiring took.
+    pub wait: Percentiles,
+    /// How long locks were held.
+    pub hold: Percentiles,
+}
+
+/// A distribution of durations, to about one part in a hundred.
+///
+/// ```
+/// # use lockfast::Locks;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
+/// # let locks = Locks::in_memory();
+/// locks.mutex("a").lock().await?.release().await?;
+/// let wait = locks.stats().wait;
+/// assert!(wait.p50 <= wait.p99 && wait.p99 <= wait.max);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct Percentiles {
+    /// Half were shorter.
+    pub p50: Duration,
+    /// Nine in ten were shorter.
+    pub p90: Duration,
+    /// Ninety-nine in a hundred were shorter.
+    pub p99: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct Tally {
+    counters: Counters,
+    held: u64,
+    waiting: u64,
+    wait: Histogram<u64>,
+    hold: Histogram<u64>,
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        // From a nanosecond to a day; what is longer counts as a day.
+        let spans =
+            || Histogram::new_with_bounds(1, 86_400_000_000_000, 2).expect("these bounds are within the limits");
+        Self { counters: Counters::default(), held: 0, waiting: 0, wait: spans(), hold: spans() }
+    }
+
+    pub(super) fn began_waiting(&mut self) {
+        self.counters.contended += 1;
+        self.waiting += 1;
+    }
+
+    pub(super) fn stopped_waiting(&mut self) {
+        self.waiting -= 1;
+    }
+
+    pub(super) fn refused(&mut self) {
+        self.counters.contended += 1;
+    }
+
+    pub(super) fn acquired(&mut self, waited: Duration) {
+        self.counters.acquired += 1;
+        self.held += 1;
+        note(waited, &mut self.wait);
+    }
+
+    pub(super) fn lost(&mut self) {
+        self.counters.lost += 1;
+    }
+
+    pub(super) fn released(&mut self, held: Duration, was_lost: bool) {
+        self.held -= 1;
+        self.counters.released += u64::from(!was_lost);
+        note(held, &mut self.hold);
+    }
+
+    /// A hold became a token: this client has it no more, and the owner of the token gives it back.
+    pub(super) fn let_go(&mut self, held: Duration) {
+        self.held -= 1;
+        note(held, &mut self.hold);
+    }
+
+    /// What a token held was given back.
+    pub(super) fn given_back(&mut self) {
+        self.counters.released += 1;
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let Counters { acquired, released, contended, lost } = self.counters;
+        let (held, waiting) = (self.held, self.waiting);
+        let (wait, hold) = (percentiles(&self.wait), percentiles(&self.hold));
+        Stats { acquired, released, contended, lost, held, waiting, wait, hold }
+    }
+}
+
+fn note(span: Duration, spans: &mut Histogram<u64>) {
+    spans.saturating_record(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1));
+}
+
+fn percentiles(spans: &Histogram<u64>) -> Percentiles {
+    let at = |quantile| Duration::from_nanos(spans.value_at_quantile(quantile));
+    Percentiles { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: Duration::from_nanos(spans.max()) }
+}

@@ -1,0 +1,147 @@
+//! What an engine wants done. Plain data: the client carries it out, the simulation as well.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::claim::{ClaimHash, Ticket};
+use crate::clock::Moment;
+use crate::error::{Error, LostWhy, Result};
+use crate::event::Happening;
+use crate::store::{Leaving, Report, Standing};
+
+use super::input::{Asking, Release, ReleaseId, Renewal};
+use super::requests::Key;
+use super::terms::Terms;
+
+/// What the source of an input does next.
+#[derive(Clone, Debug)]
+pub enum Next {
+    /// Nothing more.
+    Nothing,
+    /// There is a new request; its future is polled at once.
+    Entered(Key),
+    /// The future waits until it is woken.
+    Wait,
+    /// The future sends this acquire.
+    Ask(Asking),
+    /// There is a guard.
+    Enter(Held),
+    /// The resource is sealed with this value.
+    Sealed(Bytes),
+    /// The request will never hold.
+    Fail(Box<Error>),
+    /// The caller sends this release.
+    Send {
+        /// What the store is told.
+        leaving: Leaving,
+        /// Whether the hold depends on the answer ([`Input::Left`](super::Input::Left)).
+        keeps: bool,
+        /// The hold was lost before.
+        lost: Option<LostWhy>,
+    },
+    /// The hold has ended, and nothing is left to tell the store.
+    Done {
+        /// The hold was lost before.
+        lost: Option<LostWhy>,
+    },
+    /// The release is watched under this number: if no answer comes, the keeper repeats it.
+    Watched(ReleaseId),
+    /// The release belongs to its caller.
+    Mine,
+    /// The keeper has taken the release over: its caller is told by [`Effect::Tell`].
+    TakenOver(ReleaseId),
+    /// The keeper had taken the release over, and the store told it this; `None` when that decides nothing.
+    Told(Option<Box<Result<Standing>>>),
+    /// The caller tells the store this.
+    Report(Box<Report>),
+    /// Whether the hold was there to be let go of.
+    LetGo(bool),
+    /// The keeper looks again at this moment.
+    At(Moment),
+}
+
+/// What a guard is made of.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The hold.
+    pub hold: Key,
+    /// Its fencing token.
+    pub fence: Ticket,
+    /// What was asked for.
+    pub terms: Arc<Terms>,
+    /// Until when it may be trusted.
+    pub until: Moment,
+    /// What it means when that moment has come.
+    pub why: LostWhy,
+}
+
+/// What the client does beside.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Wakes the future of this request.
+    Wake(Key),
+    /// The hold may be trusted for longer. If its guard has seen the old deadline pass, the engine is told
+    /// ([`Input::SeenOver`](super::Input::SeenOver)).
+    Trust {
+        /// The hold.
+        hold: Key,
+        /// Until when.
+        until: Moment,
+        /// What it means when that moment has come.
+        why: LostWhy,
+    },
+    /// The hold is lost: its guard is told, and its watchers are woken.
+    Lost {
+        /// The hold.
+        hold: Key,
+        /// What was asked for.
+        terms: Arc<Terms>,
+        /// How it was lost.
+        why: LostWhy,
+    },
+    /// Tells people.
+    Emit(Box<Emitted>),
+    /// Tells the caller of a release what the store told the keeper; `None` when that decides nothing.
+    Tell(ReleaseId, Option<Box<Result<Standing>>>),
+    /// The keeper sends an acquire; with the old ticket if the request fell out of the queue.
+    Acquire(Asking, Option<Ticket>),
+    /// The keeper sends a renewal, in one batch with the others.
+    Renew(Renewal),
+    /// The keeper sends a release, in one batch with the others.
+    Release(Box<Release>),
+    /// The keeper sends a report.
+    Record(Box<Report>),
+}
+
+/// An event without the time of day.
+#[derive(Clone, Debug)]
+pub struct Emitted {
+    /// What was asked for.
+    pub terms: Arc<Terms>,
+    /// The hash of its claim's id.
+    pub owner: Option<ClaimHash>,
+    /// The fencing token, once held.
+    pub fence: Option<Ticket>,
+    /// What happened.
+    pub what: Happening,
+}
+
+/// What one or more inputs led to, in order.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// In the order in which they are carried out.
+    pub list: Vec<Effect>,
+    /// The keeper has something to do before it meant to look again.
+    pub wakes_keeper: bool,
+}
+
+impl Effects {
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.list.push(effect);
+    }
+
+    pub(super) fn wake(&mut self, key: Key) {
+        self.list.push(Effect::Wake(key));
+    }
+}

@@ -1,0 +1,275 @@
+//! One request: a local acquisition, from `lock()` to the end of its guard. Plain state; its phase moves by the table in
+//! `phase.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::claim::{Claim, Ticket};
+use crate::clock::Moment;
+use crate::error::{Error, LostWhy};
+use crate::planted::Rule;
+use crate::store::Leaving;
+
+use super::handoff::LocalQueueId;
+use super::lease;
+use super::phase::{Current, Phase};
+use super::requests::Spoke;
+use super::terms::Terms;
+
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) terms: Arc<Terms>,
+    pub(super) phase: Current,
+    /// The local queue that it is in, or leads.
+    pub(super) local_queue: Option<LocalQueueId>,
+    pub(super) claim: Option<Arc<Claim>>,
+    /// Until when the last acknowledged lease is valid here.
+    pub(super) lease_until: Moment,
+    /// When to renew it.
+    pub(super) renew_at: Moment,
+    /// When it was asked for; then, when it was acquired.
+    pub(super) since: Moment,
+    pub(super) fence: Ticket,
+    /// Most locks are acquired at once, and then held for long; they do without this.
+    wait: Option<Box<Wait>>,
+    /// An acquire of this claim got no answer, and may still run, however late: its id has to be kept out when it leaves.
+    pub(super) unsure: bool,
+    /// A renewal, or an acquire that the keeper sent, is in flight.
+    pub(super) in_flight: bool,
+    /// A push said that the claim is gone, or may be: ask.
+    pub(super) doubted: bool,
+    pub(super) failures: u32,
+    pub(super) attempts: u32,
+    /// How it was lost, once that has been told.
+    pub(super) lost: Option<LostWhy>,
+    /// Counted among the waiters.
+    pub(super) counted: bool,
+    /// Known to listings.
+    pub(super) listed: bool,
+    pub(super) spoke: Option<Spoke>,
+}
+
+impl Request {
+    pub(super) fn new(terms: Arc<Terms>, now: Moment) -> Self {
+        Self {
+            terms,
+            phase: Current::start(),
+            local_queue: None,
+            claim: None,
+            lease_until: Moment::START,
+            renew_at: Moment::NEVER,
+            since: now,
+            fence: Ticket(0),
+            wait: None,
+            unsure: false,
+            in_flight: false,
+            doubted: false,
+            failures: 0,
+            attempts: 0,
+            lost: None,
+            counted: false,
+            listed: false,
+            spoke: None,
+        }
+    }
+
+    pub(super) fn wait(&mut self) -> &mut Wait {
+        self.wait.get_or_insert_default()
+    }
+
+    /// It holds: what only waiters need is dropped.
+    pub(super) fn waited(&mut self) {
+        self.wait = None;
+    }
+
+    pub(super) fn early(&self) -> Ticket {
+        self.wait.as_ref().map_or(Ticket(0), |wait| wait.early)
+    }
+
+    pub(super) fn forget_early(&mut self) {
+        if let Some(wait) = &mut self.wait {
+            wait.early = Ticket(0);
+        }
+    }
+
+    /// How many claims are ahead, at most, as far as the store told.
+    pub(super) fn position(&self) -> usize {
+        self.wait.as_ref().map_or(usize::MAX, |wait| wait.position)
+    }
+
+    pub(super) fn last_error(&self) -> Option<&Error> {
+        self.wait.as_ref()?.last_error.as_deref()
+    }
+
+    /// Whether this is its claim, and not that of an earlier attempt.
+    pub(super) fn is_claim(&self, claim: &Arc<Claim>) -> bool {
+        self.claim.as_ref().is_some_and(|current| Arc::ptr_eq(current, claim) || current.id.hash() == claim.id.hash())
+    }
+
+    /// The store has acknowledged a lease that was asked for at `sent`. A late answer to an early request changes nothing.
+    pub(super) fn leased(&mut self, sent: Moment, ttl: Duration) {
+        self.failures = 0;
+        if !ttl.is_zero() {
+            self.lease_until = self.lease_until.max(lease::valid_until(sent, ttl));
+            self.renew_at = sent + self.period();
+        }
+    }
+
+    /// A waiter in the queue, or on its way back into it, whose last request got no answer.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.counted && self.failures > 0 && matches!(*self.phase, Phase::Waiting { .. } | Phase::Outside { .. })
+    }
+
+    /// How the claim leaves when nothing else is to be said.
+    pub(super) fn leaving(&self, claim: Arc<Claim>) -> Leaving {
+        if self.unsure { Leaving::Unknown(claim) } else { Leaving::Done(claim) }
+    }
+
+    /// How a hold that is not handed off leaves: it lingers for the rest of `hold_at_least`, unless it was lost.
+    pub(super) fn last_word(&self, claim: Arc<Claim>, now: Moment) -> Leaving {
+        let least = self.terms.hold_at_least.map(Duration::from);
+        let rest = least.and_then(|least| least.checked_sub(now.since(self.since)));
+        match rest.filter(|rest| !rest.is_zero() && !self.is_over(now)) {
+            Some(rest) => Leaving::Linger(claim, rest),
+            None => self.leaving(claim),
+        }
+    }
+
+    /// Until when its holder may go on, and what ends it then.
+    pub(super) fn deadline(&self) -> (Moment, LostWhy) {
+        let cap = self.cap();
+        if cap < self.lease_until { (cap, LostWhy::HeldAtMost) } else { (self.lease_until, LostWhy::Expired) }
+    }
+
+    /// Where `hold_at_most` ends. It is the holder's own: a hold between two requests has none.
+    pub(super) fn cap(&self) -> Moment {
+        match (&*self.phase, self.terms.hold_at_most) {
+            (Phase::Held, Some(most)) => self.since + most.into(),
+            _ => Moment::NEVER,
+        }
+    }
+
+    /// Whether the hold may not be trusted any more. Once it is over it stays over: no renewal is accepted after its deadline.
+    pub(super) fn is_over(&self, now: Moment) -> bool {
+        self.lost.is_some() || self.deadline().0 <= now
+    }
+
+    /// How often its lease is renewed. A waiter keeps the pace of its requests: more often it would use them up, and its lease
+    /// would end before the next.
+    pub(super) fn period(&self) -> Duration {
+        let period = self.terms.renew_every.map_or(self.terms.ttl() / 3, Duration::from);
+        if matches!(*self.phase, Phase::Waiting { .. }) { period.max(Asked::PACE) } else { period }
+    }
+
+    /// How much of its lease has to be left when it is granted after a wait; with less, the keeper renews first. A lease that is
+    /// not renewed later begins whole, but for a tenth, which is not worth a round trip.
+    fn enough(&self) -> Duration {
+        let ttl = self.terms.ttl();
+        if self.terms.renew_every.is_some() { ttl / 2 } else { ttl - ttl / 10 }
+    }
+
+    /// Counted from when its last acquire or renewal was sent.
+    pub(super) fn has_enough(&self, now: Moment) -> bool {
+        self.lease_until.since(now) >= self.enough()
+    }
+
+    /// Whether its lease is worth renewing: wanted, and not known to reach beyond the cap already.
+    pub(super) fn wants_renewal(&self) -> bool {
+        match *self.phase {
+            Phase::Held => self.terms.renew_every.is_some() && self.lease_until < self.cap(),
+            _ => true,
+        }
+    }
+
+    /// How it is lost, if it is over.
+    pub(super) fn loss(&self, now: Moment) -> Option<LostWhy> {
+        let (deadline, why) = self.deadline();
+        self.lost.or((deadline <= now).then_some(why))
+    }
+
+    pub(super) fn grace(&self) -> Duration {
+        grace(self.terms.ttl())
+    }
+}
+
+/// How long a grant waits to be picked up before it is given back.
+pub(super) fn grace(ttl: Duration) -> Duration {
+    (ttl / 3).min(Duration::from_secs(2))
+}
+
+/// When the keeper asks about an acquire whose future has not been polled, so that there is time to see whether it is.
+pub(super) fn asked_after(grace: Duration) -> Duration {
+    grace * 3 / 4
+}
+
+/// What only waiters need.
+#[derive(Debug, Default)]
+pub(super) struct Wait {
+    /// When this waiter asked lately.
+    asked: Asked,
+    /// A push that came before the answer to the acquire it belongs to; no ticket is zero.
+    pub(super) early: Ticket,
+    /// How many claims were ahead when it joined the queue.
+    pub(super) position: usize,
+    pub(super) last_error: Option<Box<Error>>,
+}
+
+/// When a waiter asked lately.
+///
+/// 1. At most five requests in any second, whatever goes wrong.
+/// 2. With a lease below [`SHORT`](Self::SHORT), two at once and then one every [`PACE`](Self::PACE): that is at most five in a second too,
+///    and the next one is always allowed before the lease ends. Five at once would keep the waiter from renewing for a second.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    times: [Moment; Self::MOST],
+    next: usize,
+    /// When a waiter that keeps the pace would ask next.
+    paced: Moment,
+}
+
+impl Asked {
+    const MOST: usize = 5;
+    const IN: Duration = Duration::from_secs(1);
+    const SHORT: Duration = Duration::from_millis(1500);
+    const PACE: Duration = Duration::from_millis(334);
+
+    /// From when on it may ask again.
+    pub(super) fn allowed_from(request: &Request) -> Moment {
+        Self::after(request, 0)
+    }
+
+    /// The same beside an acquire that is in flight. That one is among the five, and is noted when it is answered, repeated or given
+    /// back; and one is kept for the acquire that follows if its answer comes too late to be trusted.
+    pub(super) fn allowed_beside_from(request: &Request) -> Moment {
+        Self::after(request, 2)
+    }
+
+    /// Whether all five were sent within the last second.
+    pub(super) fn is_used_up(request: &Request, now: Moment) -> bool {
+        let first = request.wait.as_ref().map_or(Moment::START, |wait| wait.asked.times[wait.asked.next]);
+        first != Moment::START && now < first + Self::IN && !Rule::FiveRequestsASecond.is_left_out()
+    }
+
+    fn after(request: &Request, kept: usize) -> Moment {
+        let Some(Wait { asked, .. }) = request.wait.as_deref() else { return Moment::START };
+        if Rule::FiveRequestsASecond.is_left_out() {
+            return Moment::START;
+        }
+        let from = match asked.times[(asked.next + kept) % Self::MOST] {
+            Moment::START => Moment::START,
+            earlier => earlier + Self::IN,
+        };
+        // A waiter that was handed the lock has one request to send, and does not wait after it.
+        let is_settling = matches!(*request.phase, Phase::Waiting { settling: true, .. });
+        let is_paced = request.terms.ttl() < Self::SHORT && !is_settling;
+        if is_paced { from.max(asked.paced.before(Self::PACE)) } else { from }
+    }
+
+    /// Every request is noted when it is sent; the acquire of the request's own future at the latest when it asks again.
+    pub(super) fn note(request: &mut Request, now: Moment) {
+        let asked = &mut request.wait().asked;
+        asked.times[asked.next] = now;
+        asked.next = (asked.next + 1) % Self::MOST;
+        asked.paced = asked.paced.max(now) + Self::PACE;
+    }
+}

@@ -1,0 +1,181 @@
+//! A caller: one task of a process, and where it is between asking for a lock and having given it back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::engine::{Asking, Key, ReleaseId, Terms};
+use lockfast::store::Leaving;
+use lockfast::{Claim, ClaimHash, LostWhy, Moment, Ticket};
+
+use crate::clock::Time;
+use crate::flights::FlightId;
+use crate::plan::CallerPlan;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Between two rounds.
+    Resting,
+    /// Its acquire is with the store.
+    Asking,
+    /// It sleeps before it repeats its acquire.
+    Pausing,
+    /// It waits until it is woken.
+    Sleeping,
+    /// It was woken, and runs in a moment.
+    Woken,
+    /// It has a guard.
+    Holding,
+    /// Its release is with the store.
+    Leaving,
+    /// It waits for what the store tells the keeper about its release.
+    AwaitingWord(ReleaseId),
+    /// It does nothing any more.
+    Finished,
+}
+
+#[derive(Debug)]
+pub(crate) struct Caller {
+    /// Its process, by its place in the world.
+    pub(crate) client: u32,
+    pub(crate) state: State,
+    pub(crate) round: u32,
+    pub(crate) random: fastrand::Rng,
+    /// Its task is not polled until then.
+    pub(crate) dozes_until: Time,
+    /// When it asked for the lock, or began to hold it.
+    pub(crate) since: Time,
+    pub(crate) key: Option<Key>,
+    pub(crate) terms: Option<Arc<Terms>>,
+    /// When it gives up, by its own clock.
+    pub(crate) patience: Moment,
+    pub(crate) flight: Option<FlightId>,
+    pub(crate) repeats: Repeats,
+    /// Its place in the queue, once the store has told it.
+    pub(crate) acknowledged: Option<Acknowledged>,
+    pub(crate) asked: LastAsked,
+    pub(crate) guard: Option<Guard>,
+    pub(crate) departure: Option<Departure>,
+}
+
+/// How often and until when an acquire is repeated while its outcome is unknown.
+#[derive(Debug, Default)]
+pub(crate) struct Repeats {
+    pub(crate) asked: Option<Asking>,
+    pub(crate) until: Moment,
+    pub(crate) limit: Moment,
+    pub(crate) count: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acknowledged {
+    pub(crate) owner: ClaimHash,
+    pub(crate) ticket: Ticket,
+    pub(crate) at: Time,
+}
+
+/// When a waiter sent its last requests, by its own clock.
+#[derive(Debug, Default)]
+pub(crate) struct LastAsked {
+    times: [Moment; Self::MOST],
+    next: usize,
+}
+
+impl LastAsked {
+    /// How many requests a waiter may send in a second.
+    pub(crate) const MOST: usize = 5;
+
+    /// When the fifth request before this one was sent, if there was one.
+    pub(crate) fn note(&mut self, now: Moment) -> Option<Moment> {
+        let fifth = std::mem::replace(&mut self.times[self.next], now);
+        self.next = (self.next + 1) % Self::MOST;
+        (fifth != Moment::START).then_some(fifth)
+    }
+
+    /// Whether the next request may have had to wait, not long ago.
+    pub(crate) fn is_used_up(&self, now: Moment) -> bool {
+        let first = self.times[self.next];
+        first != Moment::START && now.since(first) < Duration::from_secs(2)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Guard {
+    pub(crate) hold: Key,
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) fence: Ticket,
+    /// When its validity ends, by its own clock and in true time.
+    pub(crate) until: Moment,
+    pub(crate) until_time: Time,
+    /// It has been told that it is lost.
+    pub(crate) lost: Option<LostWhy>,
+    /// The store ended the claim while the guard could not know: only its fence protects the resource.
+    pub(crate) is_stale: bool,
+}
+
+/// A release that the caller sent.
+#[derive(Debug)]
+pub(crate) struct Departure {
+    pub(crate) leaving: Leaving,
+    pub(crate) hold: Key,
+    pub(crate) keeps: bool,
+    pub(crate) lost: bool,
+    pub(crate) sent: Moment,
+    pub(crate) watched: Option<ReleaseId>,
+}
+
+impl Caller {
+    pub(crate) fn new(plan: &CallerPlan, client: u32, seed: u64) -> Self {
+        let seed = seed ^ u64::from(plan.id).wrapping_mul(0xd134_2543_de82_ef95);
+        Self {
+            client,
+            state: State::Resting,
+            round: 0,
+            random: fastrand::Rng::with_seed(seed),
+            dozes_until: Time(0),
+            since: Time(0),
+            key: None,
+            terms: None,
+            patience: Moment::NEVER,
+            flight: None,
+            repeats: Repeats::default(),
+            acknowledged: None,
+            asked: LastAsked::default(),
+            guard: None,
+            departure: None,
+        }
+    }
+
+    /// Nothing of this round is left.
+    pub(crate) fn forget_round(&mut self) {
+        self.key = None;
+        self.terms = None;
+        self.flight = None;
+        self.repeats = Repeats::default();
+        self.acknowledged = None;
+        self.asked = LastAsked::default();
+        self.guard = None;
+        self.departure = None;
+    }
+
+    pub(crate) fn is_asking(&self) -> bool {
+        matches!(self.state, State::Asking | State::Pausing | State::Sleeping | State::Woken)
+    }
+
+    /// The pause before a repeat, as the client makes it.
+    pub(crate) fn backoff(&mut self, failures: u32) -> Duration {
+        let longest = Duration::from_millis(50) * (1 << failures.min(5));
+        longest.mul_f64(0.5 + self.random.f64() / 2.0)
+    }
+}
+
+/// The claim of a release, unless it is an operator's.
+pub(crate) fn claim_of(leaving: &Leaving) -> Option<&Arc<Claim>> {
+    match leaving {
+        Leaving::Done(claim)
+        | Leaving::Unknown(claim)
+        | Leaving::Linger(claim, _)
+        | Leaving::Seal { claim, .. }
+        | Leaving::UnlessAlone { claim, .. } => Some(claim),
+        _ => None,
+    }
+}

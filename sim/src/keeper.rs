@@ -1,0 +1,155 @@
+//! The keeper of a process: looks at what is due, sends what the engine wants sent, and tells it the answers.
+
+use std::time::Duration;
+
+use lockfast::engine::{Input, Next, Release};
+use lockfast::store::{Change, Lease, Leaving, Standing, Why};
+use lockfast::{Error, Result};
+
+use crate::clock::Time;
+use crate::invariants::Invariant;
+use crate::network::{Awaited, Reply, Request};
+use crate::plan::Line;
+use crate::world::World;
+
+/// How many renewals or releases go into one request.
+const BATCH: usize = 282;
+/// How long an answer is awaited.
+const LIMIT: Duration = Duration::from_secs(10);
+/// A keeper that looks more often than this without a millisecond passing never sleeps.
+const MOST_LOOKS: u32 = 2_000;
+
+impl World<'_> {
+    /// The keeper looks at what is due.
+    pub(crate) fn look(&mut self, client: u32) {
+        self.clients[client as usize].keeper.at = Time::NEVER;
+        self.count_looks(client);
+        let next = self.tell(client, Input::Elapsed);
+        if let Next::At(moment) = next {
+            let at = self.clients[client as usize].skew.time_of(moment);
+            // The clock's grain is a nanosecond; a thread does not come back sooner than a microsecond later.
+            self.wake_keeper(client, at.max(self.now + Duration::from_micros(1)));
+        }
+        self.send_all(client);
+    }
+
+    fn count_looks(&mut self, client: u32) {
+        let keeper = &mut self.clients[client as usize].keeper;
+        let (from, looks) = keeper.looks;
+        keeper.looks = if self.now.since(from) > Duration::from_millis(1) { (self.now, 0) } else { (from, looks + 1) };
+        if looks > MOST_LOOKS {
+            self.fail(Invariant::Awake, "a keeper that sleeps", format!("client {client} looks again and again"));
+        }
+    }
+
+    fn send_all(&mut self, client: u32) {
+        let process = &mut self.clients[client as usize];
+        let sent = process.skew.local(self.now);
+        let keeper = &mut process.keeper;
+        let renewals = std::mem::take(&mut keeper.renewals);
+        let joins = std::mem::take(&mut keeper.joins);
+        let releases = std::mem::take(&mut keeper.releases);
+        let reports = std::mem::take(&mut keeper.reports);
+        for renewals in chunks(renewals) {
+            renewals.iter().for_each(|renewal| self.asked_once_more(client, renewal.key));
+            let leases: Vec<_> = renewals.iter().map(|it| Lease { claim: it.claim.clone(), ttl: it.ttl }).collect();
+            let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(LIMIT);
+            let limit = (shortest / 4).clamp(Duration::from_millis(100), LIMIT);
+            self.send(client, Line::Keeper, Request::Renew(leases), limit, Awaited::Renew { renewals, sent });
+        }
+        for (asked, stood) in joins {
+            self.asked_once_more(client, asked.key);
+            let request = Request::Acquire(asked.claim.clone(), lockfast::store::Busy::Wait);
+            self.send(client, Line::Keeper, request, LIMIT, Awaited::Join { asked, stood });
+        }
+        let (alone, together): (Vec<_>, Vec<_>) = releases.into_iter().partition(|release| release.alone);
+        for releases in alone.into_iter().map(|release| vec![release]).chain(chunks(together)) {
+            let leaving = releases.iter().map(|release| release.leaving.clone()).collect();
+            self.send(client, Line::Keeper, Request::Release(leaving), LIMIT, Awaited::Release { releases, sent });
+        }
+        for report in reports {
+            self.send(client, Line::Keeper, Request::Record, LIMIT, Awaited::Record { report });
+        }
+    }
+
+    /// An answer to the keeper, or none by its limit.
+    pub(crate) fn keeper_heard(&mut self, client: u32, awaited: Awaited, reply: Reply) {
+        let input = match awaited {
+            Awaited::Renew { renewals, sent } => Input::Renewed { renewals, sent, answer: standings(reply) },
+            Awaited::Join { asked, stood } => {
+                self.note_admission(client, &asked, &reply);
+                let answer = match reply {
+                    Reply::Admission(answer) => *answer,
+                    _ => Err(no_answer()),
+                };
+                Input::Joined { asked, stood, answer }
+            }
+            Awaited::Release { releases, sent } => {
+                let answer = self.heard_release(client, &releases, standings(reply));
+                Input::Released { releases, sent, answer }
+            }
+            Awaited::Record { report } => Input::Reported { report, is_ok: matches!(reply, Reply::Recorded) },
+            Awaited::Ask { .. } | Awaited::Leave { .. } | Awaited::Extend { .. } => return,
+        };
+        if let Input::Renewed { renewals, answer: Ok(standings), .. } = &input {
+            for (renewal, standing) in renewals.iter().zip(standings) {
+                if matches!(standing, Standing::Gone(_)) {
+                    self.fell_out(client, renewal.key, &renewal.claim);
+                }
+            }
+        }
+        self.tell(client, input);
+        // What the engine wants sent now, it says when the keeper looks next; the thread does so at once.
+        self.wake_keeper(client, self.now);
+    }
+
+    fn heard_release(
+        &mut self,
+        client: u32,
+        releases: &[Release],
+        answer: Result<Vec<Standing>>,
+    ) -> Result<Vec<Standing>> {
+        let mut answer = answer;
+        match &mut answer {
+            Ok(standings) => standings.iter_mut().for_each(|standing| self.passed_on(client, standing)),
+            Err(_) => {
+                if let [only] = releases {
+                    self.missed(client, &only.leaving);
+                }
+            }
+        }
+        answer
+    }
+
+    /// An answer to a release may name the next holder of the same client; it is a push, too.
+    pub(crate) fn passed_on(&mut self, client: u32, standing: &mut Standing) {
+        if let Standing::Gone(Why::PassedOn(owner, ticket)) = *standing {
+            self.tell(client, Input::Pushed(Change::Held(owner, ticket)));
+            *standing = Standing::Gone(Why::Left);
+        }
+    }
+
+    /// The answer to a release was not heard.
+    pub(crate) fn missed(&mut self, client: u32, leaving: &Leaving) {
+        self.tell(client, Input::Missed(leaving.clone()));
+    }
+}
+
+pub(crate) fn no_answer() -> Error {
+    Error::unavailable("asking", "no answer")
+}
+
+pub(crate) fn standings(reply: Reply) -> Result<Vec<Standing>> {
+    match reply {
+        Reply::Standings(standings) => Ok(standings),
+        _ => Err(no_answer()),
+    }
+}
+
+fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
+    let mut all = all.into_iter().peekable();
+    std::iter::from_fn(move || {
+        all.peek()?;
+        Some(all.by_ref().take(BATCH).collect())
+    })
+}

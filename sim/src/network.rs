@@ -1,0 +1,345 @@
+//! The network: one connection for the callers of a process, one for its keeper, one for its pushes. Each delivers in order
+//! unless a fault holds a message up; between them there is no order.
+//!
+//! What a process awaits is a call in flight (`flights.rs`); what the store gets is a delivery, which may come twice, late or never.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockfast::engine::{Asking, Release, Renewal};
+use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Report, Standing};
+use lockfast::{Claim, Moment, Ticket};
+
+use crate::clock::Time;
+use crate::faults::Kind;
+use crate::flights::{Flight, FlightId};
+use crate::plan::{Line, Message};
+use crate::queue::Event;
+use crate::world::World;
+
+/// How soon a process learns that a connection is closed.
+const REFUSED_AFTER: Duration = Duration::from_micros(200);
+
+#[derive(Debug)]
+pub(crate) enum Request {
+    Acquire(Arc<Claim>, Busy),
+    Renew(Vec<Lease>),
+    Release(Vec<Leaving>),
+    Record,
+}
+
+/// A request on its way to the store.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) flight: FlightId,
+    pub(crate) client: u32,
+    pub(crate) life: u32,
+    pub(crate) line: Line,
+    /// How often the connection had been cut when it was sent.
+    cut: u32,
+    pub(crate) request: Rc<Request>,
+    pub(crate) sent: Time,
+    is_copy: bool,
+    is_late: bool,
+}
+
+/// What the store says.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Admission(Box<lockfast::Result<Admission>>),
+    Standings(Vec<Standing>),
+    Recorded,
+    /// The outcome is unknown.
+    Failed,
+}
+
+/// What a process does with the answer.
+#[derive(Debug)]
+pub(crate) enum Awaited {
+    Ask { caller: u32, asked: Asking },
+    Leave { caller: u32 },
+    Extend { caller: u32, renewal: Renewal, sent: Moment },
+    Join { asked: Asking, stood: Option<Ticket> },
+    Renew { renewals: Vec<Renewal>, sent: Moment },
+    Release { releases: Vec<Release>, sent: Moment },
+    Record { report: Report },
+}
+
+impl Awaited {
+    /// The caller whose future waits, unless the keeper does.
+    pub(crate) fn caller(&self) -> Option<u32> {
+        match self {
+            Self::Ask { caller, .. } | Self::Leave { caller } | Self::Extend { caller, .. } => Some(*caller),
+            _ => None,
+        }
+    }
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) is_up: bool,
+    /// How often it was cut.
+    pub(crate) cut: u32,
+    /// When the last request in order arrives, and the last answer or push.
+    out: Time,
+    back: Time,
+    /// When the request arrives that others may overtake.
+    held_up: Time,
+    pub(crate) armed: Vec<Message>,
+    pub(crate) requests_vanish_until: Time,
+    pub(crate) answers_vanish_until: Time,
+    random: fastrand::Rng,
+}
+
+impl Connection {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            is_up: true,
+            cut: 0,
+            out: Time(0),
+            back: Time(0),
+            held_up: Time(0),
+            armed: Vec::new(),
+            requests_vanish_until: Time(0),
+            answers_vanish_until: Time(0),
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    fn delay(&mut self, usual: Duration) -> Duration {
+        usual.mul_f64(0.5 + self.random.f64())
+    }
+
+    fn take_armed(&mut self, is_meant: impl Fn(&Message) -> bool) -> Option<Message> {
+        if self.armed.is_empty() {
+            return None;
+        }
+        let index = self.armed.iter().position(is_meant)?;
+        Some(self.armed.remove(index))
+    }
+}
+
+impl World<'_> {
+    /// Sends a request, and awaits its answer for at most `limit` by the process's clock.
+    pub(crate) fn send(
+        &mut self,
+        client: u32,
+        line: Line,
+        request: Request,
+        limit: Duration,
+        awaited: Awaited,
+    ) -> FlightId {
+        let now = self.now;
+        let process = &mut self.clients[client as usize];
+        let deadline = process.skew.time_of(process.skew.local(now) + limit);
+        let flight = self.flights.insert(Flight { client, line, deadline, awaited });
+        let connection = &mut process.lines[line as usize];
+        if !connection.is_up {
+            process.trouble(now);
+            self.bites.note(Kind::Disconnected);
+            self.queue.put(now + REFUSED_AFTER, Event::Answer(flight, Reply::Failed));
+            return flight;
+        }
+        if now < connection.requests_vanish_until {
+            process.trouble(now);
+            self.bites.note(Kind::BlackHole);
+            self.queue.put(deadline, Event::Limit(flight));
+            return flight;
+        }
+        let delay = connection.delay(self.plan.delay);
+        let mut at = connection.out.max(now + delay);
+        if at < connection.held_up {
+            connection.held_up = Time(0);
+            self.bites.note(Kind::RequestReordered);
+        }
+        let cut = connection.cut;
+        let is_request_fault = |message: &Message| {
+            matches!(
+                message,
+                Message::LoseRequest | Message::Duplicate(_) | Message::Overtaken(_) | Message::LateRequest(_)
+            )
+        };
+        let fault = connection.take_armed(is_request_fault);
+        let (mut is_late, mut copy_at) = (false, None);
+        match fault {
+            Some(Message::LoseRequest) => {
+                process.trouble(now);
+                self.bites.note(Kind::RequestLost);
+                self.queue.put(deadline, Event::Limit(flight));
+                return flight;
+            }
+            Some(Message::Overtaken(by)) => {
+                at = at + by;
+                connection.held_up = at;
+            }
+            Some(Message::LateRequest(by)) => {
+                at = at + by;
+                is_late = true;
+            }
+            Some(Message::Duplicate(by)) => {
+                connection.out = at;
+                copy_at = Some(at + by);
+            }
+            _ => connection.out = at,
+        }
+        if fault.is_some() {
+            process.trouble(copy_at.unwrap_or(at));
+        }
+        if at > deadline {
+            self.queue.put(deadline, Event::Limit(flight));
+        }
+        let life = process.life;
+        let request = Rc::new(request);
+        let delivery = |is_copy| {
+            let request = Rc::clone(&request);
+            Box::new(Delivery { flight, client, life, line, cut, request, sent: now, is_copy, is_late })
+        };
+        if let Some(copy_at) = copy_at {
+            self.queue.put(copy_at, Event::Arrive(delivery(true)));
+        }
+        self.queue.put(at, Event::Arrive(delivery(false)));
+        flight
+    }
+
+    /// Whether a request that reaches the store runs there.
+    pub(crate) fn does_run(&mut self, delivery: &Delivery) -> bool {
+        if !self.store.is_up {
+            return false;
+        }
+        let process = &mut self.clients[delivery.client as usize];
+        let connection = &mut process.lines[delivery.line as usize];
+        if connection.cut != delivery.cut {
+            // It was in some buffer when the connection was closed.
+            if connection.random.bool() {
+                return false;
+            }
+            process.trouble(self.now);
+            self.bites.note(Kind::RequestRanAfterDisconnect);
+        }
+        if delivery.is_copy {
+            self.bites.note(Kind::RequestDuplicated);
+        }
+        if delivery.is_late {
+            self.bites.note(Kind::RequestLate);
+        }
+        if let Request::Acquire(claim, _) = &*delivery.request
+            && self.now.since(delivery.sent) > claim.tombstone()
+        {
+            self.bites.note(Kind::RequestAfterTombstone);
+        }
+        true
+    }
+
+    /// The store answers.
+    pub(crate) fn answer(&mut self, delivery: &Delivery, reply: Reply) {
+        let process = &mut self.clients[delivery.client as usize];
+        let connection = &mut process.lines[delivery.line as usize];
+        if delivery.is_copy || process.life != delivery.life || connection.cut != delivery.cut {
+            return;
+        }
+        let Some(flight) = self.flights.get(delivery.flight) else { return };
+        let deadline = flight.deadline;
+        if self.now < connection.answers_vanish_until {
+            process.trouble(self.now);
+            self.bites.note(Kind::BlackHole);
+            self.queue.put(deadline, Event::Limit(delivery.flight));
+            return;
+        }
+        let delay = connection.delay(self.plan.delay);
+        let mut at = connection.back.max(self.now + delay);
+        let is_answer_fault = |message: &Message| matches!(message, Message::LoseAnswer | Message::LateAnswer(_));
+        match connection.take_armed(is_answer_fault) {
+            Some(Message::LoseAnswer) => {
+                process.trouble(self.now);
+                self.bites.note(Kind::AnswerLost);
+                self.queue.put(deadline, Event::Limit(delivery.flight));
+                return;
+            }
+            Some(Message::LateAnswer(by)) => {
+                at = at + by;
+                process.trouble(at);
+                self.bites.note(Kind::AnswerLate);
+            }
+            _ => connection.back = at,
+        }
+        if at > deadline {
+            self.queue.put(deadline, Event::Limit(delivery.flight));
+        }
+        self.queue.put(at, Event::Answer(delivery.flight, reply));
+    }
+
+    /// The store pushes.
+    pub(crate) fn push(&mut self, client: u32, life: u32, change: Change) {
+        let now = self.now;
+        let process = &mut self.clients[client as usize];
+        if !process.is_alive || process.life != life {
+            return;
+        }
+        let connection = &mut process.lines[Line::Pushes as usize];
+        if !connection.is_up {
+            self.bites.note(Kind::Disconnected);
+            return;
+        }
+        if now < connection.answers_vanish_until {
+            self.bites.note(Kind::BlackHole);
+            process.trouble(now);
+            return;
+        }
+        let delay = connection.delay(self.plan.delay);
+        let mut at = connection.back.max(now + delay);
+        let is_push_fault =
+            |message: &Message| matches!(message, Message::LosePush | Message::LatePush(_) | Message::DuplicatePush(_));
+        match connection.take_armed(is_push_fault) {
+            Some(Message::LosePush) => {
+                process.trouble(now);
+                self.bites.note(Kind::PushLost);
+                return;
+            }
+            Some(Message::LatePush(by)) => {
+                at = at + by;
+                process.trouble(at);
+                self.bites.note(Kind::PushLate);
+            }
+            Some(Message::DuplicatePush(by)) => {
+                connection.back = at;
+                process.trouble(at + by);
+                self.bites.note(Kind::PushDuplicated);
+                self.queue.put(at + by, Event::Push { client, life, change: change.clone() });
+            }
+            _ => connection.back = at,
+        }
+        self.queue.put(at, Event::Push { client, life, change });
+    }
+
+    /// Closes a connection. What was sent on it may or may not run; its answers are lost.
+    pub(crate) fn disconnect(&mut self, client: u32, line: Line) {
+        let process = &mut self.clients[client as usize];
+        process.cut_until(line, self.now);
+        let connection = &mut process.lines[line as usize];
+        connection.is_up = false;
+        connection.cut += 1;
+        for flight in self.flights.of(client, Some(line)) {
+            self.bites.note(Kind::Disconnected);
+            self.queue.put(self.now + REFUSED_AFTER, Event::Answer(flight, Reply::Failed));
+        }
+    }
+
+    /// Opens it again, unless it was closed once more in between.
+    pub(crate) fn reconnect(&mut self, client: u32, line: Line, cut: u32) {
+        let is_store_up = self.store.is_up;
+        let process = &mut self.clients[client as usize];
+        let connection = &mut process.lines[line as usize];
+        if connection.cut != cut || connection.is_up || !is_store_up {
+            return;
+        }
+        connection.is_up = true;
+        process.cut_until(line, self.now);
+        if line == Line::Pushes && process.is_alive {
+            let (life, at) = (process.life, self.now + self.plan.delay);
+            process.cut_until(line, at);
+            self.queue.put(at, Event::Push { client, life, change: Change::Resync });
+        }
+    }
+}

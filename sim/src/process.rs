@@ -1,0 +1,239 @@
+//! A process: an engine with its clock, its connections and its tasks. Carries out what the engine wants done.
+
+use std::time::Duration;
+
+use lockfast::engine::{Effect, Effects, Engine, Input, Key, Next, Release, Renewal};
+use lockfast::store::Report;
+use lockfast::{ClaimId, ClientId, Ticket};
+
+use crate::caller::State;
+use crate::clock::{Skew, Time};
+use crate::network::Connection;
+use crate::plan::{LINES, Line};
+use crate::queue::{Event, Tick};
+use crate::world::World;
+
+/// How many ids an engine has in stock at least.
+const IDS: usize = 64;
+/// How long a task or a thread takes to run after it was woken.
+const WOKEN_AFTER: Duration = Duration::from_micros(20);
+
+pub(crate) struct Process {
+    pub(crate) id: u32,
+    /// How often it was replaced.
+    pub(crate) life: u32,
+    pub(crate) is_alive: bool,
+    /// How its earlier lives ended, in order.
+    pub(crate) deaths: Vec<Death>,
+    pub(crate) paused_until: Time,
+    /// When it last resumed.
+    pub(crate) resumed: Time,
+    pub(crate) skew: Skew,
+    pub(crate) engine: Engine,
+    pub(crate) lines: [Connection; 3],
+    /// The callers behind requests that do not hold.
+    pub(crate) waiting: Vec<(Key, u32)>,
+    /// The callers that have a guard.
+    pub(crate) guards: Vec<(Key, u32)>,
+    pub(crate) keeper: KeeperState,
+    /// When something last went wrong with it, its connections or its tasks.
+    pub(crate) troubled: Time,
+    /// Until when its pushes were lost, after which it was told so.
+    pub(crate) deaf_until: Time,
+    random: fastrand::Rng,
+}
+
+/// How a life ended.
+#[derive(Debug)]
+pub(crate) struct Death {
+    pub(crate) died: Time,
+    /// When the last request that it had sent ran in the store.
+    pub(crate) last_ran: Time,
+}
+
+/// What the keeper's thread is about to do.
+#[derive(Default)]
+pub(crate) struct KeeperState {
+    pub(crate) turn: u32,
+    pub(crate) at: Time,
+    pub(crate) renewals: Vec<Renewal>,
+    pub(crate) joins: Vec<(lockfast::engine::Asking, Option<Ticket>)>,
+    pub(crate) releases: Vec<Release>,
+    pub(crate) reports: Vec<Report>,
+    /// Looks without time passing, to notice a keeper that never sleeps.
+    pub(crate) looks: (Time, u32),
+}
+
+impl Process {
+    pub(crate) fn new(id: u32, skew: Skew, seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed ^ u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let engine = Self::engine(id, 0, &mut random);
+        let lines = LINES.map(|_| Connection::new(random.u64(..)));
+        Self {
+            id,
+            life: 0,
+            is_alive: true,
+            deaths: Vec::new(),
+            paused_until: Time(0),
+            resumed: Time(0),
+            skew,
+            engine,
+            lines,
+            waiting: Vec::new(),
+            guards: Vec::new(),
+            keeper: KeeperState { at: Time::NEVER, ..KeeperState::default() },
+            troubled: Time(0),
+            deaf_until: Time(0),
+            random,
+        }
+    }
+
+    fn engine(id: u32, life: u32, random: &mut fastrand::Rng) -> Engine {
+        let mut engine = Engine::new(client_id(id, life), random.u64(..));
+        engine.set_heard(0);
+        engine
+    }
+
+    /// Something goes wrong, and is over at `until`.
+    pub(crate) fn trouble(&mut self, until: Time) {
+        self.troubled = self.troubled.max(until);
+    }
+
+    /// A connection is closed until then. Lost pushes are made up for by the resync that follows.
+    pub(crate) fn cut_until(&mut self, line: Line, until: Time) {
+        match line {
+            Line::Pushes => self.deaf_until = self.deaf_until.max(until),
+            Line::Callers | Line::Keeper => self.trouble(until),
+        }
+    }
+
+    /// A request of this process ran in the store.
+    pub(crate) fn ran(&mut self, life: u32, now: Time) {
+        if let Some(death) = self.deaths.get_mut(life as usize) {
+            death.last_ran = now;
+        }
+    }
+
+    /// Nothing of it runs any more.
+    pub(crate) fn die(&mut self, now: Time) {
+        self.is_alive = false;
+        self.deaths.push(Death { died: now, last_ran: now });
+        self.waiting.clear();
+        self.guards.clear();
+        self.keeper = KeeperState { at: Time::NEVER, turn: self.keeper.turn + 1, ..KeeperState::default() };
+    }
+
+    /// A new process on the same machine.
+    pub(crate) fn replace(&mut self) {
+        self.life += 1;
+        self.is_alive = true;
+        self.paused_until = Time(0);
+        self.engine = Self::engine(self.id, self.life, &mut self.random);
+        for line in &mut self.lines {
+            let cut = line.cut + 1;
+            *line = Connection::new(self.random.u64(..));
+            line.cut = cut;
+        }
+    }
+
+    pub(crate) fn caller_of(list: &[(Key, u32)], key: Key) -> Option<u32> {
+        list.iter().find(|(it, _)| *it == key).map(|(_, caller)| *caller)
+    }
+
+    fn draw_ids(&mut self) -> Vec<ClaimId> {
+        let mut secret = [0; 16];
+        let mut draw = || {
+            self.random.fill(&mut secret);
+            ClaimId::from_secret(secret)
+        };
+        (0..IDS).map(|_| draw()).collect()
+    }
+}
+
+/// The client id says which process it is, and which life of it.
+pub(crate) fn client_id(id: u32, life: u32) -> ClientId {
+    ClientId(u64::from(id) << 32 | u64::from(life))
+}
+
+/// The number of the process, and which life of it.
+pub(crate) fn of_client_id(client: ClientId) -> (u32, u32) {
+    ((client.0 >> 32) as u32, client.0 as u32)
+}
+
+impl World<'_> {
+    /// Tells an engine something, and carries out what it wants done.
+    pub(crate) fn tell(&mut self, client: u32, input: Input) -> Next {
+        let now = self.now;
+        let process = &mut self.clients[client as usize];
+        let local = process.skew.local(now);
+        if process.engine.ids_left() < IDS {
+            let ids = process.draw_ids();
+            process.engine.handle(Input::Ids(ids), local, &mut Effects::default());
+        }
+        if self.trace.is_on() {
+            self.trace.input(now, process.id, &input);
+        }
+        let mut effects = std::mem::take(&mut self.effects);
+        let next = process.engine.handle(input, local, &mut effects);
+        if self.trace.is_on() {
+            self.trace.outcome(now, process.id, &next, &effects.list);
+        }
+        if std::mem::take(&mut effects.wakes_keeper) {
+            self.wake_keeper(client, now + WOKEN_AFTER);
+        }
+        for effect in effects.list.drain(..) {
+            self.carry_out(client, effect);
+        }
+        self.effects = effects;
+        next
+    }
+
+    fn carry_out(&mut self, client: u32, effect: Effect) {
+        let process = &mut self.clients[client as usize];
+        match effect {
+            Effect::Wake(key) => {
+                if let Some(caller) = Process::caller_of(&process.waiting, key) {
+                    self.wake_caller(caller);
+                }
+            }
+            Effect::Trust { hold, until, why } => {
+                let Some(caller) = Process::caller_of(&process.guards, hold) else { return };
+                self.trust(caller, until, why);
+            }
+            Effect::Lost { hold, why, .. } => {
+                if let Some(caller) = Process::caller_of(&process.guards, hold) {
+                    self.lose(caller, why);
+                }
+            }
+            Effect::Tell(release, said) => self.told_of_release(client, release, said),
+            Effect::Acquire(asked, stood) => process.keeper.joins.push((asked, stood)),
+            Effect::Renew(renewal) => process.keeper.renewals.push(renewal),
+            Effect::Release(release) => process.keeper.releases.push(*release),
+            Effect::Record(report) => process.keeper.reports.push(*report),
+            Effect::Emit(_) => {}
+        }
+    }
+
+    fn wake_caller(&mut self, caller: u32) {
+        let it = &mut self.callers[caller as usize];
+        if it.dozes_until > self.now {
+            // The engine gives it some time, and goes on without it.
+            self.clients[it.client as usize].trouble(self.now + Duration::from_secs(3));
+        }
+        if it.state == State::Sleeping {
+            it.state = State::Woken;
+            let event = Event::Caller { caller, round: it.round, tick: Tick::Poll };
+            self.queue.put(self.now + WOKEN_AFTER, event);
+        }
+    }
+
+    /// The keeper looks again at `at` at the latest.
+    pub(crate) fn wake_keeper(&mut self, client: u32, at: Time) {
+        let keeper = &mut self.clients[client as usize].keeper;
+        if at < keeper.at {
+            keeper.at = at;
+            keeper.turn += 1;
+            self.queue.put(at, Event::Keeper { client, turn: keeper.turn });
+        }
+    }
+}

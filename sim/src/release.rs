@@ -1,0 +1,186 @@
+//! How a caller gives a lock back: the same steps as the client's own guard makes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockfast::Result;
+use lockfast::engine::{Ending, Input, Key, Next, ReleaseId};
+use lockfast::store::{Leaving, Standing, Why};
+
+use crate::caller::{Departure, State, claim_of};
+use crate::faults::Kind;
+use crate::invariants;
+use crate::network::{Awaited, Reply, Request};
+use crate::plan::{Cancel, CancelAt, End, Line};
+use crate::queue::{Event, Tick};
+use crate::world::World;
+
+/// How long the answer to a release is awaited.
+const LIMIT: Duration = Duration::from_secs(10);
+/// How long a caller waits for what the store tells the keeper.
+const WORD: Duration = Duration::from_secs(3);
+
+impl World<'_> {
+    /// The work is done, or has become pointless.
+    pub(crate) fn exit(&mut self, caller: u32) {
+        self.write(caller);
+        let it = &mut self.callers[caller as usize];
+        let broken = invariants::loss_was_told(self.now, it, &self.clients[it.client as usize]);
+        self.require(broken);
+        let it = &mut self.callers[caller as usize];
+        if let Some(flight) = it.flight.take() {
+            self.flights.end(flight);
+        }
+        let (client, Some(guard)) = (it.client, &it.guard) else { return };
+        let (hold, claim) = (guard.hold, Arc::clone(&guard.claim));
+        // Order matters: the hold is left before the engine may hand it to another task.
+        for demand in claim.demands.iter() {
+            let name = &mut self.names[crate::ledger::index_of(&demand.name)];
+            name.inside.retain(|(inside, _)| *inside != caller);
+        }
+        self.store.left(claim.id.hash(), self.now);
+        self.progressed = self.now;
+        let ending = match self.plan.callers[caller as usize].ends {
+            End::Release => Some(Ending::Release),
+            End::Seal(keep) => Some(Ending::Seal { value: Bytes::from_static(b"done"), keep }),
+            End::Drop => None,
+        };
+        let next = match ending {
+            Some(ending) => self.tell(client, Input::Release { hold, ending }),
+            None => {
+                self.bites.note(Kind::GuardDropped);
+                self.tell(client, Input::Dropped(hold))
+            }
+        };
+        self.clients[client as usize].guards.retain(|(_, holder)| *holder != caller);
+        self.callers[caller as usize].guard = None;
+        match next {
+            Next::Send { leaving, keeps, lost } => {
+                self.leave(caller, hold, leaving, keeps, lost.is_some());
+                self.schedule_cancel(caller);
+            }
+            _ => self.rest(caller),
+        }
+    }
+
+    fn schedule_cancel(&mut self, caller: u32) {
+        let round = self.callers[caller as usize].round;
+        if let Some(Cancel { every, at: CancelAt::AfterRelease(span) }) = self.plan.callers[caller as usize].cancel
+            && round.is_multiple_of(every)
+        {
+            self.queue.put(self.now + span, Event::Caller { caller, round, tick: Tick::CancelRelease });
+        }
+    }
+
+    fn leave(&mut self, caller: u32, hold: Key, leaving: Leaving, keeps: bool, lost: bool) {
+        let client = self.callers[caller as usize].client;
+        let sent = self.clients[client as usize].skew.local(self.now);
+        let request = Request::Release(vec![leaving.clone()]);
+        let flight = self.send(client, Line::Callers, request, LIMIT, Awaited::Leave { caller });
+        let input = Input::Sent { leaving: leaving.clone(), hold: keeps.then_some(hold), sent };
+        let watched = match self.tell(client, input) {
+            Next::Watched(id) => Some(id),
+            _ => None,
+        };
+        let it = &mut self.callers[caller as usize];
+        it.state = State::Leaving;
+        it.flight = Some(flight);
+        it.departure = Some(Departure { leaving, hold, keeps, lost, sent, watched });
+    }
+
+    /// The answer to a release; `None` at its limit.
+    pub(crate) fn left(&mut self, caller: u32, reply: Option<Reply>) {
+        let it = &mut self.callers[caller as usize];
+        it.flight = None;
+        let (client, Some(departure)) = (it.client, it.departure.take()) else { return };
+        match reply {
+            Some(Reply::Standings(mut standings)) => {
+                standings.iter_mut().for_each(|standing| self.passed_on(client, standing));
+                self.left_with(caller, departure, standings.into_iter().next());
+            }
+            reply => {
+                self.missed(client, &departure.leaving);
+                let waits = reply.is_some() && !departure.lost;
+                if !self.is_taken_over(caller, &departure, waits, WORD) {
+                    self.hand_to_keeper(caller, departure, waits);
+                }
+            }
+        }
+    }
+
+    fn left_with(&mut self, caller: u32, departure: Departure, standing: Option<Standing>) {
+        let client = self.callers[caller as usize].client;
+        let is_good = matches!(standing, Some(Standing::Gone(Why::Left) | Standing::Held(_)) | None);
+        if self.is_taken_over(caller, &departure, !is_good && !departure.lost, LIMIT) {
+            return;
+        }
+        if !departure.keeps {
+            return self.rest(caller);
+        }
+        let has_left = matches!(standing, Some(Standing::Gone(_)));
+        let claim = claim_of(&departure.leaving).map(Arc::clone).expect("a hold leaves with its claim");
+        let (hold, sent) = (departure.hold, departure.sent);
+        match self.tell(client, Input::Left { hold, claim, sent, standing }) {
+            Next::Send { leaving, .. } if has_left => {
+                self.tell(client, Input::Unanswered { leaving, hold: None, waits: false });
+                self.rest(caller);
+            }
+            Next::Send { leaving, .. } => self.leave(caller, hold, leaving, false, departure.lost),
+            _ => self.rest(caller),
+        }
+    }
+
+    /// Whether the keeper has taken the release over; then the caller may wait for what it is told.
+    fn is_taken_over(&mut self, caller: u32, departure: &Departure, waits: bool, limit: Duration) -> bool {
+        let Some(release) = departure.watched else { return false };
+        let client = self.callers[caller as usize].client;
+        match self.tell(client, Input::Answered { release, waits }) {
+            Next::TakenOver(release) => self.await_word(caller, release, limit),
+            Next::Told(_) => self.rest(caller),
+            _ => return false,
+        }
+        true
+    }
+
+    fn await_word(&mut self, caller: u32, release: ReleaseId, limit: Duration) {
+        let it = &mut self.callers[caller as usize];
+        it.state = State::AwaitingWord(release);
+        self.queue.put(self.now + limit, Event::Caller { caller, round: it.round, tick: Tick::Told });
+    }
+
+    fn hand_to_keeper(&mut self, caller: u32, departure: Departure, waits: bool) {
+        let client = self.callers[caller as usize].client;
+        let hold = departure.keeps.then_some(departure.hold);
+        match self.tell(client, Input::Unanswered { leaving: departure.leaving, hold, waits }) {
+            Next::TakenOver(release) => self.await_word(caller, release, WORD),
+            _ => self.rest(caller),
+        }
+    }
+
+    /// What the store told the keeper about a release.
+    pub(crate) fn told_of_release(&mut self, client: u32, release: ReleaseId, _said: Option<Box<Result<Standing>>>) {
+        let waits =
+            |caller: &crate::caller::Caller| caller.client == client && caller.state == State::AwaitingWord(release);
+        if let Some(caller) = self.callers.iter().position(waits) {
+            self.rest(caller as u32);
+        }
+    }
+
+    /// The future that releases is dropped.
+    pub(crate) fn cancel_release(&mut self, caller: u32) {
+        let it = &mut self.callers[caller as usize];
+        if let State::AwaitingWord(_) = it.state {
+            return self.rest(caller);
+        }
+        let (client, Some(departure)) = (it.client, it.departure.take()) else { return };
+        if let Some(flight) = it.flight.take() {
+            self.flights.end(flight);
+        }
+        self.bites.note(Kind::CancelledReleasing);
+        self.missed(client, &departure.leaving);
+        if !self.is_taken_over(caller, &departure, false, LIMIT) {
+            self.hand_to_keeper(caller, departure, false);
+        }
+    }
+}
