@@ -202,6 +202,12 @@ impl Client {
         self.with_engine(|carrier, _| carrier.engine().closed().is_some())
     }
 
+    /// Whether the keeper has done all that is due by now, as far as the engine knows.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.with_engine(|carrier, now| carrier.is_unattended || carrier.engine().is_settled(now))
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         self.with_engine(|carrier, _| carrier.engine().stats())
     }

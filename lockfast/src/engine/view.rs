@@ -36,6 +36,15 @@ impl Engine {
         self.requests.len() == 0 && self.releases.is_empty()
     }
 
+    /// Whether nothing is due by now and no answer is awaited: until time passes, or a caller asks, nothing happens.
+    #[cfg(feature = "conformance")]
+    pub fn is_settled(&self, now: Moment) -> bool {
+        let release_at = self.releases.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
+        let next =
+            [self.requests.next_at(), release_at, self.rejoin_from()].into_iter().fold(Moment::NEVER, Moment::min);
+        next > now && self.rejoins == 0 && self.requests.keys().all(|(_, request)| !request.in_flight)
+    }
+
     /// Why no more requests are admitted, if so.
     pub fn closed(&self) -> Option<Closing> {
         self.closed

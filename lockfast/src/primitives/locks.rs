@@ -260,7 +260,7 @@ impl Locks {
         self.client().shutdown(timeout).await
     }
 
-    pub(super) fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.handle.0
     }
 

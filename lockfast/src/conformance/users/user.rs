@@ -215,10 +215,17 @@ impl Place {
         asking
     }
 
-    /// Where time stands still, other threads need some all the same.
+    /// Where time stands still, other threads need some all the same: until all clients have done what is due by now.
     pub async fn let_others_work(&self) {
         if self.time() == Time::Set {
             sleep(Duration::from_millis(5)).await;
+            let users = self.users.lock().unwrap_or_else(PoisonError::into_inner).present.clone();
+            let settle = async {
+                while !users.iter().all(|user| user.locks.client().is_settled()) {
+                    sleep(Duration::from_millis(1)).await;
+                }
+            };
+            soon(settle).await;
         }
     }
 
