@@ -137,7 +137,8 @@ pub(crate) fn conclude(outcome: Result<Exit, Failure>) -> Exit {
 mod tests {
     use std::time::Duration;
 
-    use lockfast::{Locks, Name};
+    use lockfast::Locks;
+    use lockfast::store::Name;
 
     use super::*;
 

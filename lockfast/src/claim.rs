@@ -19,7 +19,7 @@ pub use token::Token;
 /// The number a claim gets when it joins: its place in line, and the fencing token of what it holds. Only goes up.
 ///
 /// ```
-/// # use lockfast::Ticket;
+/// # use lockfast::store::Ticket;
 /// assert!(Ticket(41) < Ticket(42));
 /// assert_eq!(Ticket(42).to_string(), "42");
 /// ```
@@ -35,7 +35,7 @@ impl fmt::Display for Ticket {
 /// A block of consecutive tickets that belong to one claim, usually of one.
 ///
 /// ```
-/// # use lockfast::{Ticket, Tickets};
+/// # use lockfast::store::{Ticket, Tickets};
 /// let block = Tickets::new(Ticket(7), 3);
 /// assert!(block.contains(Ticket(9)) && !block.contains(Ticket(10)));
 /// ```
@@ -69,7 +69,7 @@ impl Tickets {
 /// What stores keep and people see is its [`hash`](ClaimId::hash), so that reading a store is not releasing its locks.
 ///
 /// ```
-/// # use lockfast::ClaimId;
+/// # use lockfast::store::ClaimId;
 /// let id = ClaimId::random()?;
 /// assert_eq!(format!("{id:?}"), format!("ClaimId({})", id.hash()));
 /// # Ok::<(), lockfast::Error>(())
@@ -136,7 +136,7 @@ fn no_randomness(error: getrandom::Error) -> Error {
 /// inside a script; what is needed is that nobody finds the secret from the hash.)
 ///
 /// ```
-/// # use lockfast::ClaimId;
+/// # use lockfast::store::ClaimId;
 /// let id = ClaimId::from_secret([7; 16]);
 /// assert_eq!(id.hash().to_string().len(), 32);
 /// assert_eq!(id.hash(), ClaimId::from_secret([7; 16]).hash());
@@ -178,7 +178,7 @@ impl Hasher for FirstBytes {
 /// Which client a claim belongs to; pushes are addressed to it. Not a secret.
 ///
 /// ```
-/// # use lockfast::ClientId;
+/// # use lockfast::store::ClientId;
 /// assert_eq!(ClientId(255).to_string(), "00000000000000ff");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -193,7 +193,7 @@ impl fmt::Display for ClientId {
 /// One party's place in the line of each resource it names; leased from the moment it joins, waiting or holding.
 ///
 /// ```
-/// # use lockfast::{Claim, Demand, Name};
+/// # use lockfast::store::{Claim, Demand, Name};
 /// # use std::time::Duration;
 /// let claim = Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?;
 /// assert_eq!(claim.block, 1);

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A point on a [`Clock`], in nanoseconds since that clock began. Points of different clocks have nothing in common.
 ///
 /// ```
-/// # use lockfast::Moment;
+/// # use lockfast::store::Moment;
 /// # use std::time::Duration;
 /// let later = Moment::START + Duration::from_secs(1);
 /// assert_eq!(later.since(Moment::START), Duration::from_secs(1));
@@ -180,7 +180,8 @@ impl ManualClock {
 /// kernel's that goes on while the machine is suspended, so resuming does not make it late.
 ///
 /// ```
-/// # use lockfast::{Clock, Timer};
+/// # use lockfast::store::Timer;
+/// # use lockfast::Clock;
 /// # use std::time::Duration;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// let clock = Clock::boot();

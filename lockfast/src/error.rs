@@ -82,7 +82,8 @@ impl Error {
     /// Whether the same request may well succeed later, without any change to it.
     ///
     /// ```
-    /// # use lockfast::{Error, Name};
+    /// # use lockfast::store::Name;
+    /// # use lockfast::Error;
     /// assert!(!Name::new("").unwrap_err().is_retryable());
     /// assert!(Error::unavailable("acquiring \"a\"", "connection refused").is_retryable());
     /// ```

@@ -49,7 +49,7 @@ impl FromStr for TraceId {
 /// Something that happened to one acquisition.
 ///
 /// ```
-/// # use lockfast::{Happening, Locks, TraceId};
+/// # use lockfast::{EventKind, Locks, TraceId};
 /// # use futures::StreamExt;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// # let locks = Locks::in_memory();
@@ -74,7 +74,7 @@ pub struct Event {
     /// The trace captured when the lock was asked for.
     pub trace: TraceId,
     /// What happened.
-    pub what: Happening,
+    pub kind: EventKind,
 }
 
 impl Event {
@@ -87,18 +87,18 @@ impl Event {
 /// What can happen to an acquisition.
 ///
 /// ```
-/// # use lockfast::{Happening, Locks, TraceId};
+/// # use lockfast::{EventKind, Locks, TraceId};
 /// # use futures::StreamExt;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// # let locks = Locks::in_memory();
 /// let mut events = locks.events();
 /// let guard = locks.mutex("a").trace_id(TraceId(42)).lock().await?;
-/// assert!(matches!(events.next().await.unwrap().what, Happening::Acquired { .. }));
+/// assert!(matches!(events.next().await.unwrap().kind, EventKind::Acquired { .. }));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Happening {
+pub enum EventKind {
     /// Somebody else was there first; it waits in line.
     Waiting,
     /// The store does not answer the waiter. It keeps its place for the rest of its lease, and asks on.
@@ -144,7 +144,7 @@ pub enum Happening {
     Cancelled,
 }
 
-impl Happening {
+impl EventKind {
     /// How much there has to be an interest in events for this one: 1 for what goes wrong, 5 for each renewal.
     pub(crate) fn rank(&self) -> u8 {
         match self {

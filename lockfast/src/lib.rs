@@ -25,16 +25,16 @@ pub mod store;
 pub mod stores;
 pub mod table;
 
-pub use claim::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Holder, Mode, Note, Ticket, Tickets, Token};
+pub use claim::{Holder, Mode, Note, Token};
 pub use client::{Events, Guard, Percentiles, Retry, Stats};
-pub use clock::{Clock, ManualClock, Moment, Timer};
+pub use clock::{Clock, ManualClock};
 pub use error::{Error, LostWhy, Result};
-pub use event::{Event, Happening, TraceId};
-pub use name::Name;
+pub use event::{Event, EventKind, TraceId};
 pub use primitives::{
-    Begun, Builder, Cron, Doing, Election, Leader, Leadership, Locks, Multi, Mutex, Once, Outcome, RwLock, Semaphore,
+    Builder, Cron, Election, Leader, Leadership, Locks, Multi, Mutex, Once, OnceGuard, OnceState, Outcome, RwLock,
+    Semaphore,
 };
-pub use store::{Counters, Guarantees, Resource, Seat, Store};
+pub use store::{Counters, Entry, Guarantees, Resource};
 pub use stores::Memory;
 #[cfg(feature = "redis")]
 pub use stores::{Redis, RedisCheckup, RedisOptions};

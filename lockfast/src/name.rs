@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// Cloning is cheap.
 ///
 /// ```
-/// # use lockfast::Name;
+/// # use lockfast::store::Name;
 /// let name = Name::new("account:123")?;
 /// assert_eq!(name.as_str(), "account:123");
 /// assert!(Name::new("").unwrap_err().to_string().contains("empty"));

@@ -33,7 +33,7 @@
 //! - answers with [`Error::Unavailable`](crate::Error::Unavailable) when the outcome is unknown: the client sends the same
 //!   request again, at once. It says what it was doing with the names as it knows them, in quotes; the client shows them as
 //!   its user wrote them. It comes back within a time of its own even if the network does not. A dropped future has an unknown outcome too;
-//! - keeps hashes, never ids ([`ClaimId`](crate::ClaimId)), and puts neither ids nor passwords into errors or `Debug`.
+//! - keeps hashes, never ids ([`ClaimId`](crate::store::ClaimId)), and puts neither ids nor passwords into errors or `Debug`.
 
 mod guarantees;
 mod verbs;
@@ -45,12 +45,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 
-use crate::claim::Claim;
 use crate::error::Result;
 
+pub use crate::claim::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Ticket, Tickets};
+pub use crate::clock::{Moment, Timer};
+pub use crate::name::Name;
 pub use guarantees::{Atomic, Fenced, Guarantees, LONGEST_TTL, SHORTEST_TTL, Shared, StoreClock, Survives};
 pub use verbs::{Admission, Busy, BusyWith, Change, Lease, Leaving, Scope, Standing, Why};
-pub use view::{Counters, Names, Page, Query, Report, Resource, Seat};
+pub use view::{Counters, Entry, Names, Page, Query, Report, Resource};
 
 /// Where the lines are kept. See the [module](self) for what makes one correct.
 ///

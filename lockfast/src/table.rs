@@ -63,7 +63,7 @@ const LOOKED_AT_AHEAD: usize = 64;
 /// ```
 #[derive(Debug)]
 pub struct Table {
-    claims: ClaimMap<Entry>,
+    claims: ClaimMap<ClaimState>,
     lines: HashMap<Name, Line, RandomState>,
     /// Ids that may not come back, until their time is over.
     marks: ClaimMap<Mark>,
@@ -76,7 +76,7 @@ pub struct Table {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ClaimState {
     claim: Arc<Claim>,
     tickets: Tickets,
     expires: Moment,
@@ -88,7 +88,7 @@ struct Entry {
     broken: bool,
 }
 
-impl Entry {
+impl ClaimState {
     fn holds(&self) -> bool {
         self.fits as usize == self.claim.demands.len()
     }
@@ -263,7 +263,8 @@ impl Table {
         let expires = now + claim.ttl;
         self.touch(claim);
         let claim = Arc::clone(claim);
-        self.claims.insert(owner, Entry { claim, tickets, expires, since: now, fits, lingers: false, broken: false });
+        self.claims
+            .insert(owner, ClaimState { claim, tickets, expires, since: now, fits, lingers: false, broken: false });
         self.look_at(expires, What::Claim(owner));
     }
 
@@ -289,7 +290,7 @@ impl Table {
     }
 
     /// The claim, if its lease has not run out by now; if it has, it is dropped.
-    fn living(&mut self, owner: ClaimHash, now: Moment) -> Option<&mut Entry> {
+    fn living(&mut self, owner: ClaimHash, now: Moment) -> Option<&mut ClaimState> {
         if self.claims.get(&owner)?.expires <= now {
             self.expire(owner, now);
         }
@@ -304,19 +305,19 @@ impl Table {
 
     /// Takes a claim out of all its lines. Those who hold by that are told, unless their own lease has run out too: then
     /// they are taken out as well, so that nobody is ever told of a grant that is withdrawn.
-    fn remove(&mut self, owner: ClaimHash, now: Moment) -> Option<Entry> {
+    fn remove(&mut self, owner: ClaimHash, now: Moment) -> Option<ClaimState> {
         let removed = self.claims.remove(&owner)?;
         let mut dead = Vec::new();
-        self.unseat(&removed, now, &mut dead);
+        self.remove_entry(&removed, now, &mut dead);
         while let Some(owner) = dead.pop() {
             let entry = self.claims.remove(&owner).expect("a claim becomes a holder once, so it is in `dead` once");
-            self.unseat(&entry, now, &mut dead);
+            self.remove_entry(&entry, now, &mut dead);
             self.news.push((entry.claim.client, Change::Gone(owner)));
         }
         Some(removed)
     }
 
-    fn unseat(&mut self, entry: &Entry, now: Moment, dead: &mut Vec<ClaimHash>) {
+    fn remove_entry(&mut self, entry: &ClaimState, now: Moment, dead: &mut Vec<ClaimHash>) {
         self.touch(&entry.claim);
         for demand in entry.claim.demands.iter() {
             let line = self.lines.get_mut(&demand.name).expect("a line lives while somebody stands in it");

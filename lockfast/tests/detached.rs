@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing};
-use lockfast::{Claim, ClaimHash, Error, Guarantees, Locks, LostWhy, ManualClock, Memory, Result, Store, Token};
+use lockfast::store::{Claim, ClaimHash, Store};
+use lockfast::{Error, Guarantees, Locks, LostWhy, ManualClock, Memory, Result, Token};
 
 const TTL: Duration = Duration::from_secs(30);
 

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use lockfast::store::Claim;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store};
-use lockfast::{Claim, Error, Guarantees, Locks, Memory, Result, TraceId};
+use lockfast::{Error, Guarantees, Locks, Memory, Result, TraceId};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
+use lockfast::Redis;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Scope, Standing, Store, Why};
-use lockfast::{Claim, ClientId, Demand, Demands, Name, Redis};
+use lockfast::store::{Claim, ClientId, Demand, Demands, Name};
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(500);
@@ -217,8 +218,8 @@ async fn a_hundred_readers_renew_for_the_price_of_their_own_records() {
 #[tokio::test]
 async fn one_watch_that_ends_does_not_silence_another() {
     let (_server, store) = open().await;
-    let first = store.watch(Scope::Lines(String::new()));
-    let mut second = store.watch(Scope::Lines(String::new()));
+    let first = store.watch(Scope::Queues(String::new()));
+    let mut second = store.watch(Scope::Queues(String::new()));
     assert_eq!(hear(&mut second).await, Change::Resync, "it begins with that when it is subscribed");
     drop(first);
     // That the first unsubscribes cannot be seen from outside; it has done so long before the last of these.

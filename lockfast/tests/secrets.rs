@@ -18,8 +18,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
+use lockfast::Memory;
 use lockfast::store::{Busy, Leaving, Names, Query, Standing, Store, Why};
-use lockfast::{Claim, Memory, Ticket, Tickets};
+use lockfast::store::{Claim, Ticket, Tickets};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -215,7 +216,7 @@ async fn the_in_process_store_shows_no_secret() {
     let store = Memory::new();
     let mut guards = Vec::new();
     for ticket in 7..10 {
-        let mutex = director.locks.mutex("a").local_handover(false);
+        let mutex = director.locks.mutex("a").local_handoff(false);
         let (guard, claim) = hold(&mut director, &mutex, ticket).await;
         guards.push(guard);
         printed.debug(&store.acquire(&claim, Busy::Wait).await);
@@ -223,9 +224,9 @@ async fn the_in_process_store_shows_no_secret() {
         printed.claims.push(claim);
     }
     printed.debug(&store);
-    let everything = Query { names: Names::Beginning(String::new()), after: None, limit: 10, seats: usize::MAX };
+    let everything = Query { names: Names::Beginning(String::new()), after: None, limit: 10, entries: usize::MAX };
     let page = store.inspect(&everything).await.unwrap();
-    assert_eq!(page.resources[0].line.len(), 3);
+    assert_eq!(page.resources[0].queue.len(), 3);
     printed.debug(&page);
     let leaving: Vec<_> = printed.claims.iter().cloned().map(Leaving::Unknown).collect();
     assert_eq!(store.release(&leaving).await.unwrap(), vec![Standing::Gone(Why::Left); 3]);

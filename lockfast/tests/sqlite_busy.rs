@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use lockfast::store::{Admission, Busy, Change, Names, Query, Scope, Store};
-use lockfast::{Claim, Demand, Locks, Name, Sqlite};
+use lockfast::store::{Claim, Demand, Name};
+use lockfast::{Locks, Sqlite};
 use rusqlite::Connection;
 
 /// The file is kept locked for longer than every bound below, so that a bound separates right from wrong also on a slow
@@ -63,7 +64,7 @@ async fn a_loss_is_noticed_on_time_while_the_file_is_locked() {
     let guard = locks.mutex("a").ttl(Duration::from_secs(1)).lock().await.unwrap();
     // More of the keeper's calls that wait for the file: a waiter, a guard that was dropped, counters.
     let waiter = tokio::spawn({
-        let mutex = locks.mutex("a").ttl(Duration::from_secs(1)).local_handover(false);
+        let mutex = locks.mutex("a").ttl(Duration::from_secs(1)).local_handoff(false);
         async move { mutex.lock_within(Duration::from_millis(500)).await.map(drop) }
     });
     let dropped = locks.mutex("b").lock().await.unwrap();
@@ -122,7 +123,7 @@ async fn a_verb_that_was_dropped_while_it_waited_is_not_done() {
     let kept = claim("kept");
     let (admission, ()) = tokio::join!(store.acquire(&kept, Busy::Wait), async { drop(occupied) });
     assert!(matches!(admission.unwrap(), Admission::Held(_)));
-    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, seats: 10 };
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, entries: 10 };
     let page = store.inspect(&query).await.unwrap();
     let names: Vec<_> = page.resources.iter().map(|resource| resource.name.as_str()).collect();
     assert_eq!(names, ["kept"]);
@@ -134,7 +135,7 @@ async fn a_watch_begun_while_the_file_is_locked_says_that_it_began_late() {
     let store = Sqlite::open(folder.file()).unwrap();
     let occupied = folder.occupied();
     let begun = now();
-    let mut changes = store.watch(Scope::Lines("a".to_owned()));
+    let mut changes = store.watch(Scope::Queues("a".to_owned()));
     assert!(begun.elapsed() < LATE, "{:?}", begun.elapsed());
     drop(occupied);
     assert_eq!(changes.next().await, Some(Change::Resync));

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockfast::store::{Admission, Busy, Lease, Leaving, Names, Query, Standing, Store, Why};
-use lockfast::{Claim, Demand, Error, Locks, Name, Sqlite, Ticket};
+use lockfast::store::{Claim, Demand, Name, Ticket};
+use lockfast::{Error, Locks, Sqlite};
 use rusqlite::Connection;
 
 struct Folder(PathBuf);
@@ -225,7 +226,7 @@ async fn a_boot_ends_what_had_a_process_and_keeps_what_had_none() {
         &folder.file(),
         &format!(
             "UPDATE state SET boot = 'before', wall = wall - {hour}, ticket = ticket - 1000;
-             UPDATE seats SET expires = expires + {hour}, since = since + {hour};
+             UPDATE entries SET expires = expires + {hour}, since = since + {hour};
              UPDATE seals SET until = until + {hour}"
         ),
     );
@@ -235,10 +236,10 @@ async fn a_boot_ends_what_had_a_process_and_keeps_what_had_none() {
         let answer = store.acquire(&claim(text), Busy::Refuse).await.unwrap();
         assert!(matches!(answer, Admission::Refused(_)), "{text}: {answer:?}");
     }
-    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, seats: usize::MAX };
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, entries: usize::MAX };
     let shown = store.inspect(&query).await.unwrap().resources;
     let line = |text: &str| shown.iter().find(|resource| resource.name.as_str() == text).unwrap();
-    let left = |text: &str| line(text).line[0].expires_in.as_secs();
+    let left = |text: &str| line(text).queue[0].expires_in.as_secs();
     assert!((25..=30).contains(&left("detached")), "{}", left("detached"));
     assert!((15..=20).contains(&left("lingering")), "{}", left("lingering"));
     let sealed_for = line("once").sealed_for.unwrap();
@@ -275,7 +276,7 @@ async fn a_page_after_the_name_that_is_the_whole_beginning_goes_on() {
     }
     let after = Some(Name::new("a").unwrap());
     let page = store
-        .inspect(&Query { names: Names::Beginning("a".to_owned()), after, limit: 1, seats: usize::MAX })
+        .inspect(&Query { names: Names::Beginning("a".to_owned()), after, limit: 1, entries: usize::MAX })
         .await
         .unwrap();
     let shown: Vec<_> = page.resources.iter().map(|resource| resource.name.as_str()).collect();
@@ -287,7 +288,7 @@ async fn a_page_without_an_end_shows_all() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
     hold(&store, &claim("a")).await;
-    let query = Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX, seats: usize::MAX };
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX, entries: usize::MAX };
     assert_eq!(store.inspect(&query).await.unwrap().resources.len(), 1);
 }
 

@@ -1,5 +1,5 @@
 //! What a client makes of answers and pushes, and what it may do of its own accord. Follows `lockfast/src/client/`: asking
-//! and giving up (`admit.rs`, `joining.rs`), renewing (`landing.rs`), pushes (`wakes.rs`) and local hand-over (`turn.rs`).
+//! and giving up (`admit.rs`, `joining.rs`), renewing (`landing.rs`), pushes (`wakes.rs`) and local hand-off (`turn.rs`).
 //!
 //! A client here is one process with one party that the store may know of, and some tasks behind it. Its guard is picked up
 //! at once, and a grant is a guard: what happens between the two in a real client only takes time from both.

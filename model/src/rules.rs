@@ -14,7 +14,7 @@ pub enum Rule {
     RepeatedAcquireRenews,
     /// Validity counts from before the request was sent, not from its answer.
     ValidFromSending,
-    /// A hand-over by push is worth what is left of the last lease the store acknowledged; nothing left is gone.
+    /// A hand-off by push is worth what is left of the last lease the store acknowledged; nothing left is gone.
     PushAddsNoTime,
     /// A claim's whole block of tickets is reserved when it joins, not when it is granted.
     BlockReservedAtJoin,

@@ -130,7 +130,7 @@ pub const SLOW: Plan = Plan { slow: true, ..Plan::PLAIN };
 pub fn small() -> Vec<Setup> {
     vec![
         lost_answers(1),
-        hand_over(1),
+        hand_off(1),
         stale_writes(),
         turns(),
         turn_ends(PLAIN),
@@ -146,7 +146,7 @@ pub fn small() -> Vec<Setup> {
 pub fn large() -> Vec<Setup> {
     vec![
         lost_answers(2),
-        hand_over(2),
+        hand_off(2),
         stale_writes(),
         turns(),
         turn_ends(SLOW),
@@ -172,8 +172,8 @@ pub fn lost_answers(asks: u8) -> Setup {
 }
 
 /// Late pushes, and claims that ran out while nobody looked.
-pub fn hand_over(asks: u8) -> Setup {
-    let setup = Setup::new("hand-over", [Plan { asks, ..SLOW }, Plan { asks: 2, ..PLAIN }]).faults(1);
+pub fn hand_off(asks: u8) -> Setup {
+    let setup = Setup::new("hand-off", [Plan { asks, ..SLOW }, Plan { asks: 2, ..PLAIN }]).faults(1);
     let setup = setup.reaches(&[Notes::STALE_PUSH_IGNORED, Notes::ENTERED_BY_PUSH]);
     if asks > 1 { setup.and_reaches(Notes::REJOINED) } else { setup }
 }

@@ -7,12 +7,12 @@ use model::setups::{self, PLAIN, Setup};
 /// Which law breaks without a rule, and the world in which it is seen.
 fn shown_by(rule: Rule) -> (Setup, &'static str) {
     match rule {
-        Rule::PushMatchesTicket => (setups::hand_over(2), "honest"),
-        Rule::NewIdAfterGone => (setups::hand_over(2), "honest"),
+        Rule::PushMatchesTicket => (setups::hand_off(2), "honest"),
+        Rule::NewIdAfterGone => (setups::hand_off(2), "honest"),
         Rule::NothingShortens => (setups::extending(PLAIN), "honest"),
         Rule::RepeatedAcquireRenews => (setups::lost_answers(2), "honest"),
         Rule::ValidFromSending => (setups::lost_answers(2), "honest"),
-        Rule::PushAddsNoTime => (setups::hand_over(2), "honest"),
+        Rule::PushAddsNoTime => (setups::hand_off(2), "honest"),
         Rule::BlockReservedAtJoin => (setups::turns(), "fenced"),
         Rule::BlockGrowsOnlyAlone => (setups::turns(), "fenced"),
         Rule::LateTurnEndsNothing => (setups::turn_ends(PLAIN), "honest"),

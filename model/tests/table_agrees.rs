@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Names, Query, Standing as Stands};
+use lockfast::store::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Moment, Name, Ticket, Tickets};
 use lockfast::table::Table as Real;
-use lockfast::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Moment, Name, Ticket, Tickets};
 use model::rules::Rules;
 use model::table::{ALL, Desk, Table, Wish};
 use model::words::{Block, Id, Push, Request, Standing, Verb};
@@ -201,13 +201,13 @@ impl Both {
 
     fn compare_lines(&mut self) {
         let everything =
-            Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX, seats: usize::MAX };
+            Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX, entries: usize::MAX };
         let page = self.real.inspect(&everything, self.now);
         for (bit, name) in NAMES.iter().enumerate() {
             let resource = page.resources.iter().find(|resource| resource.name.as_str() == *name);
             let real: Vec<_> = resource.map_or(Vec::new(), |resource| {
-                let seats = resource.line.iter();
-                seats.map(|it| (it.owner, block_of(it.tickets), it.holds, it.expires_in.as_secs() as u8)).collect()
+                let entries = resource.queue.iter();
+                entries.map(|it| (it.owner, block_of(it.tickets), it.holds, it.expires_in.as_secs() as u8)).collect()
             });
             let line = self.model.entries.iter().filter(|it| it.names & (1 << bit) != 0);
             let modelled: Vec<_> = line.map(|it| (hash_of(it.id), it.block, self.model.holds(it), it.lease)).collect();

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use lockfast::engine::record::{Header, Line, PANICKED, digest};
 use lockfast::engine::{Effects, Engine, Input, Key, Next};
-use lockfast::{ClientId, Moment};
+use lockfast::store::{ClientId, Moment};
 
 use text::Text;
 

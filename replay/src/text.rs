@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use lockfast::engine::{Asking, Effect, Ending, Held, Input, Next, Phase, Release, Renewal, Terms};
 use lockfast::store::{Admission, Change, Leaving, Report, Standing};
-use lockfast::{Claim, ClaimHash, Demands, Error, Moment, Result, Tickets};
+use lockfast::store::{Claim, ClaimHash, Demands, Moment, Tickets};
+use lockfast::{Error, Result};
 
 /// How moments are shown.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +136,7 @@ impl Text {
             Effect::Wake(key) => format!("Wake {key}"),
             Effect::Trust { hold, until, why } => format!("Trust {hold} until {} ({why:?})", self.moment(*until)),
             Effect::Lost { hold, why, .. } => format!("Lost {hold}: {why}"),
-            Effect::Emit(event) => format!("Emit {:?} for {}", event.what, demands(&event.terms.demands)),
+            Effect::Emit(event) => format!("Emit {:?} for {}", event.kind, demands(&event.terms.demands)),
             Effect::Tell(release, said) => format!("Tell release {}: {}", release.0, told(said)),
             Effect::Acquire(asked, stood) => {
                 let stood = stood.map_or(String::new(), |ticket| format!(" in place of ticket {ticket}"));
@@ -180,7 +181,7 @@ fn terms(terms: &Terms) -> String {
 }
 
 fn demands(demands: &Demands) -> String {
-    let one = |demand: &lockfast::Demand| match demand.mode() {
+    let one = |demand: &lockfast::store::Demand| match demand.mode() {
         lockfast::Mode::Permits => format!("{:?} {} of {}", demand.name, demand.weight, demand.capacity),
         mode => format!("{:?} {mode}", demand.name),
     };

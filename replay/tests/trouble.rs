@@ -60,7 +60,7 @@ async fn enter(locks: &Locks, rng: &mut Rng) -> Option<Guard> {
     let mutex = match rng.u8(..10) {
         0 => mutex.hold_at_most(millis(5)),
         1 => mutex.hold_at_least(millis(20)),
-        2 => mutex.local_handover(false),
+        2 => mutex.local_handoff(false),
         3 => mutex.no_renewal(),
         4 => mutex.detached(),
         _ => mutex,
@@ -140,7 +140,7 @@ async fn clients_in_trouble_are_replayed_without_a_difference() {
         held.push(clients[2].mutex(format!("held {nth}")).lock().await.unwrap());
     }
     let wait = |nth: usize| {
-        let mutex = clients[2].mutex(format!("held {nth}")).local_handover(false);
+        let mutex = clients[2].mutex(format!("held {nth}")).local_handoff(false);
         tokio::spawn(async move { mutex.lock().await.map(drop) })
     };
     let waiting: Vec<_> = (0..8).map(wait).collect();

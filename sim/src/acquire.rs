@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use lockfast::engine::{Asking, Input, Key, Next, Span, Terms, Validity};
 use lockfast::store::{Admission, Busy};
-use lockfast::{Claim, Demand, Demands, Error, Moment, Result};
+use lockfast::store::{Claim, Demand, Demands, Moment};
+use lockfast::{Error, Result};
 
 use crate::caller::{Acknowledged, Repeats, State};
 use crate::faults::Kind;

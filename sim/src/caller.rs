@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockfast::LostWhy;
 use lockfast::engine::{Asking, Key, ReleaseId, Terms};
 use lockfast::store::Leaving;
-use lockfast::{Claim, ClaimHash, LostWhy, Moment, Ticket};
+use lockfast::store::{Claim, ClaimHash, Moment, Ticket};
 
 use crate::clock::Time;
 use crate::flights::FlightId;

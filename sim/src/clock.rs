@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-use lockfast::Moment;
+use lockfast::store::Moment;
 
 /// A point of true time, in nanoseconds. Worlds begin at [`Time::BEGINNING`], so that "long before" exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

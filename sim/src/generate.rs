@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockfast::Demand;
+use lockfast::store::Demand;
 
 use crate::clock::{self, Skew, Time};
 use crate::plan::{Ask, CallerPlan, Cancel, CancelAt, ClientPlan, End, Fault, FaultPlan, LINES, Line, Message, Plan};

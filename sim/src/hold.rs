@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use lockfast::LostWhy;
 use lockfast::engine::{Held, Input, Renewal};
 use lockfast::store::Lease;
-use lockfast::{LostWhy, Moment};
+use lockfast::store::Moment;
 
 use crate::caller::{Guard, State};
 use crate::invariants::{self, Invariant};

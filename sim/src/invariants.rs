@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use lockfast::LostWhy;
+use lockfast::store::{Claim, ClaimId, ClientId, Demand, Moment, Name, Ticket};
 use lockfast::store::{Leaving, Names, Query, Standing, Why};
-use lockfast::{Claim, ClaimId, ClientId, Demand, LostWhy, Moment, Name, Ticket};
 
 use crate::caller::{Caller, Guard};
 use crate::clock::Time;
@@ -241,18 +242,18 @@ pub(crate) fn forged_release_does_nothing(store: &mut Store, name: &Name, now: M
 
 /// The table shows what its answers said: the same claims, tickets, holders and leases.
 pub(crate) fn table_agrees(store: &mut Store, name: &Name, now: Moment) -> Check {
-    let query = Query { names: Names::One(name.clone()), after: None, limit: 1, seats: usize::MAX };
+    let query = Query { names: Names::One(name.clone()), after: None, limit: 1, entries: usize::MAX };
     let page = store.table.inspect(&query, now);
-    let shown = page.resources.into_iter().next().map(|resource| resource.line).unwrap_or_default();
+    let shown = page.resources.into_iter().next().map(|resource| resource.queue).unwrap_or_default();
     let noted = store.ledger.entries().filter(|entry| entry.claim.demands.iter().any(|it| it.name == *name));
     let is_same = shown.len() == noted.count()
-        && shown.iter().all(|seat| {
-            store.ledger.get(seat.owner).is_some_and(|entry| {
-                entry.tickets == seat.tickets
-                    && entry.holds == seat.holds
-                    && entry.lingers == seat.lingers
-                    && entry.broken == seat.broken
-                    && entry.expires.since(now) == seat.expires_in
+        && shown.iter().all(|shown| {
+            store.ledger.get(shown.owner).is_some_and(|entry| {
+                entry.tickets == shown.tickets
+                    && entry.holds == shown.holds
+                    && entry.lingers == shown.lingers
+                    && entry.broken == shown.broken
+                    && entry.expires.since(now) == shown.expires_in
             })
         });
     match is_same {

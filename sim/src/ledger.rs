@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockfast::store::{Admission, Lease, Leaving, Standing};
-use lockfast::{Claim, ClaimHash, Moment, Name, Ticket, Tickets};
+use lockfast::store::{Claim, ClaimHash, Moment, Name, Ticket, Tickets};
 
 use crate::clock::Time;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lockfast::engine::{Asking, Release, Renewal};
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Report, Standing};
-use lockfast::{Claim, Moment, Ticket};
+use lockfast::store::{Claim, Moment, Ticket};
 
 use crate::clock::Time;
 use crate::faults::Kind;

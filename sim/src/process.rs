@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockfast::engine::{Effect, Effects, Engine, Input, Key, Next, Release, Renewal};
 use lockfast::store::Report;
-use lockfast::{ClaimId, ClientId, Ticket};
+use lockfast::store::{ClaimId, ClientId, Ticket};
 
 use crate::caller::State;
 use crate::clock::{Skew, Time};

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 use std::time::Duration;
 
+use lockfast::Mode;
 use lockfast::store::{Admission, Change, Leaving, Standing, Why};
+use lockfast::store::{ClaimHash, ClientId, Demand, Moment, Ticket};
 use lockfast::table::Table;
-use lockfast::{ClaimHash, ClientId, Demand, Mode, Moment, Ticket};
 
 use crate::caller::claim_of;
 use crate::clock::{Skew, Time};

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
+use lockfast::Result;
 use lockfast::engine::{Asking, Effect, Input, Next, Release, Renewal};
 use lockfast::store::{Admission, Leaving, Standing};
-use lockfast::{Claim, ClaimHash, Result};
+use lockfast::store::{Claim, ClaimHash};
 
 use crate::caller::claim_of;
 use crate::clock::Time;

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockfast::Note;
 use lockfast::engine::{Effects, Input};
-use lockfast::{Name, Note, Ticket};
+use lockfast::store::{Name, Ticket};
 
 use crate::caller::{Caller, State};
 use crate::clock::Time;
@@ -89,7 +90,7 @@ impl<'a> World<'a> {
             seen: BTreeMap::new(),
             is_reset: false,
             written: Ticket(0),
-            sealed_until: lockfast::Moment::START,
+            sealed_until: lockfast::store::Moment::START,
         };
         let mut world = Self {
             plan,

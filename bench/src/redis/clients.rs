@@ -31,10 +31,10 @@ pub(crate) enum Kind {
     /// As it comes: tasks of one process hand a lock over among themselves.
     Lockfast,
     /// Every hand-off goes through the server.
-    LockfastNoHandOver,
+    LockfastNoHandOff,
     /// The two on the multiplexed connection of the `redis` crate instead of lockfast's own: what that one is worth.
     LockfastOnCrate,
-    LockfastOnCrateNoHandOver,
+    LockfastOnCrateNoHandOff,
     Rslock,
     DistributedLock,
 }
@@ -45,9 +45,9 @@ impl Kind {
             Self::ByHand => "bare commands, hand-written client",
             Self::Crate => "bare commands, redis crate",
             Self::Lockfast => "lockfast",
-            Self::LockfastNoHandOver => "lockfast, hand-over off",
+            Self::LockfastNoHandOff => "lockfast, hand-off off",
             Self::LockfastOnCrate => "lockfast on the crate's connection",
-            Self::LockfastOnCrateNoHandOver => "lockfast on the crate's connection, hand-over off",
+            Self::LockfastOnCrateNoHandOff => "lockfast on the crate's connection, hand-off off",
             Self::Rslock => "rslock",
             Self::DistributedLock => "distributed-lock",
         }
@@ -56,8 +56,8 @@ impl Kind {
     /// The commands it sends, but for those that its scripts call too.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
-            Self::Lockfast | Self::LockfastNoHandOver => SCRIPTS,
-            Self::LockfastOnCrate | Self::LockfastOnCrateNoHandOver => SCRIPTS,
+            Self::Lockfast | Self::LockfastNoHandOff => SCRIPTS,
+            Self::LockfastOnCrate | Self::LockfastOnCrateNoHandOff => SCRIPTS,
             _ => SCRIPTS_AND_SET,
         }
     }
@@ -93,8 +93,8 @@ impl Client {
                 let script: String = load.query_async(&mut connection).await.map_err(|error| text(&error))?;
                 Self::Crate(connection, script.into())
             }
-            Kind::Lockfast | Kind::LockfastNoHandOver => lockfast(&url, kind == Kind::Lockfast).await?,
-            Kind::LockfastOnCrate | Kind::LockfastOnCrateNoHandOver => {
+            Kind::Lockfast | Kind::LockfastNoHandOff => lockfast(&url, kind == Kind::Lockfast).await?,
+            Kind::LockfastOnCrate | Kind::LockfastOnCrateNoHandOff => {
                 lockfast(&format!("{url}{ON_CRATE}"), kind == Kind::LockfastOnCrate).await?
             }
             Kind::Rslock => Self::Rslock(LockManager::from_clients(vec![server(&url)])),
@@ -139,7 +139,7 @@ impl Client {
 }
 
 async fn lockfast(url: &str, hands_over: bool) -> Result<Client, String> {
-    let locks = Locks::builder().local_handover(hands_over).connect(url).await;
+    let locks = Locks::builder().local_handoff(hands_over).connect(url).await;
     locks.map(Client::Lockfast).map_err(|error| error.to_string())
 }
 

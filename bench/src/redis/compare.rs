@@ -37,7 +37,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
     }
     let Some((other, sections)) = words.split_first().filter(|_| rounds > 0) else { refuse() };
     let sections = match sections {
-        [] => ["uncontended", "many", "contended", "handover", "turns"].map(str::to_owned).to_vec(),
+        [] => ["uncontended", "many", "contended", "handoff", "turns"].map(str::to_owned).to_vec(),
         some => some.to_vec(),
     };
     let this = std::env::current_exe().expect("the system knows which program this is");

@@ -7,7 +7,7 @@ use super::figures::{Bar, Figure, Unit};
 use super::server::{Cores, Server};
 use crate::measure::median;
 
-const SECTION: &str = "one name, hand-over inside the process off";
+const SECTION: &str = "one name, hand-off inside the process off";
 
 /// Rounds of each contender; the wake-ups have no kind.
 type Rounds = Vec<(Option<Kind>, Vec<Outcome>)>;
@@ -28,8 +28,8 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
 async fn measure(plan: Plan, port: u16, manner: Manner, cores: Cores) -> Rounds {
     // Those who ask again and again are shown where they do best.
     let kinds: &[Kind] = match cores {
-        Cores::One => &[Kind::LockfastNoHandOver, Kind::LockfastOnCrateNoHandOver],
-        Cores::All => &[Kind::LockfastNoHandOver, Kind::LockfastOnCrateNoHandOver, Kind::Rslock, Kind::DistributedLock],
+        Cores::One => &[Kind::LockfastNoHandOff, Kind::LockfastOnCrateNoHandOff],
+        Cores::All => &[Kind::LockfastNoHandOff, Kind::LockfastOnCrateNoHandOff, Kind::Rslock, Kind::DistributedLock],
     };
     let clients = connect_all(kinds, port).await;
     let mut rounds: Rounds = vec![(None, Vec::new())];
@@ -53,7 +53,7 @@ fn show(cores: Cores, manner: Manner, rounds: &Rounds) -> Vec<Figure> {
         let found = rounds.iter().find(|(it, _)| *it == kind);
         found.map_or(f64::NAN, |(_, rounds)| median(rounds.iter().map(pick).collect()))
     };
-    let us = Some(Kind::LockfastNoHandOver);
+    let us = Some(Kind::LockfastNoHandOff);
     let scene = format!("{}, {}", manner.said(), cores.said());
     let mut figures = Vec::new();
     let mut say = |what: &str, value: f64, unit: Unit, bar: Option<Bar>| {
@@ -64,7 +64,7 @@ fn show(cores: Cores, manner: Manner, rounds: &Rounds) -> Vec<Figure> {
     let judged = |bar: Bar| (rush && cores == Cores::One).then_some(bar);
     let (wake, handoff) = (of(None, |it| it.handoff_p50), of(us, |it| it.handoff_p50));
     say("hand-off p50, of a BLPOP wake-up", handoff / wake, Unit::Times, judged(Bar::at_most(1.3).or_better(1.1)));
-    let on_crate = of(Some(Kind::LockfastOnCrateNoHandOver), |it| it.handoff_p50);
+    let on_crate = of(Some(Kind::LockfastOnCrateNoHandOff), |it| it.handoff_p50);
     say("hand-off p50 on the crate's connection, of lockfast's own", on_crate / handoff, Unit::Times, None);
     say("BLPOP: wake-up p50", wake / 1e3, Unit::Microseconds, None);
     if rush {

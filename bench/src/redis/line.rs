@@ -11,8 +11,8 @@ use super::server::{Meter, SCRIPTS, Server};
 use crate::measure::resident;
 
 const FULL: usize = 10_000;
-const SECTION: &str = "10,000 waiters on one name, hand-over inside the process off";
-const SECTION_IN_A_HURRY: &str = "1,000 waiters on one name, hand-over inside the process off (bar: a tenth)";
+const SECTION: &str = "10,000 waiters on one name, hand-off inside the process off";
+const SECTION_IN_A_HURRY: &str = "1,000 waiters on one name, hand-off inside the process off (bar: a tenth)";
 
 pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     let count = plan.count(FULL);
@@ -38,7 +38,7 @@ pub(crate) fn child(port: u16, count: u32) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be had");
     runtime.block_on(async {
         let url = format!("redis://127.0.0.1:{port}");
-        let Ok(locks) = Locks::builder().local_handover(false).connect(&url).await else { return };
+        let Ok(locks) = Locks::builder().local_handoff(false).connect(&url).await else { return };
         let first = locks.mutex("hot").lock().await.expect("it is free");
         let (clock, mut meter) = (Clock::boot(), Meter::connect(port));
         meter.start(SCRIPTS);

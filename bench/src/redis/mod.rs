@@ -8,7 +8,7 @@ mod compare;
 mod contended;
 mod contest;
 mod figures;
-mod handover;
+mod handoff;
 mod held;
 mod line;
 mod many;
@@ -44,7 +44,7 @@ const SECTIONS: &[Section] = &[
     ("contended", "32 tasks on one name: hand-off beside BLPOP, fairness, commands", contended::run),
     ("waiting", "commands a second while 1,000 wait", waiting::run),
     ("turns", "two processes in turn, each holding it for 30 ms", turns::run),
-    ("handover", "32 tasks on one name with hand-over inside the process", handover::run),
+    ("handoff", "32 tasks on one name with hand-off inside the process", handoff::run),
     ("names", "10 names at once, beside one by one", names::run),
     ("line", "10,000 waiters on one name", line::run),
     ("held", "100,000 held locks, renewed", held::run),
@@ -146,7 +146,7 @@ pub(crate) fn child(args: impl Iterator<Item = String>) {
     let number = |word: &str| word.parse::<u32>().expect("only this program starts itself so");
     match words.as_slice() {
         ["turns", port, who, side, count] => turns::child(number(port) as u16, who, side, number(count)),
-        ["handover", port, count] => handover::child(number(port) as u16, number(count)),
+        ["handoff", port, count] => handoff::child(number(port) as u16, number(count)),
         ["held", port, count, seconds, connection] => {
             held::child(number(port) as u16, number(count), number(seconds), *connection == "crate");
         }

@@ -17,13 +17,13 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
         Kind::ByHand,
         Kind::Crate,
         Kind::Lockfast,
-        Kind::LockfastNoHandOver,
+        Kind::LockfastNoHandOff,
         Kind::LockfastOnCrate,
-        Kind::LockfastOnCrateNoHandOver,
+        Kind::LockfastOnCrateNoHandOff,
         Kind::Rslock,
     ];
     let who = args.get(1).map_or("lockfast", String::as_str);
-    let kind = kinds.into_iter().find(|kind| kind.said() == who).unwrap_or(Kind::LockfastNoHandOver);
+    let kind = kinds.into_iter().find(|kind| kind.said() == who).unwrap_or(Kind::LockfastNoHandOff);
     let tasks = args.get(2).and_then(|tasks| tasks.parse().ok()).unwrap_or(64);
     let server = Server::start();
     let (port, cores) = (server.port(), if what == "many" { Cores::All } else { Cores::One });

@@ -86,8 +86,8 @@ pub(crate) fn child(port: u16, who: &str, side: &str, count: u32) {
         match who.as_str() {
             "blpop" => wake_ups(port, &side, count).await,
             "rslock" => locks(Kind::Rslock, port, count).await,
-            "lockfast-on-crate" => locks(Kind::LockfastOnCrateNoHandOver, port, count).await,
-            _ => locks(Kind::LockfastNoHandOver, port, count).await,
+            "lockfast-on-crate" => locks(Kind::LockfastOnCrateNoHandOff, port, count).await,
+            _ => locks(Kind::LockfastNoHandOff, port, count).await,
         }
     }));
     let mut out = std::io::stdout().lock();

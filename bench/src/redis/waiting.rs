@@ -13,13 +13,13 @@ const WAITERS: usize = 1_000;
 pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     let watched = Duration::from_secs(if plan.quick { 2 } else { 5 });
     let mut figures = Vec::new();
-    for kind in [Kind::LockfastNoHandOver, Kind::Rslock, Kind::DistributedLock] {
+    for kind in [Kind::LockfastNoHandOff, Kind::Rslock, Kind::DistributedLock] {
         println!("  {}", kind.said());
         let server = Server::start();
         let rate = server.with(Cores::All, commands(kind, server.port(), watched));
         let figure = Figure::new(SECTION, kind.said(), rate, Unit::PerSecond);
         // A lease of 30 s is renewed every 10 s, and the time that is watched ends before the first renewal.
-        figures.push(if kind == Kind::LockfastNoHandOver { figure.with(Bar::at_most(0.0)) } else { figure });
+        figures.push(if kind == Kind::LockfastNoHandOff { figure.with(Bar::at_most(0.0)) } else { figure });
     }
     figures
 }

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use lockfast::{Clock, Locks, Moment};
+use lockfast::store::Moment;
+use lockfast::{Clock, Locks};
 use servers::Redis;
 
 use crate::peer::{Client, Peer};

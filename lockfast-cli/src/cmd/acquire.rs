@@ -87,7 +87,7 @@ async fn take(locks: &Locks, args: &AcquireArgs, file: &mut Option<TokenFile>) -
     let failed = |error: Error| Failure::while_(format!("acquiring {:?}", args.wanted.key), &error);
     let guard = enter(locks, &args.wanted).await.map_err(failed)?;
     let token = guard.token().map_err(failed)?;
-    if let Err(failure) = hand_over(&token, args, file.as_mut()).await {
+    if let Err(failure) = hand_off(&token, args, file.as_mut()).await {
         // The token was not delivered, so no command could give the lock back.
         let _ = guard.release().await;
         return Err(failure);
@@ -142,7 +142,7 @@ struct Acquired<'a> {
     token: Option<String>,
 }
 
-async fn hand_over(token: &Token, args: &AcquireArgs, file: Option<&mut TokenFile>) -> Result<(), Failure> {
+async fn hand_off(token: &Token, args: &AcquireArgs, file: Option<&mut TokenFile>) -> Result<(), Failure> {
     let in_file = file.is_some();
     if matches!(args.output, Format::Json) {
         put_next(json::pretty(&Acquired {

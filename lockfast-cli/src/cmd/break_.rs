@@ -1,7 +1,8 @@
 //! `lockfast break`: an operator ends somebody's claim. Compare-and-break: the fence says whose, so that a claim which came
 //! in the meantime is never hit.
 
-use lockfast::{Clock, Resource, Ticket};
+use lockfast::store::Ticket;
+use lockfast::{Clock, Resource};
 
 use crate::exit::{Exit, Failure, conclude};
 use crate::settings::Settings;
@@ -65,7 +66,7 @@ async fn answer(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> 
 
 /// Who has the claim with this fence, which may be any number of its block.
 fn owner_of(resource: &Resource, fence: Ticket) -> Option<String> {
-    resource.line.iter().find(|seat| seat.tickets.contains(fence)).map(|seat| who(&seat.note))
+    resource.queue.iter().find(|entry| entry.tickets.contains(fence)).map(|entry| who(&entry.note))
 }
 
 /// Who gave the order, for the record.
@@ -76,16 +77,17 @@ fn operator() -> String {
 
 #[cfg(test)]
 mod tests {
-    use lockfast::{Seat, Tickets};
+    use lockfast::Entry;
+    use lockfast::store::Tickets;
 
-    use crate::show::tests::{resource, seat};
+    use crate::show::tests::{entry, resource};
 
     use super::*;
 
     #[test]
     fn any_number_of_a_block_says_whose_claim_it_is() {
-        let block = Seat { tickets: Tickets::new(Ticket(41), 3), ..seat(1, true) };
-        let line = resource("a", vec![block, Seat { tickets: Tickets::new(Ticket(44), 1), ..seat(2, false) }]);
+        let block = Entry { tickets: Tickets::new(Ticket(41), 3), ..entry(1, true) };
+        let line = resource("a", vec![block, Entry { tickets: Tickets::new(Ticket(44), 1), ..entry(2, false) }]);
         assert_eq!(owner_of(&line, Ticket(43)).as_deref(), Some("web-1 (pid 812)"));
         assert_eq!(owner_of(&line, Ticket(44)).as_deref(), Some("web-2 (pid 813)"));
         assert_eq!(owner_of(&line, Ticket(45)), None);

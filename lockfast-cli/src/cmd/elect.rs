@@ -121,7 +121,7 @@ async fn campaign(
         match locks.election(key).ttl(ttl).campaign().await {
             Err(error) if error.is_retryable() => {
                 contact.lost(&error.to_string());
-                let mut timer = lockfast::Timer::new(Clock::boot());
+                let mut timer = lockfast::store::Timer::new(Clock::boot());
                 timer.sleep_until(Clock::boot().now() + ASK_AGAIN).await;
             }
             result => return result,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use futures::StreamExt;
-use lockfast::{ClaimHash, Clock, Locks, Resource, Seat};
+use lockfast::store::ClaimHash;
+use lockfast::{Clock, Entry, Locks, Resource};
 
 use crate::exit::{Exit, Failure, conclude};
 use crate::interrupt::interrupted;
@@ -113,15 +114,15 @@ async fn follow(locks: &Locks, pattern: &Pattern, output: Format) -> Failure {
 struct Shape {
     key: String,
     is_sealed: bool,
-    seats: Vec<(ClaimHash, [bool; 3])>,
+    entries: Vec<(ClaimHash, [bool; 3])>,
 }
 
 fn shape(resources: &[Resource]) -> Vec<Shape> {
-    let seat = |seat: &Seat| (seat.owner, [seat.holds, seat.lingers, seat.broken]);
+    let entry = |entry: &Entry| (entry.owner, [entry.holds, entry.lingers, entry.broken]);
     let of = |resource: &Resource| Shape {
         key: resource.name.to_string(),
         is_sealed: resource.sealed_for.is_some(),
-        seats: resource.line.iter().map(seat).collect(),
+        entries: resource.queue.iter().map(entry).collect(),
     };
     resources.iter().map(of).collect()
 }
@@ -140,13 +141,13 @@ fn render(resources: &[Resource], output: Format) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::show::tests::{resource, seat};
+    use crate::show::tests::{entry, resource};
 
     use super::*;
 
     #[test]
     fn each_way_to_show_lines_shows_them_all() {
-        let resources = [resource("a", vec![seat(1, true)]), resource("b\n", vec![seat(2, true)])];
+        let resources = [resource("a", vec![entry(1, true)]), resource("b\n", vec![entry(2, true)])];
         assert_eq!(render(&resources, Format::Name), "a\nb\\n\n");
         assert_eq!(render(&resources, Format::Jsonl).lines().count(), 2);
         let array: Vec<serde_json::Value> = serde_json::from_str(&render(&resources, Format::Json)).unwrap();
@@ -157,11 +158,11 @@ mod tests {
 
     #[test]
     fn lines_have_changed_when_somebody_is_elsewhere_not_when_time_has_passed() {
-        let before = resource("a", vec![seat(1, true), seat(2, false)]);
+        let before = resource("a", vec![entry(1, true), entry(2, false)]);
         let mut later = before.clone();
-        later.line[0].since += Duration::from_secs(5);
+        later.queue[0].since += Duration::from_secs(5);
         assert_eq!(shape(std::slice::from_ref(&before)), shape(std::slice::from_ref(&later)));
-        later.line[1].holds = true;
+        later.queue[1].holds = true;
         assert_ne!(shape(&[before]), shape(&[later]));
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use lockfast::{Begun, Builder, Doing, Error, Guard, Locks, Retry};
+use lockfast::{Builder, Error, Guard, Locks, OnceGuard, OnceState, Retry};
 use tracing::Instrument;
 
 use crate::args::Wanted;
@@ -176,7 +176,7 @@ struct Run {
 enum Held {
     Lock(Guard),
     /// To be remembered as done.
-    Once(Doing),
+    Once(OnceGuard),
 }
 
 impl Deref for Held {
@@ -263,8 +263,8 @@ impl Run {
                 None => once.begin().await?,
             };
             return Ok(match begun {
-                Begun::Ours(doing) => Some(Held::Once(doing)),
-                Begun::AlreadyDone(_) => None,
+                OnceState::Ours(doing) => Some(Held::Once(doing)),
+                OnceState::AlreadyDone(_) => None,
             });
         }
         /// Asks one of the faces, which have the same options and verbs of their own.

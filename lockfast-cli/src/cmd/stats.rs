@@ -91,7 +91,7 @@ impl<'a> Figures<'a> {
             key: resource.name.as_str(),
             holders: resource.holders().count(),
             waiters: resource.waiters().count(),
-            longest_wait_seconds: resource.waiters().map(|seat| json::seconds(seat.since)).fold(0.0, f64::max),
+            longest_wait_seconds: resource.waiters().map(|entry| json::seconds(entry.since)).fold(0.0, f64::max),
         };
         let mut hottest: Vec<_> = resources.iter().map(hot).collect();
         let now = Now {
@@ -129,15 +129,15 @@ impl<'a> Figures<'a> {
 
 #[cfg(test)]
 mod tests {
-    use crate::show::tests::{resource, seat};
+    use crate::show::tests::{entry, resource};
 
     use super::*;
 
     #[test]
     fn the_hottest_keys_are_those_with_the_longest_lines() {
-        let quiet = resource("quiet", vec![seat(1, true)]);
-        let warm = resource("warm", vec![seat(1, true), seat(2, false)]);
-        let hot = resource("hot", vec![seat(1, true), seat(2, false), seat(3, false)]);
+        let quiet = resource("quiet", vec![entry(1, true)]);
+        let warm = resource("warm", vec![entry(1, true), entry(2, false)]);
+        let hot = resource("hot", vec![entry(1, true), entry(2, false), entry(3, false)]);
         let counters = Counters { acquired: 7, ..Counters::default() };
         let resources = [quiet, warm, hot];
         let figures = Figures::of(&counters, &resources, 10);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use futures::StreamExt;
-use lockfast::{Clock, Locks, Resource, Seat};
+use lockfast::{Clock, Entry, Locks, Resource};
 use serde::Serialize;
 
 use crate::cmd::ls::list;
@@ -130,26 +130,26 @@ fn events<'a>(
     after: Option<&'a Resource>,
     now: SystemTime,
 ) -> Vec<Happened<'a>> {
-    let line = |resource: Option<&'a Resource>| resource.map_or(&[][..], |resource| &resource.line);
-    let find = |line: &'a [Seat], seat: &Seat| line.iter().find(|other| other.owner == seat.owner);
-    let event = |event, seat: &'a Seat| {
-        let claim = Some(json::Place::of(seat, None, now));
+    let line = |resource: Option<&'a Resource>| resource.map_or(&[][..], |resource| &resource.queue);
+    let find = |line: &'a [Entry], entry: &Entry| line.iter().find(|other| other.owner == entry.owner);
+    let event = |event, entry: &'a Entry| {
+        let claim = Some(json::Place::of(entry, None, now));
         Happened { at: json::time(now), event, key, claim, sealed_for_seconds: None }
     };
     let mut happened = Vec::new();
-    for seat in line(before).iter().filter(|seat| find(line(after), seat).is_none()) {
-        happened.push(event("left", seat));
+    for entry in line(before).iter().filter(|entry| find(line(after), entry).is_none()) {
+        happened.push(event("left", entry));
     }
-    for seat in line(after) {
-        let was = find(line(before), seat);
+    for entry in line(after) {
+        let was = find(line(before), entry);
         if was.is_none() {
-            happened.push(event("joined", seat));
+            happened.push(event("joined", entry));
         }
-        if seat.holds && was.is_none_or(|was| !was.holds) {
-            happened.push(event("held", seat));
+        if entry.holds && was.is_none_or(|was| !was.holds) {
+            happened.push(event("held", entry));
         }
-        if seat.broken && was.is_none_or(|was| !was.broken) {
-            happened.push(event("broken", seat));
+        if entry.broken && was.is_none_or(|was| !was.broken) {
+            happened.push(event("broken", entry));
         }
     }
     let sealed = |resource: Option<&Resource>| resource.and_then(|resource| resource.sealed_for);
@@ -165,7 +165,7 @@ fn events<'a>(
 
 #[cfg(test)]
 mod tests {
-    use crate::show::tests::{resource, seat};
+    use crate::show::tests::{entry, resource};
 
     use super::*;
 
@@ -176,9 +176,9 @@ mod tests {
 
     #[test]
     fn who_comes_holds_and_leaves_is_told_once() {
-        let alone = resource("a", vec![seat(1, true)]);
-        let both = resource("a", vec![seat(1, true), seat(2, false)]);
-        let next = resource("a", vec![seat(2, true)]);
+        let alone = resource("a", vec![entry(1, true)]);
+        let both = resource("a", vec![entry(1, true), entry(2, false)]);
+        let next = resource("a", vec![entry(2, true)]);
         assert_eq!(told(None, Some(&alone)), [("joined", Some(41)), ("held", Some(41))]);
         assert_eq!(told(Some(&alone), Some(&both)), [("joined", Some(42))]);
         assert_eq!(told(Some(&both), Some(&both)), []);
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn what_is_broken_and_what_is_sealed_is_told() {
-        let held = resource("a", vec![seat(1, true)]);
-        let broken = resource("a", vec![Seat { broken: true, ..seat(1, true) }]);
+        let held = resource("a", vec![entry(1, true)]);
+        let broken = resource("a", vec![Entry { broken: true, ..entry(1, true) }]);
         assert_eq!(told(Some(&held), Some(&broken)), [("broken", Some(41))]);
         let sealed = Resource { sealed_for: Some(Duration::from_secs(5)), ..resource("a", vec![]) };
         assert_eq!(told(Some(&held), Some(&sealed)), [("left", Some(41)), ("sealed", None)]);

@@ -22,7 +22,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lockfast::{Clock, Moment, Timer};
+use lockfast::Clock;
+use lockfast::store::{Moment, Timer};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions};
 use tokio::io::{AsyncBufReadExt, BufReader};

@@ -6,7 +6,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use lockfast::{Clock, Moment};
+use lockfast::Clock;
+use lockfast::store::Moment;
 
 /// When the command is asked to end, and when it is killed, unless a later deadline comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

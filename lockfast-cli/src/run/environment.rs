@@ -68,8 +68,8 @@ pub(crate) async fn held_around_us(locks: &Locks, keys: impl Iterator<Item = &st
             continue;
         }
         let resource = locks.mutex(key).info().await?;
-        let mut holders = resource.iter().flat_map(|resource| resource.holders()).filter(|seat| !seat.lingers);
-        if holders.any(|seat| owners.contains(&seat.owner.to_string().as_str())) {
+        let mut holders = resource.iter().flat_map(|resource| resource.holders()).filter(|entry| !entry.lingers);
+        if holders.any(|entry| owners.contains(&entry.owner.to_string().as_str())) {
             return Ok(Some(key.to_owned()));
         }
     }

@@ -8,7 +8,8 @@ use std::os::unix::net::UnixStream as Pair;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use lockfast::{Clock, Moment};
+use lockfast::Clock;
+use lockfast::store::Moment;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::process::Pid;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};

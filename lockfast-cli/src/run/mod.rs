@@ -13,7 +13,8 @@ pub(crate) mod waiting;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use lockfast::{Clock, Guard, LostWhy, Moment, Timer};
+use lockfast::store::{Moment, Timer};
+use lockfast::{Clock, Guard, LostWhy};
 use rustix::process::Pid;
 
 use crate::guardian::wire::{Cause, Deadline, Order, Report, Status};

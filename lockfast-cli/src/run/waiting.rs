@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use futures::StreamExt;
-use lockfast::{Happening, Locks, Resource};
+use lockfast::{EventKind, Locks, Resource};
 
 use super::signals::{STOP_FROM_TERMINAL, Signals};
 use super::terminal;
@@ -45,9 +45,9 @@ impl<'a> Contact<'a> {
     pub(crate) async fn listen(&self, locks: &Locks) -> Infallible {
         let mut events = locks.events();
         while let Some(event) = events.next().await {
-            match event.what {
-                Happening::Unanswered { cause } => self.lost(&cause),
-                Happening::Answered | Happening::Waiting | Happening::Acquired { .. } => self.back(),
+            match event.kind {
+                EventKind::Unanswered { cause } => self.lost(&cause),
+                EventKind::Answered | EventKind::Waiting | EventKind::Acquired { .. } => self.back(),
                 _ => {}
             }
         }
@@ -100,7 +100,7 @@ fn in_the_way(resource: &Resource) -> String {
             text += &format!(" for {}", brief(holder.since));
         }
     }
-    let ahead = resource.waiters().take_while(|seat| seat.note.pid != std::process::id()).count();
+    let ahead = resource.waiters().take_while(|entry| entry.note.pid != std::process::id()).count();
     match ahead {
         0 => text += "; next in line",
         1 => text += "; 1 ahead in line",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use lockfast::{Mode, Resource, Seat};
+use lockfast::{Entry, Mode, Resource};
 use serde::Serialize;
 
 use super::is_foreign;
@@ -53,45 +53,45 @@ pub(crate) struct Place<'a> {
 
 impl<'a> Line<'a> {
     pub(crate) fn of(resource: &'a Resource, now: SystemTime) -> Self {
-        let first = resource.line.first();
+        let first = resource.queue.first();
         Self {
             key: resource.name.as_str(),
-            mode: first.map(|seat| mode(seat.mode)),
-            slots: first.filter(|seat| seat.mode == Mode::Permits).map(|_| resource.capacity),
+            mode: first.map(|entry| mode(entry.mode)),
+            slots: first.filter(|entry| entry.mode == Mode::Permits).map(|_| resource.capacity),
             sealed_for_seconds: resource.sealed_for.map(seconds),
-            holders: resource.holders().map(|seat| Place::of(seat, None, now)).collect(),
+            holders: resource.holders().map(|entry| Place::of(entry, None, now)).collect(),
             waiters: resource
                 .waiters()
                 .enumerate()
-                .map(|(ahead, seat)| Place::of(seat, Some(ahead + 1), now))
+                .map(|(ahead, entry)| Place::of(entry, Some(ahead + 1), now))
                 .collect(),
         }
     }
 }
 
 impl<'a> Place<'a> {
-    pub(crate) fn of(seat: &'a Seat, position: Option<usize>, now: SystemTime) -> Self {
-        let known = |seat: &&Seat| !is_foreign(seat);
-        let ends = (seat.expires_in != Duration::MAX).then_some(seat.expires_in);
+    pub(crate) fn of(entry: &'a Entry, position: Option<usize>, now: SystemTime) -> Self {
+        let known = |entry: &&Entry| !is_foreign(entry);
+        let ends = (entry.expires_in != Duration::MAX).then_some(entry.expires_in);
         Self {
             position,
-            fence: Some(seat).filter(known).map(|seat| seat.tickets.first.0),
-            owner: seat.owner.to_string(),
-            mode: mode(seat.mode),
-            permits: (seat.mode == Mode::Permits).then_some(seat.weight),
-            host: &seat.note.host,
-            pid: seat.note.pid,
-            program: &seat.note.program,
-            name: seat.note.text.as_deref(),
-            labels: seat.note.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
-            since: Some(seat)
+            fence: Some(entry).filter(known).map(|entry| entry.tickets.first.0),
+            owner: entry.owner.to_string(),
+            mode: mode(entry.mode),
+            permits: (entry.mode == Mode::Permits).then_some(entry.weight),
+            host: &entry.note.host,
+            pid: entry.note.pid,
+            program: &entry.note.program,
+            name: entry.note.text.as_deref(),
+            labels: entry.note.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
+            since: Some(entry)
                 .filter(known)
-                .map(|seat| time(now.checked_sub(seat.since).unwrap_or(SystemTime::UNIX_EPOCH))),
-            since_seconds: Some(seat).filter(known).map(|seat| seconds(seat.since)),
+                .map(|entry| time(now.checked_sub(entry.since).unwrap_or(SystemTime::UNIX_EPOCH))),
+            since_seconds: Some(entry).filter(known).map(|entry| seconds(entry.since)),
             expires: ends.map(|left| time(now.checked_add(left).unwrap_or(now))),
             expires_in_seconds: ends.map(seconds),
-            lingers: seat.lingers,
-            broken: seat.broken,
+            lingers: entry.lingers,
+            broken: entry.broken,
         }
     }
 }
@@ -133,7 +133,7 @@ mod tests {
     use lockfast::Note;
     use serde_json::{Value, json};
 
-    use super::super::tests::{resource, seat};
+    use super::super::tests::{entry, resource};
     use super::*;
 
     #[test]
@@ -141,11 +141,11 @@ mod tests {
         let note = Note {
             text: Some("reports".into()),
             labels: vec![("team".into(), "a".into())],
-            ..Note::clone(&seat(1, true).note)
+            ..Note::clone(&entry(1, true).note)
         };
-        let held = Seat { note: Arc::new(note), ..seat(1, true) };
+        let held = Entry { note: Arc::new(note), ..entry(1, true) };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let resource = resource("nightly", vec![held, seat(2, false)]);
+        let resource = resource("nightly", vec![held, entry(2, false)]);
         let shown: Value = serde_json::from_str(&pretty(&Line::of(&resource, now))).unwrap();
         assert_eq!(shown["key"], "nightly");
         assert_eq!(shown["holders"][0]["since"], "2027-01-15T07:56:48.000Z");

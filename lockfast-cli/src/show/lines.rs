@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use lockfast::{Resource, Seat};
+use lockfast::{Entry, Resource};
 
 use super::json::time;
 use super::{is_foreign, mode, remark, who};
@@ -15,17 +15,17 @@ pub(crate) fn in_full(resource: &Resource, now: SystemTime) -> String {
     if let Some(left) = resource.sealed_for {
         text += &format!("done     and remembered for {} more\n", brief(left));
     }
-    for seat in resource.holders() {
-        text += &holder(seat, now);
+    for entry in resource.holders() {
+        text += &holder(entry, now);
     }
-    for (ahead, seat) in resource.waiters().enumerate() {
+    for (ahead, entry) in resource.waiters().enumerate() {
         text += &format!(
             "waiter {:<3} {}{}  waiting {}, fence {}\n",
             ahead + 1,
-            who(&seat.note),
-            remark(seat),
-            brief(seat.since),
-            seat.tickets.first
+            who(&entry.note),
+            remark(entry),
+            brief(entry.since),
+            entry.tickets.first
         );
     }
     if resource.waiters().next().is_none() {
@@ -34,21 +34,21 @@ pub(crate) fn in_full(resource: &Resource, now: SystemTime) -> String {
     text
 }
 
-fn holder(seat: &Seat, now: SystemTime) -> String {
-    let note = &seat.note;
-    let since = now.checked_sub(seat.since).unwrap_or(now);
-    let expires = now.checked_add(seat.expires_in).unwrap_or(now);
-    let fences = match seat.tickets.count {
-        0 | 1 => seat.tickets.first.to_string(),
-        _ => format!("{} to {}", seat.tickets.first, seat.tickets.last()),
+fn holder(entry: &Entry, now: SystemTime) -> String {
+    let note = &entry.note;
+    let since = now.checked_sub(entry.since).unwrap_or(now);
+    let expires = now.checked_add(entry.expires_in).unwrap_or(now);
+    let fences = match entry.tickets.count {
+        0 | 1 => entry.tickets.first.to_string(),
+        _ => format!("{} to {}", entry.tickets.first, entry.tickets.last()),
     };
-    let mut text = format!("holder   {}{}\n", who(note), remark(seat));
+    let mut text = format!("holder   {}{}\n", who(note), remark(entry));
     let mut row = |title: &str, value: String| text += &format!("  {title:<8} {value}\n");
-    let ends = match seat.expires_in {
+    let ends = match entry.expires_in {
         Duration::MAX => "never".to_owned(),
         left => format!("{} (in {} unless renewed)", time(expires), brief(left)),
     };
-    if is_foreign(seat) {
+    if is_foreign(entry) {
         row("expires", ends);
         return text;
     }
@@ -62,9 +62,9 @@ fn holder(seat: &Seat, now: SystemTime) -> String {
         row("label", plain(&format!("{key}={value}")));
     }
     row("fence", fences);
-    row("since", format!("{} ({} ago)", time(since), brief(seat.since)));
+    row("since", format!("{} ({} ago)", time(since), brief(entry.since)));
     row("expires", ends);
-    row("owner", seat.owner.to_string());
+    row("owner", entry.owner.to_string());
     text
 }
 
@@ -77,15 +77,15 @@ pub(crate) fn in_short(resource: Option<&Resource>) -> String {
     };
     let mut holders = resource.holders();
     match (holders.next(), resource.sealed_for) {
-        (Some(seat), _) if is_foreign(seat) => format!("held by {}{waiting}", who(&seat.note)),
-        (Some(seat), _) => {
+        (Some(entry), _) if is_foreign(entry) => format!("held by {}{waiting}", who(&entry.note)),
+        (Some(entry), _) => {
             let more = match holders.count() {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            let since = brief(seat.since);
-            let fence = seat.tickets.first;
-            format!("held by {}{}{more} for {since}, fence {fence}{waiting}", who(&seat.note), remark(seat))
+            let since = brief(entry.since);
+            let fence = entry.tickets.first;
+            format!("held by {}{}{more} for {since}, fence {fence}{waiting}", who(&entry.note), remark(entry))
         }
         (None, Some(left)) => format!("done, and remembered for {} more", brief(left)),
         (None, None) => format!("free{waiting}"),
@@ -98,13 +98,13 @@ mod tests {
 
     use lockfast::Note;
 
-    use super::super::tests::{resource, seat};
+    use super::super::tests::{entry, resource};
     use super::*;
 
     #[test]
     fn one_line_in_full_names_the_holder_and_the_waiters_in_order() {
-        let note = Note { labels: vec![("team".into(), "a\u{1b}[2J".into())], ..Note::clone(&seat(1, true).note) };
-        let line = vec![Seat { note: Arc::new(note), ..seat(1, true) }, seat(2, false), seat(3, false)];
+        let note = Note { labels: vec![("team".into(), "a\u{1b}[2J".into())], ..Note::clone(&entry(1, true).note) };
+        let line = vec![Entry { note: Arc::new(note), ..entry(1, true) }, entry(2, false), entry(3, false)];
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let text = in_full(&resource("nightly", line), now);
         for part in [
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn one_line_in_short_says_who_and_since_when() {
-        let line = resource("a", vec![seat(1, true), seat(2, false)]);
+        let line = resource("a", vec![entry(1, true), entry(2, false)]);
         assert_eq!(in_short(Some(&line)), "held by web-1 (pid 812) for 3m12s, fence 41, 1 waiting");
         assert_eq!(in_short(None), "free");
         let sealed = Resource { sealed_for: Some(Duration::from_secs(60)), ..resource("a", vec![]) };

@@ -4,7 +4,7 @@ pub(crate) mod json;
 pub(crate) mod lines;
 pub(crate) mod table;
 
-use lockfast::{Mode, Note, Resource, Seat};
+use lockfast::{Entry, Mode, Note, Resource};
 
 use crate::out::plain;
 
@@ -13,9 +13,9 @@ pub(crate) fn mode(resource: &Resource) -> String {
     if resource.sealed_for.is_some() {
         return "sealed".to_owned();
     }
-    match resource.holders().chain(resource.waiters()).next().map(|seat| seat.mode) {
+    match resource.holders().chain(resource.waiters()).next().map(|entry| entry.mode) {
         Some(Mode::Permits) => {
-            let taken: u64 = resource.holders().map(|seat| u64::from(seat.weight)).sum();
+            let taken: u64 = resource.holders().map(|entry| u64::from(entry.weight)).sum();
             format!("permits {taken}/{}", resource.capacity)
         }
         Some(mode) => mode.to_string(),
@@ -29,13 +29,13 @@ pub(crate) fn who(note: &Note) -> String {
 }
 
 /// Whether it is another program's lock, of which no more is known than that it is there, and perhaps for how long.
-pub(crate) fn is_foreign(seat: &Seat) -> bool {
-    seat.tickets.first.0 == 0
+pub(crate) fn is_foreign(entry: &Entry) -> bool {
+    entry.tickets.first.0 == 0
 }
 
 /// What is special about a place in line.
-pub(crate) fn remark(seat: &Seat) -> &'static str {
-    match (seat.broken, seat.lingers) {
+pub(crate) fn remark(entry: &Entry) -> &'static str {
+    match (entry.broken, entry.lingers) {
         (true, _) => ", broken",
         (_, true) => ", lingers",
         _ => "",
@@ -60,19 +60,19 @@ pub(crate) mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use lockfast::{ClaimId, Demand, Name, Ticket, Tickets};
+    use lockfast::store::{ClaimId, Demand, Name, Ticket, Tickets};
 
     use super::*;
 
     /// A place in line as a test wants it: the first is held since 192 s, each has a lease of 17 s left.
-    pub(crate) fn seat(number: u8, holds: bool) -> Seat {
+    pub(crate) fn entry(number: u8, holds: bool) -> Entry {
         let note = Note {
             host: format!("web-{number}"),
             pid: 811 + u32::from(number),
             program: "job".into(),
             ..Note::default()
         };
-        Seat {
+        Entry {
             owner: ClaimId::from_secret([number; 16]).hash(),
             tickets: Tickets::new(Ticket(40 + u64::from(number)), 1),
             mode: Mode::Exclusive,
@@ -86,13 +86,13 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn resource(name: &str, line: Vec<Seat>) -> Resource {
-        Resource { name: Name::new(name).unwrap(), capacity: Demand::ALL, line, more: 0, sealed_for: None }
+    pub(crate) fn resource(name: &str, line: Vec<Entry>) -> Resource {
+        Resource { name: Name::new(name).unwrap(), capacity: Demand::ALL, queue: line, more: 0, sealed_for: None }
     }
 
     #[test]
     fn permits_are_counted_by_weight() {
-        let permits = |number, weight, holds| Seat { mode: Mode::Permits, weight, ..seat(number, holds) };
+        let permits = |number, weight, holds| Entry { mode: Mode::Permits, weight, ..entry(number, holds) };
         let line = vec![permits(1, 2, true), permits(2, 1, true), permits(3, 4, false)];
         assert_eq!(mode(&Resource { capacity: 5, ..resource("api", line) }), "permits 3/5");
     }

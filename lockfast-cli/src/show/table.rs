@@ -21,32 +21,32 @@ pub(crate) fn lines(resources: &[Resource], wide: bool, colours: bool) -> String
 fn row(resource: &Resource, wide: bool) -> Vec<String> {
     let nothing = || "-".to_owned();
     let first = resource.holders().next();
-    let holder = first.map_or_else(nothing, |seat| {
+    let holder = first.map_or_else(nothing, |entry| {
         let more = resource.holders().count() - 1;
         let more = if more == 0 { String::new() } else { format!(" +{more}") };
-        format!("{}{}{more}", who(&seat.note), remark(seat))
+        format!("{}{}{more}", who(&entry.note), remark(entry))
     });
-    let left = resource.sealed_for.or_else(|| resource.holders().map(|seat| seat.expires_in).max());
+    let left = resource.sealed_for.or_else(|| resource.holders().map(|entry| entry.expires_in).max());
     let left = left.filter(|span| *span != Duration::MAX);
-    let known = first.filter(|seat| !is_foreign(seat));
+    let known = first.filter(|entry| !is_foreign(entry));
     let mut row = vec![
         plain(resource.name.as_str()),
         mode(resource),
         holder,
-        known.map_or_else(nothing, |seat| brief(whole(seat.since))),
+        known.map_or_else(nothing, |entry| brief(whole(entry.since))),
         left.map_or_else(nothing, |span| brief(whole(span))),
-        known.map_or_else(nothing, |seat| seat.tickets.first.to_string()),
+        known.map_or_else(nothing, |entry| entry.tickets.first.to_string()),
         resource.waiters().count().to_string(),
     ];
     if wide {
-        let labels = |seat: &lockfast::Seat| {
-            let labels: Vec<_> = seat.note.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let labels = |entry: &lockfast::Entry| {
+            let labels: Vec<_> = entry.note.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
             plain(&labels.join(","))
         };
         let said = |text: String| if text.is_empty() { nothing() } else { text };
-        row.push(first.map_or_else(nothing, |seat| said(plain(&seat.note.program))));
-        row.push(first.map_or_else(nothing, |seat| said(labels(seat))));
-        row.push(first.map_or_else(nothing, |seat| seat.owner.to_string()));
+        row.push(first.map_or_else(nothing, |entry| said(plain(&entry.note.program))));
+        row.push(first.map_or_else(nothing, |entry| said(labels(entry))));
+        row.push(first.map_or_else(nothing, |entry| entry.owner.to_string()));
     }
     row
 }
@@ -79,16 +79,18 @@ pub(crate) fn columns(header: &[&str], rows: impl Iterator<Item = Vec<String>>, 
 mod tests {
     use std::sync::Arc;
 
-    use lockfast::{Note, Seat};
+    use lockfast::{Entry, Note};
 
-    use super::super::tests::{resource, seat};
+    use super::super::tests::{entry, resource};
     use super::*;
 
     #[test]
     fn a_line_is_a_row_with_its_first_holder_and_how_many_wait() {
-        let busy = resource("nightly", vec![seat(1, true), seat(2, false), seat(3, false)]);
-        let readers =
-            resource("catalog", vec![Seat { weight: 1, mode: lockfast::Mode::Shared, ..seat(4, true) }, seat(5, true)]);
+        let busy = resource("nightly", vec![entry(1, true), entry(2, false), entry(3, false)]);
+        let readers = resource(
+            "catalog",
+            vec![Entry { weight: 1, mode: lockfast::Mode::Shared, ..entry(4, true) }, entry(5, true)],
+        );
         let text = lines(&[busy, readers], false, false);
         let rows: Vec<Vec<&str>> =
             text.lines().map(|line| line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect()).collect();
@@ -102,8 +104,8 @@ mod tests {
     #[test]
     fn what_is_sealed_broken_or_lingers_is_said() {
         let sealed = Resource { sealed_for: Some(Duration::from_secs(3600)), ..resource("webhook", vec![]) };
-        let broken = resource("a", vec![Seat { broken: true, ..seat(1, true) }]);
-        let lingers = resource("b", vec![Seat { lingers: true, ..seat(1, true) }]);
+        let broken = resource("a", vec![Entry { broken: true, ..entry(1, true) }]);
+        let lingers = resource("b", vec![Entry { lingers: true, ..entry(1, true) }]);
         let text = lines(&[sealed, broken, lingers], false, false);
         assert!(text.contains("sealed") && text.contains("1h"), "{text}");
         assert!(text.contains("(pid 812), broken") && text.contains("(pid 812), lingers"), "{text}");
@@ -119,7 +121,7 @@ mod tests {
             labels: vec![(evil.into(), evil.into())],
             ..Note::default()
         };
-        let text = lines(&[resource(evil, vec![Seat { note: Arc::new(note), ..seat(1, true) }])], true, false);
+        let text = lines(&[resource(evil, vec![Entry { note: Arc::new(note), ..entry(1, true) }])], true, false);
         assert_eq!(text.lines().count(), 2);
         assert!(!text.contains(['\u{1b}', '\r', '\u{9b}']), "{text:?}");
     }

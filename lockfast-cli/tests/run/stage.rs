@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use lockfast::{Clock, Moment};
+use lockfast::Clock;
+use lockfast::store::Moment;
 use rustix::process::{Pid, Signal};
 
 /// Longer than anything here takes on a machine that is busy with other things.

@@ -10,7 +10,8 @@ use crate::name::Name;
 /// How much of one resource a claim wants.
 ///
 /// ```
-/// # use lockfast::{Demand, Mode, Name};
+/// # use lockfast::store::{Demand, Name};
+/// # use lockfast::Mode;
 /// let name = Name::new("catalog")?;
 /// assert_eq!(Demand::exclusive(name.clone()).mode(), Mode::Exclusive);
 /// assert_eq!(Demand::shared(name.clone()).mode(), Mode::Shared);
@@ -126,7 +127,7 @@ impl fmt::Display for Mode {
 /// What one claim wants, in name order, each name once. Reads as a slice.
 ///
 /// ```
-/// # use lockfast::{Demand, Demands, Name};
+/// # use lockfast::store::{Demand, Demands, Name};
 /// let (a, b) = (Name::new("a")?, Name::new("b")?);
 /// let both = Demands::of(vec![Demand::exclusive(b), Demand::exclusive(a.clone())])?;
 /// assert_eq!(both[0].name, a);

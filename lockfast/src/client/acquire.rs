@@ -193,7 +193,7 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
     if trouble.is_none() {
         let limit = client.clock.now() + LAST_LOOK;
         for demand in demands.iter() {
-            let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1, seats: FRONT };
+            let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1, entries: FRONT };
             let repeats = Repeats::of(client.clock.now()).at_most(1);
             let look = client.ask(repeats, Moment::NEVER, || client.store.inspect(&query));
             let page = match client.within(client.clock.now(), limit, pin!(look)).await {
@@ -205,9 +205,9 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
                 None => break,
             };
             let Some(resource) = page.resources.first() else { continue };
-            let shown = resource.line.iter().filter(|seat| seat.tickets.first < ticket).count();
+            let shown = resource.queue.iter().filter(|entry| entry.tickets.first < ticket).count();
             // Of a longer queue, at most what it was told when it joined, since it has only moved up; and it is one of the others.
-            let is_behind = shown == resource.line.len();
+            let is_behind = shown == resource.queue.len();
             let others = resource.more.saturating_sub(usize::from(ticket.0 < u64::MAX));
             let ahead = if is_behind { heard.clamp(shown, shown.saturating_add(others)) } else { shown };
             if let Some(holder) = resource.holders().next().filter(|_| ahead > 0) {

@@ -11,7 +11,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::clock::Clock;
 use crate::engine::Emitted;
-use crate::event::{Event, Happening, TraceId};
+use crate::event::{Event, EventKind, TraceId};
 
 /// How many events a slow listener may be behind before it misses some.
 const EVENTS_KEPT: usize = 1024;
@@ -19,14 +19,14 @@ const EVENTS_KEPT: usize = 1024;
 /// What happens to the locks of one client, as a stream. It ends with the client.
 ///
 /// ```
-/// # use lockfast::{Happening, Locks};
+/// # use lockfast::{EventKind, Locks};
 /// # use futures::StreamExt;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// let locks = Locks::in_memory();
 /// let mut events = locks.events();
 /// locks.mutex("account:123").lock().await?.release().await?;
-/// assert!(matches!(events.next().await.unwrap().what, Happening::Acquired { .. }));
-/// assert!(matches!(events.next().await.unwrap().what, Happening::Released { .. }));
+/// assert!(matches!(events.next().await.unwrap().kind, EventKind::Acquired { .. }));
+/// assert!(matches!(events.next().await.unwrap().kind, EventKind::Released { .. }));
 /// # Ok(()) }
 /// ```
 pub struct Events {
@@ -94,7 +94,7 @@ impl Sender {
         Events { inner: inner.boxed(), missed }
     }
 
-    /// Up to which [rank](Happening::rank) events are worth making.
+    /// Up to which [rank](EventKind::rank) events are worth making.
     #[inline]
     pub(super) fn heard(&self) -> u8 {
         // Only the level: asking a subscriber would run its code under the engine's mutex.
@@ -110,9 +110,9 @@ impl Sender {
     }
 
     pub(super) fn tell(&self, emitted: Emitted) {
-        let Emitted { terms, owner, fence, what } = emitted;
+        let Emitted { terms, owner, fence, kind } = emitted;
         let trace = TraceId(u128::from_ne_bytes(terms.trace));
-        let event = Event { at: self.clock.wall(), demands: terms.demands.clone(), owner, fence, trace, what };
+        let event = Event { at: self.clock.wall(), demands: terms.demands.clone(), owner, fence, trace, kind };
         log(&event);
         // Without a listener there is nothing to send to.
         let _ = self.events.send(event);
@@ -128,16 +128,16 @@ fn log(event: &Event) {
             tracing::$level!(key, %mode, %trace, fence, owner $(, $field = ?$value)*, $text)
         };
     }
-    match &event.what {
-        Happening::Waiting => line!(debug, "waiting in line"),
-        Happening::Unanswered { cause } => line!(info, "the store does not answer a waiter", cause = cause),
-        Happening::Answered => line!(info, "the store answers a waiter again"),
-        Happening::Acquired { waited } => line!(debug, "acquired", waited = waited),
-        Happening::Renewed { margin } => line!(trace, "renewed", margin = margin),
-        Happening::AtRisk { remaining, cause } => line!(warn, "a renewal failed", remaining = remaining, cause = cause),
-        Happening::Lost { why } => line!(error, "lost", why = why),
-        Happening::Released { held } => line!(debug, "released", held = held),
-        Happening::TimedOut { waited } => line!(info, "gave up waiting", waited = waited),
-        Happening::Cancelled => line!(debug, "stopped waiting"),
+    match &event.kind {
+        EventKind::Waiting => line!(debug, "waiting in line"),
+        EventKind::Unanswered { cause } => line!(info, "the store does not answer a waiter", cause = cause),
+        EventKind::Answered => line!(info, "the store answers a waiter again"),
+        EventKind::Acquired { waited } => line!(debug, "acquired", waited = waited),
+        EventKind::Renewed { margin } => line!(trace, "renewed", margin = margin),
+        EventKind::AtRisk { remaining, cause } => line!(warn, "a renewal failed", remaining = remaining, cause = cause),
+        EventKind::Lost { why } => line!(error, "lost", why = why),
+        EventKind::Released { held } => line!(debug, "released", held = held),
+        EventKind::TimedOut { waited } => line!(info, "gave up waiting", waited = waited),
+        EventKind::Cancelled => line!(debug, "stopped waiting"),
     }
 }

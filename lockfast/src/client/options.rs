@@ -19,7 +19,7 @@ pub(crate) struct Options {
     pub(crate) text: Option<String>,
     pub(crate) labels: Vec<(String, String)>,
     pub(crate) trace: Option<TraceId>,
-    pub(crate) local_handover: bool,
+    pub(crate) local_handoff: bool,
     pub(crate) detached: bool,
 }
 
@@ -42,7 +42,7 @@ impl Default for Options {
             text: None,
             labels: Vec::new(),
             trace: None,
-            local_handover: true,
+            local_handoff: true,
             detached: false,
         }
     }

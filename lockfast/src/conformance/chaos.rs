@@ -217,8 +217,8 @@ mod tests {
     }
 
     async fn in_line(store: &dyn Store) -> usize {
-        let query = Query { names: Names::One(name()), after: None, limit: 1, seats: usize::MAX };
-        store.inspect(&query).await.unwrap().resources.first().map_or(0, |resource| resource.line.len())
+        let query = Query { names: Names::One(name()), after: None, limit: 1, entries: usize::MAX };
+        store.inspect(&query).await.unwrap().resources.first().map_or(0, |resource| resource.queue.len())
     }
 
     fn around_memory(faults: Faults) -> (Arc<Memory>, Chaos) {

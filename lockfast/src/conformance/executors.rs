@@ -64,7 +64,7 @@ macro_rules! conformance_of_executors {
             $crate::conformance_of_executors! { @users $subject;
                 thread_pool ThreadPool {
                     exclusion a_mutex_excludes
-                    handover a_release_hands_on_without_a_question
+                    handoff a_release_hands_on_without_a_question
                     terms attempts_are_counted
                     deaths a_waiter_gets_a_dead_holders_lock
                     election observers_hear_of_changes_and_of_nothing_else
@@ -83,12 +83,12 @@ macro_rules! conformance_of_executors {
                 bare Bare {
                     exclusion a_semaphore_reaches_its_permits_and_never_passes_them
                     order a_multi_is_all_or_nothing
-                    handover a_drop_hands_on_without_a_question
+                    handoff a_drop_hands_on_without_a_question
                     cron each_slot_runs_once
                     looking a_line_can_be_looked_at
                 }
                 paused Paused {
-                    handover a_release_hands_on_without_a_question
+                    handoff a_release_hands_on_without_a_question
                     terms giving_up_names_the_holder
                     terms attempts_are_counted
                     terms a_held_lock_outlives_its_lease

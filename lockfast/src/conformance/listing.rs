@@ -20,7 +20,7 @@ async fn report(client: &Client<'_>, counters: Counters, entered: &[Arc<Claim>])
 }
 
 async fn page(client: &Client<'_>, beginning: &str, after: Option<Name>, limit: usize) -> Page {
-    let query = Query { names: Names::Beginning(beginning.to_owned()), after, limit, seats: usize::MAX };
+    let query = Query { names: Names::Beginning(beginning.to_owned()), after, limit, entries: usize::MAX };
     promised(client.store().inspect(&query).await)
 }
 
@@ -38,18 +38,18 @@ pub async fn a_line_is_shown_in_ticket_order(place: &Place) {
     place.pass(0.2).await;
     let shown = place.look(&place.name("a")).await.expect("four are in it");
     assert_eq!((&shown.name, shown.sealed_for), (&place.name("a"), None));
-    let owners: Vec<_> = shown.line.iter().map(|seat| seat.owner).collect();
+    let owners: Vec<_> = shown.queue.iter().map(|entry| entry.owner).collect();
     assert_eq!(owners, [&first, &second, &writer, &last].map(|claim| claim.id.hash()));
-    assert_eq!(shown.line.iter().map(|seat| seat.holds).collect::<Vec<_>>(), [true, true, false, false]);
-    assert_eq!([shown.line[0].tickets, shown.line[1].tickets], tickets);
-    assert_eq!([shown.line[2].tickets.first, shown.line[3].tickets.first], waiting);
-    assert_eq!((shown.line[0].mode, shown.line[0].weight), (Mode::Shared, 1));
-    assert_eq!((shown.line[2].mode, shown.line[2].weight), (Mode::Exclusive, shown.capacity));
-    assert_eq!(shown.line[0].note, note);
-    for seat in &shown.line {
-        assert!(seat.since >= place.brief().mul_f64(0.15) && seat.since < first.ttl, "{seat:?}");
-        assert!(seat.expires_in <= first.ttl && seat.expires_in > Duration::ZERO, "{seat:?}");
-        assert!(!seat.lingers && !seat.broken, "{seat:?}");
+    assert_eq!(shown.queue.iter().map(|entry| entry.holds).collect::<Vec<_>>(), [true, true, false, false]);
+    assert_eq!([shown.queue[0].tickets, shown.queue[1].tickets], tickets);
+    assert_eq!([shown.queue[2].tickets.first, shown.queue[3].tickets.first], waiting);
+    assert_eq!((shown.queue[0].mode, shown.queue[0].weight), (Mode::Shared, 1));
+    assert_eq!((shown.queue[2].mode, shown.queue[2].weight), (Mode::Exclusive, shown.capacity));
+    assert_eq!(shown.queue[0].note, note);
+    for entry in &shown.queue {
+        assert!(entry.since >= place.brief().mul_f64(0.15) && entry.since < first.ttl, "{entry:?}");
+        assert!(entry.expires_in <= first.ttl && entry.expires_in > Duration::ZERO, "{entry:?}");
+        assert!(!entry.lingers && !entry.broken, "{entry:?}");
     }
     assert_eq!((shown.holders().count(), shown.waiters().count()), (2, 2));
 }
@@ -67,18 +67,18 @@ pub async fn of_a_line_as_many_are_shown_as_asked_for(place: &Place) {
         client.held(reader).await;
     }
     for (text, all) in [("a", &claims), ("b", &reads)] {
-        for seats in [0, 1, 2, all.len() - 1, all.len(), all.len() + 1, usize::MAX] {
-            let query = Query { names: Names::One(place.name(text)), after: None, limit: 1, seats };
+        for entries in [0, 1, 2, all.len() - 1, all.len(), all.len() + 1, usize::MAX] {
+            let query = Query { names: Names::One(place.name(text)), after: None, limit: 1, entries };
             let shown = promised(client.store().inspect(&query).await).resources.remove(0);
             // Who asks for nobody is shown the first all the same: of whom it is said how many follow.
-            let count = seats.clamp(1, all.len());
-            let owners: Vec<_> = shown.line.iter().map(|seat| seat.owner).collect();
+            let count = entries.clamp(1, all.len());
+            let owners: Vec<_> = shown.queue.iter().map(|entry| entry.owner).collect();
             assert_eq!(
                 owners,
                 all[..count].iter().map(|claim| claim.id.hash()).collect::<Vec<_>>(),
-                "{seats} of {text}"
+                "{entries} of {text}"
             );
-            assert_eq!(shown.more, all.len() - count, "{seats} of {text}");
+            assert_eq!(shown.more, all.len() - count, "{entries} of {text}");
         }
     }
 }
@@ -92,7 +92,7 @@ pub async fn a_hold_is_counted_from_its_beginning(place: &Place) {
     place.pass(0.9).await;
     client.done(&holder).await;
     let shown = place.look(&place.name("a")).await.expect("it was handed on");
-    assert!(shown.line[0].holds && shown.line[0].since < place.brief().mul_f64(0.8), "{shown:?}");
+    assert!(shown.queue[0].holds && shown.queue[0].since < place.brief().mul_f64(0.8), "{shown:?}");
     let held_for = client.refused(&client.mutex("a")).await.held_for.expect("since when is known");
     assert!(held_for < place.brief().mul_f64(0.8), "{held_for:?}");
 }
@@ -108,11 +108,11 @@ pub async fn lingering_broken_and_sealed_are_shown(place: &Place) {
     client.leave(Leaving::Break { name: place.name("broken"), ticket, at_once: false }).await;
     client.leave(Leaving::Seal { claim: Arc::clone(&sealer), value: Bytes::new(), keep: place.brief() }).await;
     let shown = place.look(&place.name("lingers")).await.expect("it lingers");
-    assert!(shown.line[0].lingers && shown.line[0].holds && shown.line[0].expires_in <= place.brief(), "{shown:?}");
+    assert!(shown.queue[0].lingers && shown.queue[0].holds && shown.queue[0].expires_in <= place.brief(), "{shown:?}");
     let shown = place.look(&place.name("broken")).await.expect("it has not left");
-    assert!(shown.line[0].broken && shown.line[0].holds, "{shown:?}");
+    assert!(shown.queue[0].broken && shown.queue[0].holds, "{shown:?}");
     let shown = place.look(&place.name("sealed")).await.expect("it is sealed");
-    assert!(shown.line.is_empty(), "{shown:?}");
+    assert!(shown.queue.is_empty(), "{shown:?}");
     assert!(shown.sealed_for.is_some_and(|left| left <= place.brief() && !left.is_zero()), "{shown:?}");
 }
 

@@ -114,7 +114,7 @@ impl Place {
 
     /// The line of one name; `None` when there is nothing.
     pub async fn look(&self, name: &Name) -> Option<Resource> {
-        let query = Query { names: Names::One(name.clone()), after: None, limit: 10, seats: usize::MAX };
+        let query = Query { names: Names::One(name.clone()), after: None, limit: 10, entries: usize::MAX };
         let Page { resources, next, .. } = promised(self.store.inspect(&query).await);
         assert!(resources.len() <= 1 && next.is_none(), "one name was asked for, {resources:?} and {next:?} shown");
         resources.into_iter().next()

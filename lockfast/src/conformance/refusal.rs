@@ -25,8 +25,8 @@ pub async fn a_refused_claim_leaves_no_trace(place: &Place) {
     for _ in 0..3 {
         two.refused(&refused).await;
     }
-    let line = place.look(&place.name("a")).await.expect("somebody holds it").line;
-    assert_eq!(line.iter().map(|seat| seat.owner).collect::<Vec<_>>(), [holder.id.hash()]);
+    let line = place.look(&place.name("a")).await.expect("somebody holds it").queue;
+    assert_eq!(line.iter().map(|entry| entry.owner).collect::<Vec<_>>(), [holder.id.hash()]);
     two.is_gone(&refused).await;
     two.queued(&next).await;
     one.done(&holder).await;

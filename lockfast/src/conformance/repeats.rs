@@ -35,9 +35,9 @@ pub async fn every_verb_can_be_sent_twice(place: &Place) {
         assert_eq!(client.holds(&holder).await, client.holds(&holder).await);
         let leaving = all_ways_out(place, &holder, ticket).swap_remove(way);
         assert_eq!(client.leave(leaving.clone()).await, Standing::Gone(Why::Left), "{leaving:?}");
-        let after_once = place.look(&place.name(&text)).await.map(|resource| resource.line.len());
+        let after_once = place.look(&place.name(&text)).await.map(|resource| resource.queue.len());
         assert!(matches!(client.leave(leaving.clone()).await, Standing::Gone(_)), "{leaving:?} again");
-        let after_twice = place.look(&place.name(&text)).await.map(|resource| resource.line.len());
+        let after_twice = place.look(&place.name(&text)).await.map(|resource| resource.queue.len());
         assert_eq!(after_once, after_twice, "{leaving:?} again");
     }
     let (holder, waiter) = (client.mutex("b"), client.mutex("b"));
@@ -64,7 +64,7 @@ pub async fn nobody_elses_verbs_have_an_effect(place: &Place) {
     assert_eq!(client.holds(&holder).await, tickets);
     assert_eq!(client.waits(&waiter).await, ticket);
     let line = place.look(&place.name("a")).await.expect("two are in it");
-    assert_eq!(line.line.len(), 2);
+    assert_eq!(line.queue.len(), 2);
     assert_eq!(line.sealed_for, None);
 }
 

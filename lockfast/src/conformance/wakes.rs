@@ -53,7 +53,7 @@ pub async fn a_multi_is_told_when_it_holds_everything(place: &Place) {
     two.told_held(&both, ticket).await;
 }
 
-/// A hand-over is one message to one client: not to the holder, not to the third in line.
+/// A hand-off is one message to one client: not to the holder, not to the third in line.
 pub async fn nobody_else_is_told(place: &Place) {
     let (one, two) = two_clients(place).await;
     let three = place.client().await;
@@ -128,7 +128,7 @@ pub async fn changes_of_lines_can_be_watched(place: &Place) {
     place.needs(place.guarantees().push, "pushes");
     let client = place.client().await;
     let (other, mine) = (client.mutex("other"), client.mutex("mine"));
-    let mut lines = client.store().watch(Scope::Lines(place.name("mi").as_str().to_owned()));
+    let mut lines = client.store().watch(Scope::Queues(place.name("mi").as_str().to_owned()));
     client.held(&other).await;
     client.held(&mine).await;
     let mut told = async || {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::claim::{Claim, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
-use crate::event::Happening;
+use crate::event::EventKind;
 use crate::planted::Rule;
 use crate::store::{Admission, Leaving};
 
@@ -163,10 +163,10 @@ impl Engine {
         };
         self.on(key, On::Admitted(answer), now, fx);
         if let Some(cause) = unanswered {
-            self.emit(key, Happening::Unanswered { cause }, fx);
+            self.emit(key, EventKind::Unanswered { cause }, fx);
         }
         if is_back {
-            self.emit(key, Happening::Answered, fx);
+            self.emit(key, EventKind::Answered, fx);
         }
         Next::Nothing
     }
@@ -259,7 +259,7 @@ impl Engine {
         let (until, why) = request.deadline();
         let terms = Arc::clone(&request.terms);
         self.tally.acquired(waited);
-        self.emit(hold, Happening::Acquired { waited }, fx);
+        self.emit(hold, EventKind::Acquired { waited }, fx);
         self.schedule_held(hold, fx);
         self.report_soon(now, fx);
         Next::Enter(Held { hold, fence, terms, until, why })

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::claim::{ClaimHash, Ticket};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
-use crate::event::Happening;
+use crate::event::EventKind;
 use crate::store::{Leaving, Report, Standing};
 
 use super::input::{Asking, Release, ReleaseId, Renewal};
@@ -124,7 +124,7 @@ pub struct Emitted {
     /// The fencing token, once held.
     pub fence: Option<Ticket>,
     /// What happened.
-    pub what: Happening,
+    pub kind: EventKind,
 }
 
 /// What one or more inputs led to, in order.

@@ -3,7 +3,7 @@
 
 use crate::clock::Moment;
 use crate::error::LostWhy;
-use crate::event::Happening;
+use crate::event::EventKind;
 
 use super::Engine;
 use super::effect::{Effect, Effects};
@@ -24,7 +24,7 @@ impl Engine {
         // Its guard may stay for a long time. Local waiters behind it do not wait for that.
         self.hand_lead_on(hold, now, fx);
         self.tally.lost();
-        self.emit(hold, Happening::Lost { why }, fx);
+        self.emit(hold, EventKind::Lost { why }, fx);
         self.report_soon(now, fx);
     }
 
@@ -46,7 +46,7 @@ impl Engine {
             let held = now.since(request.since);
             self.tally.released(held, is_over);
             if !is_over {
-                self.emit(hold, Happening::Released { held }, fx);
+                self.emit(hold, EventKind::Released { held }, fx);
             }
             self.report_soon(now, fx);
         }

@@ -70,7 +70,7 @@ use std::time::Duration;
 
 use crate::claim::{Claim, ClaimHash, ClaimId, ClaimMap, ClientId, Ticket};
 use crate::clock::Moment;
-use crate::event::Happening;
+use crate::event::EventKind;
 use crate::name::Name;
 use crate::store::Counters;
 
@@ -315,22 +315,22 @@ impl Engine {
         let Some(request) = self.requests.get_mut(key) else { return };
         if !std::mem::replace(&mut request.counted, true) {
             self.tally.began_waiting();
-            self.emit(key, Happening::Waiting, fx);
+            self.emit(key, EventKind::Waiting, fx);
             self.report_soon(now, fx);
         }
     }
 
     /// Tells people, if any listen.
     #[inline]
-    fn emit(&self, key: Key, what: Happening, fx: &mut Effects) {
-        if self.heard >= what.rank()
+    fn emit(&self, key: Key, kind: EventKind, fx: &mut Effects) {
+        if self.heard >= kind.rank()
             && let Some(request) = self.requests.get(key)
         {
             fx.push(Effect::Emit(Box::new(Emitted {
                 terms: Arc::clone(&request.terms),
                 owner: request.claim.as_ref().map(|claim| claim.id.hash()),
                 fence: (request.fence.0 != 0).then_some(request.fence),
-                what,
+                kind,
             })));
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::error::{Error, Result};
-use crate::event::Happening;
+use crate::event::EventKind;
 use crate::planted::Rule;
 use crate::store::{Standing, Why};
 
@@ -99,7 +99,7 @@ impl Engine {
                     }
                     // A claim that is gone has to join anew, and the store answers again when it has.
                     if request.is_unanswered() && !matches!(standing, Standing::Gone(_)) {
-                        self.emit(key, Happening::Answered, fx);
+                        self.emit(key, EventKind::Answered, fx);
                     }
                     self.renewed(renewal, sent, standing, now, fx);
                 }
@@ -141,7 +141,7 @@ impl Engine {
             fx.push(Effect::Trust { hold: key, until, why });
         }
         self.schedule_held(key, fx);
-        self.emit(key, Happening::Renewed { margin }, fx);
+        self.emit(key, EventKind::Renewed { margin }, fx);
     }
 
     /// A claim still waits.
@@ -185,12 +185,12 @@ impl Engine {
             (true, _) => {
                 self.requests.schedule(key, again_at.min(deadline));
                 let remaining = deadline.since(now);
-                self.emit(key, Happening::AtRisk { remaining, cause: error.to_string() }, fx);
+                self.emit(key, EventKind::AtRisk { remaining, cause: error.to_string() }, fx);
             }
             (_, true) => {
                 self.requests.schedule(key, again_at);
                 if failures == 1 {
-                    self.emit(key, Happening::Unanswered { cause: error.to_string() }, fx);
+                    self.emit(key, EventKind::Unanswered { cause: error.to_string() }, fx);
                 }
             }
             _ => {}

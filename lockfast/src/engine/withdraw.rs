@@ -2,7 +2,7 @@
 
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::event::Happening;
+use crate::event::EventKind;
 use crate::planted::Rule;
 use crate::store::Leaving;
 
@@ -41,14 +41,14 @@ impl Engine {
     pub(super) fn withdraw(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         let waits = |request: &Request| !matches!(*request.phase, Phase::Failed(_) | Phase::Sealed(_));
         if self.requests.get(key).is_some_and(waits) {
-            self.emit(key, Happening::Cancelled, fx);
+            self.emit(key, EventKind::Cancelled, fx);
         }
         self.withdraw_quietly(key, now, fx);
     }
 
     pub(super) fn timed_out(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         let Some(waited) = self.requests.get(key).map(|request| now.since(request.since)) else { return };
-        self.emit(key, Happening::TimedOut { waited }, fx);
+        self.emit(key, EventKind::TimedOut { waited }, fx);
         self.withdraw_quietly(key, now, fx);
     }
 

@@ -46,12 +46,12 @@ impl Ask {
         &self,
         demands: Demands,
         patience: Option<Duration>,
-        may_hand_over: bool,
+        may_hand_off: bool,
     ) -> Result<Entered> {
         let until = patience.map_or(Moment::NEVER, |patience| self.client().clock.now() + patience);
         // Without patience there is nothing to wait for: one attempt, which leaves no entry in the queue.
         let retry = if patience == Some(Duration::ZERO) { Some(Retry::ONCE) } else { self.options.retry };
-        let terms = self.terms(demands, may_hand_over && retry.is_none())?;
+        let terms = self.terms(demands, may_hand_off && retry.is_none())?;
         match retry {
             // In a box, so that it takes no room in the futures of the many who do without.
             Some(retry) => Box::pin(self.by_attempts(terms, retry, until)).await,
@@ -97,7 +97,7 @@ impl Ask {
         }
     }
 
-    fn terms(&self, demands: Demands, may_hand_over: bool) -> Result<Arc<Terms>> {
+    fn terms(&self, demands: Demands, may_hand_off: bool) -> Result<Arc<Terms>> {
         let (client, options) = (self.client(), &self.options);
         options.check(&client.guarantees)?;
         let note = match options.labels.is_empty() && options.text.is_none() {
@@ -115,7 +115,7 @@ impl Ask {
         let unnamed = Arc::ptr_eq(&note, &client.note);
         let plain = options.hold_at_least.is_none() && options.renew_every().is_some() && unnamed;
         // Nor for a claim whose right to release may be given to somebody else.
-        let hands_off = may_hand_over && options.local_handover && cannot_share && plain && !options.detached;
+        let hands_off = may_hand_off && options.local_handoff && cannot_share && plain && !options.detached;
         Ok(Arc::new(Terms {
             demands,
             ttl: Span::of(options.ttl),
@@ -149,10 +149,10 @@ impl Ask {
         self.look_at(demands, FRONT).await
     }
 
-    async fn look_at(&self, demands: &Result<Demands>, seats: usize) -> Result<Option<Resource>> {
+    async fn look_at(&self, demands: &Result<Demands>, entries: usize) -> Result<Option<Resource>> {
         self.client().check_usable()?;
         let demands = demands.clone()?;
-        let query = Query { names: Names::One(demands[0].name.clone()), after: None, limit: 1, seats };
+        let query = Query { names: Names::One(demands[0].name.clone()), after: None, limit: 1, entries };
         let client = self.client();
         let page = client.inspect(&query).await.map_err(|error| client.explain(error, "looking at", &demands))?;
         Ok(page.resources.into_iter().next().map(|resource| shown(self.client(), resource)))
@@ -252,8 +252,8 @@ macro_rules! options {
 
             /// Whether tasks of this process may pass the lock to each other before others get it, for at most one
             /// short turn; they may if not said. Without it, the order of arrival is strict.
-            pub fn local_handover(mut self, wanted: bool) -> Self {
-                self.ask.options_mut().local_handover = wanted;
+            pub fn local_handoff(mut self, wanted: bool) -> Self {
+                self.ask.options_mut().local_handoff = wanted;
                 self
             }
         }

@@ -107,9 +107,9 @@ impl Builder {
         self
     }
 
-    /// See [`Mutex::local_handover`](crate::Mutex::local_handover).
-    pub fn local_handover(mut self, wanted: bool) -> Self {
-        self.options.local_handover = wanted;
+    /// See [`Mutex::local_handoff`](crate::Mutex::local_handoff).
+    pub fn local_handoff(mut self, wanted: bool) -> Self {
+        self.options.local_handoff = wanted;
         self
     }
 

@@ -34,7 +34,7 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub fn changes(&self, beginning: &str) -> impl Stream<Item = Option<Name>> + Send + Unpin + use<> {
-        let scope = Scope::Lines(format!("{}{beginning}", self.client().prefix));
+        let scope = Scope::Queues(format!("{}{beginning}", self.client().prefix));
         let heard = match self.client().check_usable() {
             Ok(()) => self.client().store.watch(scope.clone()),
             Err(_) => stream::empty().boxed(),

@@ -14,7 +14,7 @@ use crate::client::{Entered, Guard};
 use crate::clock::Moment;
 use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
-use crate::store::{Change, Scope, Seat};
+use crate::store::{Change, Entry, Scope};
 
 use super::ask::{Ask, options, while_held};
 
@@ -104,9 +104,9 @@ pub struct Leader {
     pub leads_for: Duration,
 }
 
-impl From<&Seat> for Leader {
-    fn from(seat: &Seat) -> Self {
-        Self { note: Arc::clone(&seat.note), fence: seat.tickets.first.0, leads_for: seat.since }
+impl From<&Entry> for Leader {
+    fn from(entry: &Entry) -> Self {
+        Self { note: Arc::clone(&entry.note), fence: entry.tickets.first.0, leads_for: entry.since }
     }
 }
 
@@ -130,7 +130,7 @@ impl Election {
     ///
     /// Dropping this future leaves the line; had it just been elected, the next one is.
     pub async fn campaign(&self) -> Result<Leadership> {
-        // Without local hand-over: a leader's note is the leader's own.
+        // Without local hand-off: a leader's note is the leader's own.
         let demands = self.demands()?;
         match self.ask.enter(demands, None, false).await? {
             Entered::Held(guard) => {
@@ -197,7 +197,7 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let resource = self.ask.look_at_front(&self.demands()).await?;
         // A place that lingers keeps others out, for nobody.
-        let leads = |seat: &&Seat| !seat.lingers;
+        let leads = |entry: &&Entry| !entry.lingers;
         Ok(resource.and_then(|resource| resource.holders().find(leads).map(Leader::from)))
     }
 
@@ -219,7 +219,7 @@ impl Election {
     pub fn observe(&self) -> Result<impl Stream<Item = Option<Leader>> + Send + Unpin + use<>> {
         self.ask.client().check_usable()?;
         let name = self.name.clone()?;
-        let scope = Scope::Lines(name.as_str().to_owned());
+        let scope = Scope::Queues(name.as_str().to_owned());
         let changes = self.ask.client().store.watch(scope.clone());
         let observer = Observer { election: self.clone(), name, scope, changes, last: None };
         let leaders = stream::unfold(observer, |mut observer| async move {

@@ -167,7 +167,7 @@ impl Locks {
         let client = self.client();
         client.check_usable()?;
         let names = Names::Beginning(format!("{}{beginning}", client.prefix));
-        let mut query = Query { names, after: None, limit: PAGE, seats: usize::MAX };
+        let mut query = Query { names, after: None, limit: PAGE, entries: usize::MAX };
         let mut resources = Vec::new();
         let failed = |error| client.explain_as(error, || format!("listing {beginning:?}"), iter::empty());
         loop {
@@ -199,7 +199,7 @@ impl Locks {
         let client = self.client();
         client.report_now().await?;
         let names = Names::Beginning(client.prefix.clone());
-        let page = client.inspect(&Query { names, after: None, limit: 1, seats: 1 }).await;
+        let page = client.inspect(&Query { names, after: None, limit: 1, entries: 1 }).await;
         let failed = |error| client.explain_as(error, || "reading the counters".to_owned(), iter::empty());
         Ok(page.map_err(failed)?.fleet)
     }

@@ -19,6 +19,6 @@ pub use election::{Election, Leader, Leadership};
 pub use locks::Locks;
 pub use multi::Multi;
 pub use mutex::Mutex;
-pub use once::{Begun, Doing, Once, Outcome};
+pub use once::{Once, OnceGuard, OnceState, Outcome};
 pub use rwlock::RwLock;
 pub use semaphore::Semaphore;

@@ -83,19 +83,19 @@ impl<T> Outcome<T> {
 /// What came of [`Once::begin`].
 ///
 /// ```
-/// # use lockfast::{Begun, Locks};
+/// # use lockfast::{OnceState, Locks};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// # let locks = Locks::in_memory();
-/// let Begun::Ours(doing) = locks.once("order:7").begin().await? else { panic!("it was done before") };
+/// let OnceState::Ours(doing) = locks.once("order:7").begin().await? else { panic!("it was done before") };
 /// drop(doing); // failed: the next one does it
-/// assert!(matches!(locks.once("order:7").begin().await?, Begun::Ours(_)));
+/// assert!(matches!(locks.once("order:7").begin().await?, OnceState::Ours(_)));
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
 #[must_use = "what is ours to do becomes the next one's when this is dropped"]
-pub enum Begun {
+pub enum OnceState {
     /// It is ours to do.
-    Ours(Doing),
+    Ours(OnceGuard),
     /// It had been done before, with this result.
     AlreadyDone(Bytes),
 }
@@ -104,10 +104,10 @@ pub enum Begun {
 /// it is the next one's to do.
 ///
 /// ```
-/// # use lockfast::{Begun, Locks};
+/// # use lockfast::{OnceState, Locks};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// # let locks = Locks::in_memory();
-/// let Begun::Ours(doing) = locks.once("order:7").begin().await? else { panic!("it was done before") };
+/// let OnceState::Ours(doing) = locks.once("order:7").begin().await? else { panic!("it was done before") };
 /// doing.check()?; // still ours? as with every guard
 /// doing.done("shipped").await?;
 /// assert_eq!(locks.once("order:7").result().await?, Some("shipped".into()));
@@ -115,12 +115,12 @@ pub enum Begun {
 /// ```
 #[derive(Debug)]
 #[must_use = "it becomes the next one's to do as soon as this is dropped"]
-pub struct Doing {
+pub struct OnceGuard {
     guard: Guard,
     keep: Duration,
 }
 
-impl Doing {
+impl OnceGuard {
     /// Remembers that it was done, in one step with the release. Fails as [`Lost`](Error::Lost) when the lock was not held to
     /// the end; then nothing is remembered.
     ///
@@ -141,7 +141,7 @@ impl Doing {
     }
 }
 
-impl Deref for Doing {
+impl Deref for OnceGuard {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {
@@ -232,24 +232,24 @@ impl Once {
     }
 
     /// For work that is no future, like another program: says whether it is ours to do, and leaves it to the caller to say
-    /// when it is [done](Doing::done). Waits for whoever is at it, or asks by attempts if [`retry`](Self::retry) says so.
+    /// when it is [done](OnceGuard::done). Waits for whoever is at it, or asks by attempts if [`retry`](Self::retry) says so.
     ///
     /// # Cancel safety
     ///
     /// Dropping this future leaves the line; had it just become ours to do, it is the next one's.
     ///
     /// ```
-    /// # use lockfast::{Begun, Locks};
+    /// # use lockfast::{OnceState, Locks};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
     /// # let locks = Locks::in_memory();
     /// match locks.once("webhook:42").begin().await? {
-    ///     Begun::Ours(doing) => doing.done("paid").await?,
-    ///     Begun::AlreadyDone(_) => unreachable!("nobody was here before"),
+    ///     OnceState::Ours(doing) => doing.done("paid").await?,
+    ///     OnceState::AlreadyDone(_) => unreachable!("nobody was here before"),
     /// }
-    /// assert!(matches!(locks.once("webhook:42").begin().await?, Begun::AlreadyDone(value) if value == "paid"));
+    /// assert!(matches!(locks.once("webhook:42").begin().await?, OnceState::AlreadyDone(value) if value == "paid"));
     /// # Ok(()) }
     /// ```
-    pub async fn begin(&self) -> Result<Begun> {
+    pub async fn begin(&self) -> Result<OnceState> {
         self.begin_before(None).await
     }
 
@@ -258,16 +258,16 @@ impl Once {
     /// # Cancel safety
     ///
     /// As for [`begin`](Self::begin).
-    pub async fn begin_within(&self, patience: Duration) -> Result<Begun> {
+    pub async fn begin_within(&self, patience: Duration) -> Result<OnceState> {
         self.begin_before(Some(patience)).await
     }
 
-    async fn begin_before(&self, patience: Option<Duration>) -> Result<Begun> {
+    async fn begin_before(&self, patience: Option<Duration>) -> Result<OnceState> {
         self.check()?;
         let demands = self.demands()?;
         Ok(match self.ask.enter(demands, patience, false).await? {
-            Entered::Held(guard) => Begun::Ours(Doing { guard, keep: self.keep }),
-            Entered::Sealed(value) => Begun::AlreadyDone(value),
+            Entered::Held(guard) => OnceState::Ours(OnceGuard { guard, keep: self.keep }),
+            Entered::Sealed(value) => OnceState::AlreadyDone(value),
         })
     }
 

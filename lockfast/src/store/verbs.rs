@@ -302,7 +302,7 @@ pub enum Change {
 /// let claim = || -> Result<_> {
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
-/// let mut changes = store.watch(Scope::Lines("a".to_owned()));
+/// let mut changes = store.watch(Scope::Queues("a".to_owned()));
 /// store.acquire(&claim()?, Busy::Wait).await?;
 /// assert_eq!(changes.next().await, Some(Change::Resource(Name::new("a")?)));
 /// # Ok(()) }
@@ -313,5 +313,5 @@ pub enum Scope {
     /// What happens to this client's claims: `Held`, `Gone`, `Recheck` and `Resync`.
     Client(ClientId),
     /// Which lines change, among the names that begin with this: `Resource` and `Resync`.
-    Lines(String),
+    Queues(String),
 }

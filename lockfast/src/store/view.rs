@@ -17,7 +17,7 @@ use crate::name::Name;
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
 /// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, seats: usize::MAX };
+/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, entries: usize::MAX };
 /// let page = store.inspect(&query).await?;
 /// assert_eq!(page.resources.len(), 1);
 /// # Ok(()) }
@@ -32,7 +32,7 @@ pub struct Query {
     pub limit: usize,
     /// At most this many of each line, from its front; of the others, only how many they are. To look at all of a long line takes
     /// a while.
-    pub seats: usize,
+    pub entries: usize,
 }
 
 /// Which names a query is about.
@@ -46,7 +46,7 @@ pub struct Query {
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
 /// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, seats: usize::MAX };
+/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, entries: usize::MAX };
 /// let page = store.inspect(&query).await?;
 /// assert_eq!(page.resources[0].name, Name::new("a")?);
 /// # Ok(()) }
@@ -71,7 +71,7 @@ pub enum Names {
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
 /// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, seats: usize::MAX };
+/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, entries: usize::MAX };
 /// let page = store.inspect(&query).await?;
 /// assert!(page.next.is_none());
 /// # Ok(()) }
@@ -97,7 +97,7 @@ pub struct Page {
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
 /// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, seats: usize::MAX };
+/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, entries: usize::MAX };
 /// let page = store.inspect(&query).await?;
 /// assert_eq!(page.resources[0].holders().count(), 1);
 /// # Ok(()) }
@@ -108,8 +108,8 @@ pub struct Resource {
     pub name: Name,
     /// How much there is of it.
     pub capacity: u32,
-    /// Those who hold and those who wait, in ticket order: the first of them, if not all were [asked for](Query::seats).
-    pub line: Vec<Seat>,
+    /// Those who hold and those who wait, in ticket order: the first of them, if not all were [asked for](Query::entries).
+    pub queue: Vec<Entry>,
     /// How many more are behind those, at most: some of them may be dead.
     pub more: usize,
     /// How much longer it is sealed, if it is.
@@ -118,13 +118,13 @@ pub struct Resource {
 
 impl Resource {
     /// Those who hold it.
-    pub fn holders(&self) -> impl Iterator<Item = &Seat> {
-        self.line.iter().filter(|seat| seat.holds)
+    pub fn holders(&self) -> impl Iterator<Item = &Entry> {
+        self.queue.iter().filter(|entry| entry.holds)
     }
 
     /// Those who wait for it, in order.
-    pub fn waiters(&self) -> impl Iterator<Item = &Seat> {
-        self.line.iter().filter(|seat| !seat.holds)
+    pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
+        self.queue.iter().filter(|entry| !entry.holds)
     }
 }
 
@@ -139,13 +139,13 @@ impl Resource {
 ///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
 /// };
 /// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, seats: usize::MAX };
+/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, entries: usize::MAX };
 /// let page = store.inspect(&query).await?;
-/// assert!(page.resources[0].line[0].holds);
+/// assert!(page.resources[0].queue[0].holds);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seat {
+pub struct Entry {
     /// The public face of the claim.
     pub owner: ClaimHash,
     /// Its numbers; the first is its place.
@@ -168,9 +168,9 @@ pub struct Seat {
     pub note: Arc<Note>,
 }
 
-impl From<&Seat> for Holder {
-    fn from(seat: &Seat) -> Self {
-        Self { owner: seat.owner, fence: seat.tickets.first, note: Arc::clone(&seat.note) }
+impl From<&Entry> for Holder {
+    fn from(entry: &Entry) -> Self {
+        Self { owner: entry.owner, fence: entry.tickets.first, note: Arc::clone(&entry.note) }
     }
 }
 

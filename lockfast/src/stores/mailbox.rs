@@ -34,7 +34,7 @@ impl Subscribers {
         let (mailbox, reader) = Mailbox::open();
         match scope {
             Scope::Client(client) => self.clients.entry(client).or_default().push(mailbox),
-            Scope::Lines(beginning) => self.lines.push((beginning, mailbox)),
+            Scope::Queues(beginning) => self.lines.push((beginning, mailbox)),
         }
         reader
     }
@@ -50,7 +50,7 @@ impl Subscribers {
     }
 
     /// The same for those who watch the line of this name.
-    pub(super) fn tell_of_line(&mut self, name: &Name, told: &mut Vec<Arc<Mailbox>>) {
+    pub(super) fn tell_of_queue(&mut self, name: &Name, told: &mut Vec<Arc<Mailbox>>) {
         let change = Change::Resource(name.clone());
         let wanted = |beginning: &str| name.as_str().starts_with(beginning);
         self.lines.retain(|(beginning, mailbox)| !wanted(beginning) || put(mailbox, &change, told));
@@ -62,7 +62,7 @@ impl Subscribers {
         self.lines.retain(|(_, mailbox)| put(mailbox, &Change::Resync, told));
     }
 
-    pub(super) fn watch_lines(&self) -> bool {
+    pub(super) fn watch_queues(&self) -> bool {
         !self.lines.is_empty()
     }
 

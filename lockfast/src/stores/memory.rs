@@ -117,9 +117,9 @@ impl Inside {
             self.subscribers.tell(client, &change, &mut told);
         }
         for name in self.table.take_touched() {
-            self.subscribers.tell_of_line(&name, &mut told);
+            self.subscribers.tell_of_queue(&name, &mut told);
         }
-        if !self.subscribers.watch_lines() {
+        if !self.subscribers.watch_queues() {
             self.table.note_touched(false);
         }
         told
@@ -163,7 +163,7 @@ impl Store for Memory {
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
         let mut inside = self.inside();
         let reader = inside.subscribers.subscribe(scope);
-        if inside.subscribers.watch_lines() {
+        if inside.subscribers.watch_queues() {
             inside.table.note_touched(true);
         }
         reader.boxed()
@@ -225,7 +225,7 @@ mod tests {
     async fn readers_that_left_are_forgotten() {
         let store = Memory::new();
         for client in 0..100 {
-            drop((store.watch(Scope::Client(ClientId(client))), store.watch(Scope::Lines(String::new()))));
+            drop((store.watch(Scope::Client(ClientId(client))), store.watch(Scope::Queues(String::new()))));
         }
         let _kept = store.watch(Scope::Client(ClientId(7)));
         assert_eq!(store.inside().subscribers.count(), (1, 0));
@@ -234,13 +234,13 @@ mod tests {
     #[tokio::test]
     async fn lines_are_noted_only_while_somebody_watches() {
         let store = Memory::new();
-        let mut lines = store.watch(Scope::Lines("a".to_owned()));
+        let mut lines = store.watch(Scope::Queues("a".to_owned()));
         store.acquire(&claim(1), Busy::Wait).await.unwrap();
         assert_eq!(lines.next().await, Some(Change::Resource(Name::new("a").unwrap())));
         drop(lines);
         store.acquire(&claim(2), Busy::Wait).await.unwrap();
         store.acquire(&claim(3), Busy::Wait).await.unwrap();
-        assert!(!store.inside().subscribers.watch_lines() && store.inside().table.take_touched().is_empty());
+        assert!(!store.inside().subscribers.watch_queues() && store.inside().table.take_touched().is_empty());
     }
 
     #[tokio::test]

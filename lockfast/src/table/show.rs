@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::claim::{ClaimHash, Holder};
 use crate::clock::Moment;
 use crate::name::Name;
-use crate::store::{Admission, BusyWith, Counters, Names, Page, Query, Resource, Seat, Standing};
+use crate::store::{Admission, BusyWith, Counters, Entry, Names, Page, Query, Resource, Standing};
 
 use super::line::Line;
-use super::{Entry, LOOKED_AT_AHEAD, Table};
+use super::{ClaimState, LOOKED_AT_AHEAD, Table};
 
 impl Table {
     /// What [`Store::inspect`](crate::store::Store::inspect) promises, without the counters.
@@ -29,34 +29,34 @@ impl Table {
         let limit = query.limit.max(1);
         let next = (names.len() > limit).then(|| names[limit - 1].clone());
         names.truncate(limit);
-        let resources = names.into_iter().map(|name| self.resource(name, query.seats, now)).collect();
+        let resources = names.into_iter().map(|name| self.resource(name, query.entries, now)).collect();
         Page { resources, next, fleet: Counters::default() }
     }
 
-    fn resource(&self, name: &Name, seats: usize, now: Moment) -> Resource {
+    fn resource(&self, name: &Name, entries: usize, now: Moment) -> Resource {
         let line = &self.lines[name];
         let places = line.places();
-        let front = places.iter().take(seats.max(1));
-        let shown: Vec<_> = front.map(|place| self.seat(name, &self.claims[&place.owner], now)).collect();
+        let front = places.iter().take(entries.max(1));
+        let shown: Vec<_> = front.map(|place| self.entry(name, &self.claims[&place.owner], now)).collect();
         let more = places.len() - shown.len();
         let sealed_for = line.seal.as_ref().map(|seal| seal.until.since(now));
-        Resource { name: name.clone(), capacity: line.capacity(), line: shown, more, sealed_for }
+        Resource { name: name.clone(), capacity: line.capacity(), queue: shown, more, sealed_for }
     }
 
-    fn seat(&self, name: &Name, entry: &Entry, now: Moment) -> Seat {
-        let mut demands = entry.claim.demands.iter();
+    fn entry(&self, name: &Name, state: &ClaimState, now: Moment) -> Entry {
+        let mut demands = state.claim.demands.iter();
         let demand = demands.find(|demand| demand.name == *name).expect("it stands in this line because it names it");
-        Seat {
-            owner: entry.claim.id.hash(),
-            tickets: entry.tickets,
+        Entry {
+            owner: state.claim.id.hash(),
+            tickets: state.tickets,
             mode: demand.mode(),
             weight: demand.weight,
-            holds: entry.holds(),
-            since: now.since(entry.since),
-            expires_in: entry.expires.since(now),
-            lingers: entry.lingers,
-            broken: entry.broken,
-            note: entry.claim.note.clone(),
+            holds: state.holds(),
+            since: now.since(state.since),
+            expires_in: state.expires.since(now),
+            lingers: state.lingers,
+            broken: state.broken,
+            note: state.claim.note.clone(),
         }
     }
 
@@ -96,7 +96,7 @@ impl Table {
         };
         let entries = line.places().iter().map(|place| &self.claims[&place.owner]);
         let holder = entries.clone().find(|entry| entry.holds());
-        let held_for = |entry: &Entry| -> Duration { now.since(entry.since) };
+        let held_for = |state: &ClaimState| -> Duration { now.since(state.since) };
         BusyWith {
             held_for: holder.map(held_for),
             holder: holder.map(|entry| Holder {

@@ -61,5 +61,5 @@ fn multi(id: u64, texts: &[&str]) -> Arc<Claim> {
 }
 
 fn everything() -> Query {
-    Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX, seats: usize::MAX }
+    Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX, entries: usize::MAX }
 }

@@ -45,7 +45,7 @@ async fn ten_thousand_waiters_of_one_process_are_served_in_order() {
     let held = locks.mutex("a").lock().await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let served = |nth| {
-        let (mutex, order) = (locks.mutex("a").local_handover(false), order.clone());
+        let (mutex, order) = (locks.mutex("a").local_handoff(false), order.clone());
         tokio::spawn(async move {
             let guard = mutex.lock().await.unwrap();
             order.lock().unwrap().push((nth, guard.fence().unwrap()));
@@ -77,7 +77,7 @@ async fn the_store_is_told_at_most_once_a_second_and_lists_what_is_a_second_old(
     let (store, locks, hand) = Counting::new();
     let mut reports = store.reports.subscribe();
     let held = locks.mutex("long").ttl(secs(60)).lock().await.unwrap();
-    let waiter = wants(locks.mutex("long").ttl(secs(60)).local_handover(false));
+    let waiter = wants(locks.mutex("long").ttl(secs(60)).local_handoff(false));
     until_waiting(&locks, 1).await;
     let owner = held.owner();
     const BUSY: u64 = 40;

@@ -81,9 +81,9 @@ impl Scene {
 
 /// How many are in line, for anything.
 async fn line(memory: &Memory) -> usize {
-    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, seats: usize::MAX };
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, entries: usize::MAX };
     let page = memory.inspect(&query).await.unwrap();
-    page.resources.iter().map(|resource| resource.line.len()).sum()
+    page.resources.iter().map(|resource| resource.queue.len()).sum()
 }
 
 /// Cuts `act` off at every point until it is not cut off any more, each time in a new scene. It says whether it ended.
@@ -138,7 +138,7 @@ async fn trying_a_taken_lock_can_stop_at_every_point() {
 }
 
 #[tokio::test]
-async fn waiting_for_a_hand_over_can_stop_at_every_point() {
+async fn waiting_for_a_hand_off_can_stop_at_every_point() {
     at_every_point(|scene, cut| handed_over(scene, cut, None).boxed_local()).await;
 }
 

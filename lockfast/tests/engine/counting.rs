@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store};
-use lockfast::{Claim, Clock, Guarantees, Locks, ManualClock, Memory, Moment, Result};
+use lockfast::store::{Claim, Moment};
+use lockfast::{Clock, Guarantees, Locks, ManualClock, Memory, Result};
 use tokio::sync::watch;
 
 #[derive(Debug)]

@@ -8,8 +8,9 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use futures::poll;
+use lockfast::store::Ticket;
 use lockfast::store::{Admission, BusyWith, Change, Standing, Why};
-use lockfast::{Error, Locks, LostWhy, Ticket};
+use lockfast::{Error, Locks, LostWhy};
 
 use crate::script::Director;
 use crate::stage::{GRAIN, NEVER, TTL, VALID, hold, push, renewed, settle, soon, told, until};

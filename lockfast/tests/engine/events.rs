@@ -2,7 +2,8 @@
 
 use futures::StreamExt;
 use lockfast::store::{Admission, Standing};
-use lockfast::{Event, Events, Happening, LostWhy, Ticket, Tickets, TraceId};
+use lockfast::store::{Ticket, Tickets};
+use lockfast::{Event, EventKind, Events, LostWhy, TraceId};
 
 use crate::counting::Counting;
 use crate::script::{Call, Director};
@@ -26,30 +27,30 @@ async fn events_carry_the_trace_from_waiting_to_release() {
     let (store, locks, hand) = Counting::new();
     let mut events = locks.events();
     let (first, second) = (TraceId(0xF1), TraceId(0x5EC));
-    for handover in [true, false] {
-        let mutex = |trace| locks.mutex("a").ttl(secs(30)).trace_id(trace).local_handover(handover);
+    for handoff in [true, false] {
+        let mutex = |trace| locks.mutex("a").ttl(secs(30)).trace_id(trace).local_handoff(handoff);
         let held = mutex(first).lock().await.unwrap();
         let acquired = next(&mut events, first).await;
-        assert_eq!(acquired.what, Happening::Acquired { waited: secs(0) });
+        assert_eq!(acquired.kind, EventKind::Acquired { waited: secs(0) });
         assert_eq!((acquired.fence.map(|fence| fence.0), acquired.owner), (held.fence().ok(), Some(held.owner())));
         let waiter = wants(mutex(second));
         until_waiting(&locks, 1).await;
-        assert_eq!(next(&mut events, second).await.what, Happening::Waiting);
+        assert_eq!(next(&mut events, second).await.kind, EventKind::Waiting);
         hand.advance(secs(2));
         held.release().await.unwrap();
-        assert_eq!(next(&mut events, first).await.what, Happening::Released { held: secs(2) });
+        assert_eq!(next(&mut events, first).await.kind, EventKind::Released { held: secs(2) });
 
         let held = entered(waiter).await;
         let acquired = next(&mut events, second).await;
-        assert_eq!(acquired.what, Happening::Acquired { waited: secs(2) });
+        assert_eq!(acquired.kind, EventKind::Acquired { waited: secs(2) });
         assert_eq!(acquired.fence.map(|fence| fence.0), held.fence().ok());
         let mut renewals = store.renewals.subscribe();
         renewals.mark_unchanged();
         hand.advance(secs(11));
         soon(renewals.changed()).await.unwrap();
-        assert!(matches!(next(&mut events, second).await.what, Happening::Renewed { .. }));
+        assert!(matches!(next(&mut events, second).await.kind, EventKind::Renewed { .. }));
         assert!(locks.break_lock_now("a", held.fence().unwrap()).await.unwrap());
-        assert_eq!(next(&mut events, second).await.what, Happening::Lost { why: LostWhy::Broken });
+        assert_eq!(next(&mut events, second).await.kind, EventKind::Lost { why: LostWhy::Broken });
         drop(held);
     }
 }
@@ -66,11 +67,11 @@ async fn who_gives_up_and_who_is_cancelled_are_told_apart() {
     hand.advance(millis(1001));
     soon(impatient).await.unwrap().unwrap_err();
     cancelled.abort();
-    assert_eq!(next(&mut events, TraceId(1)).await.what, Happening::Waiting);
-    assert_eq!(next(&mut events, TraceId(1)).await.what, Happening::TimedOut { waited: millis(1001) });
+    assert_eq!(next(&mut events, TraceId(1)).await.kind, EventKind::Waiting);
+    assert_eq!(next(&mut events, TraceId(1)).await.kind, EventKind::TimedOut { waited: millis(1001) });
     soon(cancelled).await.unwrap_err();
     let last = soon(events.next()).await.unwrap();
-    assert_eq!((last.trace, last.what), (TraceId(2), Happening::Cancelled), "each is told once how it ended");
+    assert_eq!((last.trace, last.kind), (TraceId(2), EventKind::Cancelled), "each is told once how it ended");
 }
 
 /// The waiter's next question to the store. It waits for a while before it asks again, by a clock that only moves here.
@@ -107,7 +108,7 @@ async fn a_waiter_tells_once_that_the_store_is_silent_and_once_that_it_is_back()
     lose(asked(&mut store).await);
     let Call::Acquire { answer, .. } = asked(&mut store).await else { panic!("it joins") };
     answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: secs(3600) });
-    assert_eq!(next(&mut events, trace).await.what, Happening::Waiting);
+    assert_eq!(next(&mut events, trace).await.kind, EventKind::Waiting);
     for is_gone in [false, true] {
         for _ in 0..3 {
             lose(asked(&mut store).await);
@@ -121,12 +122,12 @@ async fn a_waiter_tells_once_that_the_store_is_silent_and_once_that_it_is_back()
         } else {
             answer.give(vec![waits(7, secs(3600))]);
         }
-        let silent = next(&mut events, trace).await.what;
-        assert!(matches!(&silent, Happening::Unanswered { cause } if cause.contains("lost")), "{silent:?}");
-        assert_eq!(next(&mut events, trace).await.what, Happening::Answered);
+        let silent = next(&mut events, trace).await.kind;
+        assert!(matches!(&silent, EventKind::Unanswered { cause } if cause.contains("lost")), "{silent:?}");
+        assert_eq!(next(&mut events, trace).await.kind, EventKind::Answered);
     }
     let Call::Renew { answer, .. } = asked(&mut store).await else { panic!("it is in the queue") };
     answer.give(vec![Standing::Held(Tickets::new(Ticket(8), 1))]);
     let _guard = entered(waiter).await;
-    assert!(matches!(next(&mut events, trace).await.what, Happening::Acquired { .. }));
+    assert!(matches!(next(&mut events, trace).await.kind, EventKind::Acquired { .. }));
 }

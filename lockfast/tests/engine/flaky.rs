@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use lockfast::store::{
-    Admission, Busy, Change, Lease, Leaving, Names, Page, Query, Report, Scope, Seat, Standing, Store,
+    Admission, Busy, Change, Entry, Lease, Leaving, Names, Page, Query, Report, Scope, Standing, Store,
 };
-use lockfast::{Claim, Error, Guarantees, Locks, ManualClock, Memory, Name, Result};
+use lockfast::store::{Claim, Name};
+use lockfast::{Error, Guarantees, Locks, ManualClock, Memory, Result};
 
 /// What is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl Flaky {
         let hand = ManualClock::new();
         let memory = Memory::with_clock(hand.clock());
         let store = Arc::new(Self { memory, losses: Mutex::default(), requests: Mutex::default() });
-        let locks = Locks::builder().clock(hand.clock()).local_handover(false).build(store.clone()).unwrap();
+        let locks = Locks::builder().clock(hand.clock()).local_handoff(false).build(store.clone()).unwrap();
         (store, locks, hand)
     }
 
@@ -50,10 +51,10 @@ impl Flaky {
     }
 
     /// The queue of a name.
-    pub(crate) async fn queue(&self, name: &str) -> Vec<Seat> {
+    pub(crate) async fn queue(&self, name: &str) -> Vec<Entry> {
         let names = Names::One(Name::prefixed("lock:", name).unwrap());
-        let page = self.memory.inspect(&Query { names, after: None, limit: 1, seats: usize::MAX }).await.unwrap();
-        page.resources.into_iter().next().map_or_else(Vec::new, |resource| resource.line)
+        let page = self.memory.inspect(&Query { names, after: None, limit: 1, entries: usize::MAX }).await.unwrap();
+        page.resources.into_iter().next().map_or_else(Vec::new, |resource| resource.queue)
     }
 
     async fn pass<T>(&self, request: String, verb: impl Future<Output = Result<T>>) -> Result<T> {

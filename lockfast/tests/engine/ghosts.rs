@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use futures::{FutureExt, poll};
 use lockfast::store::{Admission, Busy, Change, Leaving, Standing, Store, Why};
-use lockfast::{Claim, Error, LostWhy, Memory, Ticket, Tickets};
+use lockfast::store::{Claim, Ticket, Tickets};
+use lockfast::{Error, LostWhy, Memory};
 
 use crate::script::{Answer, Call, Director};
 use crate::stage::{NEVER, hold, push, settle, soon, wait};

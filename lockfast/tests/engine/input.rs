@@ -149,7 +149,7 @@ async fn a_capacity_that_others_in_line_do_not_share_is_refused() {
             "{text}"
         );
     }
-    let line = &locks.inspect("api").await.unwrap()[0].line;
+    let line = &locks.inspect("api").await.unwrap()[0].queue;
     assert_eq!(line.len(), 1, "who was refused is not in line");
     assert_eq!((other.stats().waiting, other.stats().acquired), (0, 0));
     held.release().await.unwrap();

@@ -1,7 +1,8 @@
 //! Orders of events that locks have been broken by, each written down step by step.
 
+use lockfast::Error;
 use lockfast::store::{Admission, Change, Leaving, Standing, Why};
-use lockfast::{Error, Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
 
 use crate::script::Director;
 use crate::steps::{Canary, done, entered, gone, is_same, millis, secs, soon, unknown, until_waiting, waits, wants};

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use futures::poll;
 use lockfast::store::{Change, Leaving, Standing};
-use lockfast::{Claim, Guard, Locks, Memory, Mutex, Ticket, Tickets};
+use lockfast::store::{Claim, Ticket, Tickets};
+use lockfast::{Guard, Locks, Memory, Mutex};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 

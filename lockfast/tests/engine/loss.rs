@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures::{StreamExt, poll};
 use lockfast::store::{Change, Leaving, Standing, Why};
-use lockfast::{Error, Events, Guard, Happening, LostWhy, Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
+use lockfast::{Error, EventKind, Events, Guard, LostWhy};
 use tokio::sync::oneshot;
 
 use crate::script::{Call, Director};
@@ -15,8 +16,8 @@ use crate::stage::{GRAIN, TTL, VALID, hold, must_not_block, push, renewed, settl
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn next(events: &mut Events) -> Happening {
-    soon(events.next()).await.unwrap().what
+async fn next(events: &mut Events) -> EventKind {
+    soon(events.next()).await.unwrap().kind
 }
 
 #[tokio::test]
@@ -33,7 +34,7 @@ async fn a_renewal_that_failed_is_tried_again_and_nothing_is_lost() {
         assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
         let remaining = guard.remaining();
         answer.lose();
-        let Happening::AtRisk { remaining: told, cause } = next(&mut events).await else { panic!("it is at risk") };
+        let EventKind::AtRisk { remaining: told, cause } = next(&mut events).await else { panic!("it is at risk") };
         assert_eq!(told, remaining);
         assert!(!cause.is_empty());
         assert!(poll!(lost.as_mut()).is_pending());
@@ -41,7 +42,7 @@ async fn a_renewal_that_failed_is_tried_again_and_nothing_is_lost() {
         store.hand.advance(3 * SECOND);
     }
     renewed(&mut store, 7).await;
-    assert!(matches!(next(&mut events).await, Happening::Renewed { .. }));
+    assert!(matches!(next(&mut events).await, EventKind::Renewed { .. }));
     assert!(poll!(lost.as_mut()).is_pending());
     assert_eq!(guard.remaining(), VALID);
 }
@@ -328,7 +329,7 @@ async fn a_renewal_that_hangs_is_given_up_in_time_for_another() {
     let _hangs = store.renew().await;
     // A quarter of the lease, by the keeper's own timer; a call may take ten seconds otherwise.
     let told = tokio::time::timeout(5 * SECOND, next(&mut events)).await.expect("it is given up in time");
-    assert!(matches!(told, Happening::AtRisk { .. }), "{told:?}");
+    assert!(matches!(told, EventKind::AtRisk { .. }), "{told:?}");
     store.hand.advance(SECOND / 2);
     let (leases, answer) = store.renew().await;
     assert_eq!(leases[0].claim.id.hash(), claim.id.hash());

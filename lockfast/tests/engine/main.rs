@@ -9,7 +9,7 @@ mod deadlines;
 mod events;
 mod flaky;
 mod ghosts;
-mod handover;
+mod handoff;
 mod input;
 mod interleavings;
 mod leaving;

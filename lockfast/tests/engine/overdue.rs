@@ -7,7 +7,8 @@ use std::task::{Context, Wake, Waker};
 
 use futures::poll;
 use lockfast::store::{Leaving, Standing, Why};
-use lockfast::{Error, Locks, Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
+use lockfast::{Error, Locks};
 
 use crate::script::Director;
 use crate::stage::{GRAIN, hold, must_not_block, released_and_asked_anew, settle, soon, until};

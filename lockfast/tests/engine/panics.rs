@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
+use lockfast::store::Claim;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store};
-use lockfast::{Claim, Error, Guarantees, Locks, LostWhy, ManualClock, Memory, Result};
+use lockfast::{Error, Guarantees, Locks, LostWhy, ManualClock, Memory, Result};
 
 use crate::stage::{GRAIN, soon, until};
 use crate::steps::{millis, secs, until_waiting};
@@ -104,7 +105,7 @@ async fn a_panic_in_the_stream_of_pushes_keeps_no_loss_and_no_end_of_patience_fr
         let (_, locks, hand) = Shaky::new(panics).await;
         let capped = locks.mutex("a").hold_at_most(secs(1)).lock().await.unwrap();
         let _held = locks.mutex("b").lock().await.unwrap();
-        let mutex = locks.mutex("b").local_handover(false);
+        let mutex = locks.mutex("b").local_handoff(false);
         let patient = tokio::spawn(async move { mutex.lock_within(secs(1)).await });
         until_waiting(&locks, 1).await;
         hand.advance(secs(1) + GRAIN);

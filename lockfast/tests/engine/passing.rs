@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt};
+use lockfast::store::Claim;
 use lockfast::store::{
     Admission, Busy, Change, Lease, Leaving, Names, Page, Query, Report, Scope, Standing, Store, Why,
 };
-use lockfast::{Claim, Guarantees, Guard, Locks, Memory, Result};
+use lockfast::{Guarantees, Guard, Locks, Memory, Result};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -73,7 +74,7 @@ impl Store for Answering {
         for (standing, leaving) in standings.iter_mut().zip(leaving) {
             let Leaving::Done(claim) = leaving else { continue };
             let names = Names::One(claim.demands[0].name.clone());
-            let page = self.store.inspect(&Query { names, after: None, limit: 1, seats: usize::MAX }).await?;
+            let page = self.store.inspect(&Query { names, after: None, limit: 1, entries: usize::MAX }).await?;
             let holder = page.resources.first().and_then(|resource| resource.holders().next());
             if let (Standing::Gone(Why::Left), Some(holder)) = (&standing, holder) {
                 *standing = Standing::Gone(Why::PassedOn(holder.owner, holder.tickets.first));
@@ -97,7 +98,7 @@ impl Store for Answering {
 
 fn answering() -> (Arc<Answering>, Locks) {
     let store = Arc::new(Answering::default());
-    let locks = Locks::builder().ttl(Duration::from_secs(30)).local_handover(false).build(store.clone()).unwrap();
+    let locks = Locks::builder().ttl(Duration::from_secs(30)).local_handoff(false).build(store.clone()).unwrap();
     (store, locks)
 }
 

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use lockfast::store::{Admission, Busy, BusyWith};
-use lockfast::{Error, Guard, Mutex, Retry, Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
+use lockfast::{Error, Guard, Mutex, Retry};
 use tokio::task::JoinHandle;
 
 use crate::script::{Call, Director};

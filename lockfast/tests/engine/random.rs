@@ -60,7 +60,7 @@ async fn enter(locks: &Locks, name: &str, rng: &mut Rng) -> Option<Guard> {
     let mutex = locks.mutex(name);
     let mutex = match rng.u8(..8) {
         0 => mutex.hold_at_most(Duration::from_micros(200)),
-        1 => mutex.local_handover(false),
+        1 => mutex.local_handoff(false),
         _ => mutex,
     };
     let patience = Duration::from_micros(rng.u64(..3000));
@@ -110,7 +110,7 @@ async fn round(seed: u64) {
         assert_eq!(stats.acquired, stats.released + stats.lost, "{stats:?}");
         locks.shutdown(secs(10)).await.unwrap();
     }
-    let everything = Query { names: Names::Beginning(String::new()), after: None, limit: 10, seats: usize::MAX };
+    let everything = Query { names: Names::Beginning(String::new()), after: None, limit: 10, entries: usize::MAX };
     let left = store.inspect(&everything).await.unwrap().resources;
     assert!(left.is_empty(), "{left:?}");
 }

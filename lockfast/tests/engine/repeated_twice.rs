@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
+use lockfast::store::Claim;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store, Why};
-use lockfast::{Claim, Error, Guarantees, Locks, Memory, Result};
+use lockfast::{Error, Guarantees, Locks, Memory, Result};
 
 use crate::flaky::{Flaky, Loss};
 use crate::steps::{millis, secs, soon};
@@ -46,10 +47,10 @@ impl Store for Forgetful {
                         names: lockfast::store::Names::One(name.clone()),
                         after: None,
                         limit: 1,
-                        seats: 9,
+                        entries: 9,
                     })
                     .await?;
-                let ticket = page.resources[0].line[0].tickets.first;
+                let ticket = page.resources[0].queue[0].tickets.first;
                 self.memory.release(&[Leaving::Break { name, ticket, at_once: false }]).await?;
             } else {
                 // FLUSHALL, failover, eviction: the claim is not there any more, and leaves no trace.

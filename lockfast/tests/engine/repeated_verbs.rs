@@ -3,8 +3,9 @@
 use std::pin::pin;
 
 use futures::poll;
+use lockfast::Error;
 use lockfast::store::Standing;
-use lockfast::{Error, Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
 
 use crate::flaky::{Flaky, LOSSES, Loss};
 use crate::repeats::is_lost;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures::poll;
 use lockfast::store::{Admission, BusyWith, Why};
-use lockfast::{Begun, Error, Outcome, Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
+use lockfast::{Error, OnceState, Outcome};
 
 use crate::flaky::{Flaky, LOSSES, Loss};
 use crate::script::{Call, Director};
@@ -310,7 +311,7 @@ async fn what_runs_once_runs_once_whatever_is_lost() {
     }
     let (store, locks, _hand) = Flaky::new();
     store.lose(&[Loss::Request]);
-    assert!(matches!(locks.once("a").begin().await.unwrap(), Begun::Ours(_)));
+    assert!(matches!(locks.once("a").begin().await.unwrap(), OnceState::Ours(_)));
 }
 
 #[tokio::test]

@@ -9,7 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::stream::{BoxStream, StreamExt};
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store, Why};
-use lockfast::{Claim, Error, Guarantees, Locks, ManualClock, Name, Result, Ticket, Tickets};
+use lockfast::store::{Claim, Name, Ticket, Tickets};
+use lockfast::{Error, Guarantees, Locks, ManualClock, Result};
 use tokio::sync::{mpsc, oneshot};
 
 /// One call that the client made and that waits for the test's answer.

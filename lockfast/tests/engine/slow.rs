@@ -7,8 +7,9 @@ use std::task::Poll;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
+use lockfast::store::Claim;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store};
-use lockfast::{Claim, Guarantees, Memory, Result};
+use lockfast::{Guarantees, Memory, Result};
 
 #[derive(Debug)]
 pub(crate) struct Slow {

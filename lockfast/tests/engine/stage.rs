@@ -5,7 +5,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use lockfast::store::{Admission, Change, Leaving, Standing};
-use lockfast::{Claim, Guard, LostWhy, Mutex, Ticket, Tickets};
+use lockfast::store::{Claim, Ticket, Tickets};
+use lockfast::{Guard, LostWhy, Mutex};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -99,7 +100,7 @@ pub(crate) async fn released_and_asked_anew(store: &mut Director, first: &Claim,
 /// Waits until the keeper has done all that is due now, and says what it asked the store meanwhile. A departure is the last
 /// thing it sends of what is due, so one that begins now arrives after everything else.
 pub(crate) async fn settle(store: &mut Director) -> Vec<Call> {
-    let mutex = store.locks.mutex("settle").local_handover(false);
+    let mutex = store.locks.mutex("settle").local_handoff(false);
     let taken = tokio::spawn(async move { mutex.lock().await });
     let mut calls = Vec::new();
     let mine = loop {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockfast::store::{Change, Leaving, Standing, Why};
-use lockfast::{Claim, Guard, Locks, Mutex, Result, Ticket};
+use lockfast::store::{Claim, Ticket};
+use lockfast::{Guard, Locks, Mutex, Result};
 use tokio::task::JoinHandle;
 
 use crate::script::Director;
@@ -82,7 +83,7 @@ pub(crate) struct Canary {
 impl Canary {
     pub(crate) async fn perch(store: &mut Director) -> Self {
         let waiting = store.locks.stats().waiting;
-        let party = wants(store.locks.mutex("canary").local_handover(false));
+        let party = wants(store.locks.mutex("canary").local_handoff(false));
         let claim = store.queue(1, secs(3600)).await;
         until_waiting(&store.locks, waiting + 1).await;
         Self { claim, party }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::{FutureExt, poll};
 use lockfast::store::{Admission, Change, Leaving, Standing};
-use lockfast::{Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
 
 use crate::script::{Call, Director};
 use crate::stage::{hold, renewed, settle, wait};
@@ -118,7 +118,7 @@ async fn requests_that_fell_out_go_back_in_order_without_waiting_for_each_other(
     let mut waiters = Vec::new();
     for ticket in [12, 10, 14, 11, 13] {
         // Two names, so that the order of each is seen, and that neither waits for the other.
-        let mutex = store.locks.mutex(format!("name {}", ticket % 2)).local_handover(false);
+        let mutex = store.locks.mutex(format!("name {}", ticket % 2)).local_handoff(false);
         waiters.push((ticket, wait(&mut store, mutex, ticket).await));
     }
     store.push(Change::Resync);
@@ -183,7 +183,7 @@ async fn requests_whose_rejoins_failed_together_go_back_in_order() {
     let mut store = Director::new();
     let mut waiters = Vec::new();
     for ticket in 10..19 {
-        let mutex = store.locks.mutex("a").local_handover(false);
+        let mutex = store.locks.mutex("a").local_handoff(false);
         waiters.push(wait(&mut store, mutex, ticket).await);
     }
     store.push(Change::Resync);

@@ -9,7 +9,8 @@ use futures::stream::{BoxStream, StreamExt};
 use lockfast::store::{
     Admission, Busy, BusyWith, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store, Why,
 };
-use lockfast::{Claim, Clock, Error, Guarantees, Locks, ManualClock, Moment, Name, Result, Ticket};
+use lockfast::store::{Claim, Moment, Name, Ticket};
+use lockfast::{Clock, Error, Guarantees, Locks, ManualClock, Result};
 use tokio::sync::mpsc;
 
 /// What is wrong with a store.

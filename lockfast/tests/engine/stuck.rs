@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::poll;
 use lockfast::store::{Admission, Change, Leaving, Standing, Why};
-use lockfast::{Claim, Error, LostWhy, Ticket, Tickets};
+use lockfast::store::{Claim, Ticket, Tickets};
+use lockfast::{Error, LostWhy};
 
 use crate::script::Director;
 use crate::stage::{GRAIN, NEVER, hold, push, released_and_asked_anew, settle, soon, stop_keeper, wait};

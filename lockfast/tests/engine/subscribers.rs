@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::FutureExt;
 use lockfast::store::Standing;
-use lockfast::{Error, LostWhy, Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
+use lockfast::{Error, LostWhy};
 use tracing::field::{Field, Visit};
 use tracing::subscriber::{DefaultGuard, Interest};
 use tracing::{Dispatch, Event, Metadata, Subscriber, span};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockfast::store::{Change, Lease, Standing, Why};
-use lockfast::{Error, Locks, ManualClock, Memory, Retry, Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
+use lockfast::{Error, Locks, ManualClock, Memory, Retry};
 
 use crate::script::Director;
 use crate::stage::{VALID, settle};
@@ -159,7 +160,7 @@ fn two_clients() -> (Locks, Locks, ManualClock) {
 
 /// So many of one client who wait, and behind them one of the other, for five seconds.
 async fn five_seconds_behind(count: u64, one: &Locks, other: &Locks) -> (Vec<Party>, Party) {
-    let ahead = (0..count).map(|_| wants(one.mutex("a").local_handover(false))).collect();
+    let ahead = (0..count).map(|_| wants(one.mutex("a").local_handoff(false))).collect();
     until_waiting(one, count).await;
     let mutex = other.mutex("a");
     let party = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
@@ -172,7 +173,7 @@ async fn who_gives_up_far_behind_hears_its_place_in_the_line() {
     let (one, other, hand) = two_clients();
     let _held = one.mutex("a").lock().await.unwrap();
     let (_ahead, party) = five_seconds_behind(20, &one, &other).await;
-    let _behind: Vec<_> = (0..3).map(|_| wants(one.mutex("a").local_handover(false))).collect();
+    let _behind: Vec<_> = (0..3).map(|_| wants(one.mutex("a").local_handoff(false))).collect();
     until_waiting(&one, 23).await;
     hand.advance(secs(5));
     let error = soon(party).await.unwrap().unwrap_err();
@@ -189,7 +190,7 @@ async fn who_gives_up_at_the_end_of_a_line_that_has_moved_is_not_ahead_of_itself
         gone.abort();
     }
     // The keeper takes them out of the queue: one holder and twenty others stay ahead.
-    let length = async || one.mutex("a").info().await.unwrap().unwrap().line.len();
+    let length = async || one.mutex("a").info().await.unwrap().unwrap().queue.len();
     soon(async {
         while length().await > 22 {
             tokio::task::yield_now().await;
@@ -207,7 +208,7 @@ async fn who_gives_up_on_a_healthy_store_hears_who_is_in_the_way() {
     let (one, other, hand) = two_clients();
     let held = one.mutex("a").lock().await.unwrap();
     hand.advance(secs(3));
-    let ahead = wants(one.mutex("a").local_handover(false));
+    let ahead = wants(one.mutex("a").local_handoff(false));
     until_waiting(&one, 1).await;
     let mutex = other.mutex("a");
     let party = tokio::spawn(async move { mutex.lock_within(secs(5)).await });

@@ -1,4 +1,4 @@
-//! A turn of local hand-over always ends, and what comes after it.
+//! A turn of local hand-off always ends, and what comes after it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::task::Poll;
 
 use futures::poll;
 use lockfast::store::{Admission, Change, Leaving, Standing, Why};
-use lockfast::{Error, Guard, LostWhy, Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
+use lockfast::{Error, Guard, LostWhy};
 
 use crate::script::{Call, Director};
 use crate::stage::{GRAIN, Stopped, released_and_asked_anew, settle, stop_keeper};

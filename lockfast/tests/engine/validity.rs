@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::{FutureExt, poll};
 use lockfast::store::{Admission, Change, Standing};
-use lockfast::{Error, LostWhy, Ticket, Tickets};
+use lockfast::store::{Ticket, Tickets};
+use lockfast::{Error, LostWhy};
 
 use crate::script::{Call, Director};
 use crate::stage::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lockfast::store::{Admission, Change, Standing, Why};
-use lockfast::{Claim, Ticket, Tickets};
+use lockfast::store::{Claim, Ticket, Tickets};
 
 use crate::script::{Call, Director};
 use crate::stage::{GRAIN, push, settle, wait};
@@ -94,7 +94,7 @@ async fn crowd(store: &mut Director, count: u64) -> Vec<(u64, Arc<Claim>, Party)
     let mut crowd = Vec::new();
     for nth in 0..count {
         let ticket = 100 + nth * 7 % count;
-        let party = wants(store.locks.mutex("a").local_handover(false));
+        let party = wants(store.locks.mutex("a").local_handoff(false));
         crowd.push((ticket, store.queue(ticket, secs(3600)).await, party));
     }
     until_waiting(&store.locks, count).await;

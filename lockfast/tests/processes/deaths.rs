@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use lockfast::store::{Admission, Busy, BusyWith, Change, Lease, Leaving, Names, Query, Scope, Standing, Store, Why};
-use lockfast::{Claim, ClientId, Demand, Demands, Name};
+use lockfast::store::{Claim, ClientId, Demand, Demands, Name};
 use rustix::process::Signal;
 use tokio::sync::RwLock;
 
@@ -72,7 +72,7 @@ impl Party {
 }
 
 async fn nobody_on(store: &Remote, name: &str) -> bool {
-    let query = Query { names: Names::One(Name::new(name).unwrap()), after: None, limit: 1, seats: usize::MAX };
+    let query = Query { names: Names::One(Name::new(name).unwrap()), after: None, limit: 1, entries: usize::MAX };
     store.inspect(&query).await.unwrap().resources.is_empty()
 }
 
@@ -303,7 +303,7 @@ fn who_waits_for_the_dead_is_answered_also_when_nothing_can_be_taken_out() {
         let (holder, waiter) = (Party::at(&site).await, Party::at(&site).await);
         holder.holds(all()).await;
         let waiting = waiter.waits(all()).await;
-        let refuse = "CREATE TRIGGER kept BEFORE DELETE ON seats BEGIN SELECT RAISE(ABORT, 'kept'); END";
+        let refuse = "CREATE TRIGGER kept BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'kept'); END";
         rusqlite::Connection::open(site.folder().join("locks.db")).unwrap().execute_batch(refuse).unwrap();
         holder.process.kill();
         let lease = Lease { claim: Arc::clone(&waiting), ttl: waiting.ttl };

@@ -22,7 +22,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use lockfast::conformance::{Subject, Time};
 use lockfast::store::{Admission, Busy, Store};
-use lockfast::{Claim, Clock, Demand, Error, ManualClock, Name};
+use lockfast::store::{Claim, Demand, Name};
+use lockfast::{Clock, Error, ManualClock};
 use tokio::sync::RwLock;
 
 use remote::{Process, Remote, Site};

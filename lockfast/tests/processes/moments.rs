@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockfast::store::{Admission, Busy, Leaving, Store};
-use lockfast::{Claim, Demand, Demands};
+use lockfast::store::{Claim, Demand, Demands};
 
 use crate::deaths::{Party, name};
 use crate::in_time;
@@ -56,8 +56,8 @@ fn processes_killed_at_any_moment_leave_a_valid_file_and_nothing_stuck() {
     let file = rusqlite::Connection::open(site.folder().join("locks.db")).unwrap();
     let verdict: String = file.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(verdict, "ok");
-    let seats: i64 = file.query_row("SELECT count(*) FROM seats", [], |row| row.get(0)).unwrap();
-    assert_eq!(seats, 0);
+    let entries: i64 = file.query_row("SELECT count(*) FROM entries", [], |row| row.get(0)).unwrap();
+    assert_eq!(entries, 0);
 }
 
 /// The fences it was given, in order.

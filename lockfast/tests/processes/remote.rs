@@ -13,10 +13,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use lockfast::store::Claim;
 use lockfast::store::{
     Admission, Busy, Change, Guarantees, Lease, Leaving, Page, Query, Report, Scope, Standing, Store,
 };
-use lockfast::{Claim, Error, Result};
+use lockfast::{Error, Result};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{RwLock, RwLockReadGuard};
 

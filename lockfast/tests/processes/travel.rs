@@ -8,10 +8,8 @@ use bytes::Bytes;
 use lockfast::store::{
     Admission, Busy, BusyWith, Change, Lease, Leaving, Names, Page, Query, Report, Scope, Standing, Why,
 };
-use lockfast::{
-    Claim, ClaimHash, ClaimId, ClientId, Counters, Demand, Demands, Error, Guarantees, Holder, Mode, Name, Note,
-    Resource, Seat, Ticket, Tickets,
-};
+use lockfast::store::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Name, Ticket, Tickets};
+use lockfast::{Counters, Entry, Error, Guarantees, Holder, Mode, Note, Resource};
 
 use crate::wire::{Request, Travels, unpacked};
 
@@ -34,8 +32,8 @@ fn requests_arrive_as_they_were() {
     let counters = Counters { acquired: 1, released: 2, contended: 3, lost: u64::MAX };
     let entered = vec![(claim.id.hash(), claim.demands.clone())];
     let report = Report { client: ClientId(9), counters, entered, left: vec![ClaimHash([7; 16])], keep: ODD };
-    let one = Query { names: Names::One(name.clone()), after: None, limit: usize::MAX, seats: usize::MAX };
-    let some = Query { names: Names::Beginning("a\0".into()), after: Some(name), limit: 0, seats: usize::MAX };
+    let one = Query { names: Names::One(name.clone()), after: None, limit: usize::MAX, entries: usize::MAX };
+    let some = Query { names: Names::Beginning("a\0".into()), after: Some(name), limit: 0, entries: usize::MAX };
     for request in [
         Request::Open,
         Request::Close(1),
@@ -47,7 +45,7 @@ fn requests_arrive_as_they_were() {
         Request::Inspect(7, some),
         Request::Record(8, report),
         Request::Watch(9, Scope::Client(ClientId(u64::MAX))),
-        Request::Watch(10, Scope::Lines(String::new())),
+        Request::Watch(10, Scope::Queues(String::new())),
         Request::Forget(11),
         Request::Pass(ODD),
     ] {
@@ -75,7 +73,7 @@ fn answers_arrive_as_they_were() {
     arrives(Admission::Refused(BusyWith::default()));
     arrives(Admission::Sealed(Bytes::new()));
     arrives(vec![Standing::Held(BLOCK), Standing::Waiting { ticket: BLOCK.first, recheck_in: ODD }]);
-    let seat = |mode: Mode, flag: bool| Seat {
+    let entry = |mode: Mode, flag: bool| Entry {
         owner,
         tickets: BLOCK,
         mode,
@@ -87,10 +85,10 @@ fn answers_arrive_as_they_were() {
         broken: flag,
         note: Arc::clone(&note),
     };
-    let line = vec![seat(Mode::Exclusive, true), seat(Mode::Shared, false), seat(Mode::Permits, true)];
+    let line = vec![entry(Mode::Exclusive, true), entry(Mode::Shared, false), entry(Mode::Permits, true)];
     let resources = vec![
-        Resource { name: name(), capacity: Demand::ALL, line, more: 0, sealed_for: None },
-        Resource { name: name(), capacity: 1, line: Vec::new(), more: 70, sealed_for: Some(ODD) },
+        Resource { name: name(), capacity: Demand::ALL, queue: line, more: 0, sealed_for: None },
+        Resource { name: name(), capacity: 1, queue: Vec::new(), more: 70, sealed_for: Some(ODD) },
     ];
     arrives(Page { resources, next: Some(name()), fleet: Counters { lost: 1, ..Counters::default() } });
     arrives(Some(Change::Held(owner, BLOCK.first)));

@@ -11,10 +11,8 @@ use lockfast::store::{
     Admission, Atomic, Busy, BusyWith, Change, Fenced, Lease, Leaving, Names, Page, Query, Report, Scope, Shared,
     Standing, StoreClock, Survives, Why,
 };
-use lockfast::{
-    Claim, ClaimHash, ClaimId, ClientId, Counters, Demand, Demands, Error, Guarantees, Holder, Mode, Name, Note,
-    Resource, Seat, Ticket, Tickets,
-};
+use lockfast::store::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Name, Ticket, Tickets};
+use lockfast::{Counters, Entry, Error, Guarantees, Holder, Mode, Note, Resource};
 
 /// What a process is asked for. Each request has a number; that of an `Open` is how the others name their handle.
 #[derive(Clone, Debug)]
@@ -123,10 +121,10 @@ structs! {
     Lease { claim, ttl };
     Note { host, pid, program, text, labels };
     Page { resources, next, fleet };
-    Query { names, after, limit, seats };
+    Query { names, after, limit, entries };
     Report { client, counters, entered, left, keep };
-    Resource { name, capacity, line, more, sealed_for };
-    Seat { owner, tickets, mode, weight, holds, since, expires_in, lingers, broken, note };
+    Resource { name, capacity, queue, more, sealed_for };
+    Entry { owner, tickets, mode, weight, holds, since, expires_in, lingers, broken, note };
     Ticket(number);
     Tickets { first, count };
 }
@@ -143,7 +141,7 @@ enums! {
     Names: One(name), Beginning(text);
     Request: Open, Close(handle), Acquire(handle, claim, busy), Renew(handle, leases), Release(handle, leaving),
         Inspect(handle, query), Record(handle, report), Watch(handle, scope), Forget(number), Pass(span);
-    Scope: Client(client), Lines(beginning);
+    Scope: Client(client), Queues(beginning);
     Shared: Process, Machine, Network;
     Standing: Held(tickets), Waiting { ticket, recheck_in }, Gone(why);
     StoreClock: SinceBoot, Wall;

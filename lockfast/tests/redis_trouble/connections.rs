@@ -4,8 +4,9 @@ use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
 
 use futures::StreamExt;
+use lockfast::store::ClientId;
 use lockfast::store::{Admission, Busy, Scope, Store};
-use lockfast::{ClientId, Error, Locks, Redis};
+use lockfast::{Error, Locks, Redis};
 
 use crate::stage::{Admin, Way, claim, claim_by, hold, millis, now, secs, soon, until};
 

@@ -1,8 +1,9 @@
 //! A listing of very many names does not keep the server from anything else: many short scripts, and a walk over all pages that is
 //! linear in the number of names.
 
+use lockfast::Redis;
+use lockfast::store::{ClaimId, ClientId, Demand, Demands, Name};
 use lockfast::store::{Counters, Names, Query, Report, Store};
-use lockfast::{ClaimId, ClientId, Demand, Demands, Name, Redis};
 
 use crate::stage::{Admin, Monitor, secs};
 
@@ -38,7 +39,7 @@ async fn listed_names(
 
 /// The names of all pages.
 async fn walk(store: &Redis, limit: usize) -> Vec<String> {
-    let mut query = Query { names: Names::Beginning("lock:".to_owned()), after: None, limit, seats: 1 };
+    let mut query = Query { names: Names::Beginning("lock:".to_owned()), after: None, limit, entries: 1 };
     let mut found = Vec::new();
     loop {
         let page = store.inspect(&query).await.unwrap();

@@ -1,7 +1,8 @@
 //! Who held it is dead. The next in line takes over when the lease is over, and nobody else stirs.
 
+use lockfast::Redis;
+use lockfast::store::{Demand, Name};
 use lockfast::store::{Lease, Leaving, Standing, Store};
-use lockfast::{Demand, Name, Redis};
 
 use crate::stage::{Admin, claim, claim_of, connect, hold, median, millis, now, queue, secs, soon, until, waiting};
 

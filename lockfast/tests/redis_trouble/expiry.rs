@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockfast::Redis;
 use lockfast::store::{Busy, Leaving, Scope, Standing, Store, Why};
-use lockfast::{Claim, ClientId, Demand, Name, Redis, Ticket};
+use lockfast::store::{Claim, ClientId, Demand, Name, Ticket};
 
 use crate::stage::{Admin, claim, claim_by, claim_of, hold, millis, queue, secs, until};
 

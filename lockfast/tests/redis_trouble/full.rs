@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lockfast::store::{Busy, Lease, Leaving, Standing, Store, Why};
-use lockfast::{Claim, Demand, Demands, Error, Guard, Locks, Name, Redis};
+use lockfast::store::{Claim, Demand, Demands, Name};
+use lockfast::{Error, Guard, Locks, Redis};
 
 use crate::stage::{Admin, PATIENCE, claim, claim_of, connect, hold, millis, queue, secs, soon, until, waiting};
 
@@ -129,11 +130,15 @@ async fn every_way_to_leave_works_on_a_full_server() {
         ("done", Leaving::Done),
         ("unknown", Leaving::Unknown),
         ("linger", |claim| Leaving::Linger(claim, secs(30))),
-        ("unless alone", |claim| Leaving::UnlessAlone { claim, block: 3, floor: lockfast::Ticket(u64::MAX / 4096) }),
+        ("unless alone", |claim| Leaving::UnlessAlone {
+            claim,
+            block: 3,
+            floor: lockfast::store::Ticket(u64::MAX / 4096),
+        }),
         ("seal", |claim| Leaving::Seal { claim, value: "done".into(), keep: secs(1) }),
         ("break", |claim| Leaving::Break {
             name: claim.demands[0].name.clone(),
-            ticket: lockfast::Ticket(0),
+            ticket: lockfast::store::Ticket(0),
             at_once: false,
         }),
     ];
@@ -149,10 +154,10 @@ async fn every_way_to_leave_works_on_a_full_server() {
             fill_up(&mut admin);
             let leaving = match leave(claim.clone()) {
                 Leaving::UnlessAlone { claim, block, .. } => {
-                    Leaving::UnlessAlone { claim, block, floor: lockfast::Ticket(ticket) }
+                    Leaving::UnlessAlone { claim, block, floor: lockfast::store::Ticket(ticket) }
                 }
                 Leaving::Break { name, at_once, .. } => {
-                    Leaving::Break { name, ticket: lockfast::Ticket(ticket), at_once }
+                    Leaving::Break { name, ticket: lockfast::store::Ticket(ticket), at_once }
                 }
                 other => other,
             };

@@ -1,7 +1,8 @@
 //! Handing over, seen from the server: who lives is asked first, one is chosen and written down, and only that one is told.
 
+use lockfast::Redis;
+use lockfast::store::ClientId;
 use lockfast::store::{Change, Lease, Leaving, Scope, Standing, Store};
-use lockfast::{ClientId, Redis};
 
 use crate::stage::{Admin, Monitor, claim_by, connect, hold, millis, now, queue, secs, soon, until, waiting};
 use futures::StreamExt;
@@ -38,7 +39,7 @@ async fn who_lives_is_asked_before_the_write_and_only_the_chosen_one_is_told() {
     let mut monitor = Monitor::of(&server.url());
     holder.release(&[Leaving::Done(claims[0].clone())]).await.unwrap();
     let told = soon(pushes.next()).await.unwrap();
-    assert_eq!(told, Change::Held(claims[1].id.hash(), lockfast::Ticket(ticket)));
+    assert_eq!(told, Change::Held(claims[1].id.hash(), lockfast::store::Ticket(ticket)));
     let seen = monitor.until_marked(&mut admin);
     let place =
         |word: &str| seen.iter().position(|line| line.contains(word)).unwrap_or_else(|| panic!("{word}: {seen:#?}"));
@@ -74,7 +75,7 @@ async fn a_waiter_whose_client_is_gone_is_passed_over_and_removed() {
     assert!(matches!(change, Change::Held(owner, _) if owner == next.id.hash()), "{change:?}");
     assert_eq!(admin.asked_who_listens() - asked, 2, "once for each client");
     assert!(admin.line_of("lock:a").is_none(), "who was passed over is not in line any more");
-    let lease = |claim: &std::sync::Arc<lockfast::Claim>| Lease { claim: claim.clone(), ttl: secs(20) };
+    let lease = |claim: &std::sync::Arc<lockfast::store::Claim>| Lease { claim: claim.clone(), ttl: secs(20) };
     let standings = holder.renew(&[lease(&dead[0]), lease(&dead[2])]).await.unwrap();
     assert!(standings.iter().all(|standing| matches!(standing, Standing::Gone(_))), "{standings:?}");
 }
@@ -133,8 +134,8 @@ async fn a_push_with_another_ticket_is_not_believed() {
     let entering = tokio::spawn(async move { mutex.lock().await.unwrap() });
     until("it waits", async || waiting(&locks, "a").await == 1).await;
     let line = admin.line_of("lock:a").unwrap();
-    let seat = admin.list(&format!("ZRANGE {line} 0 -1")).remove(0);
-    let words: Vec<_> = seat.split(' ').collect();
+    let entry = admin.list(&format!("ZRANGE {line} 0 -1")).remove(0);
+    let words: Vec<_> = entry.split(' ').collect();
     let letter = format!("held {} {fence}", words[0]);
     let channel = format!("lockfast:push:{}", words[1]);
     let heard: i64 = redis::from_redis_value(admin.run_words(&["PUBLISH", &channel, &letter])).unwrap();

@@ -7,7 +7,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lockfast::{Begun, Error, Guard, Locks, LostWhy, Outcome, Retry};
+use lockfast::{Error, Guard, Locks, LostWhy, OnceState, Outcome, Retry};
 
 use crate::stage::{Admin, connect, millis, now, secs, soon, until, waiting};
 
@@ -58,8 +58,8 @@ async fn a_try_on_a_closed_connection_gets_the_lock() {
     let guard = fixture.locks.mutex("a").try_lock().await.unwrap().expect("it is free");
     fixture.assert_closed();
     let holder = fixture.locks.mutex("a").info().await.unwrap().unwrap();
-    assert_eq!(holder.line.len(), 1, "one claim, not two: {holder:?}");
-    assert_eq!(holder.line[0].tickets.first.0, guard.fence().unwrap());
+    assert_eq!(holder.queue.len(), 1, "one claim, not two: {holder:?}");
+    assert_eq!(holder.queue[0].tickets.first.0, guard.fence().unwrap());
     fixture.close_idle();
     assert!(fixture.locks.mutex("a").try_lock().await.unwrap().is_none(), "a taken lock is taken");
     fixture.assert_closed();
@@ -248,7 +248,7 @@ async fn what_runs_once_runs_once_over_closed_connections() {
     assert_eq!(locks.once("run").result().await.unwrap(), Some("done".into()));
     fixture.assert_closed();
     fixture.close_idle();
-    let Begun::Ours(doing) = locks.once("begin").begin().await.unwrap() else { panic!("it was not done before") };
+    let OnceState::Ours(doing) = locks.once("begin").begin().await.unwrap() else { panic!("it was not done before") };
     fixture.close_idle();
     doing.done("shipped").await.unwrap();
     fixture.assert_closed();
@@ -323,7 +323,7 @@ async fn a_server_that_is_gone_is_told_within_three_seconds() {
     let token = fixture.locks.mutex("b").detached().lock().await.unwrap().into_token().await.unwrap();
     fixture.server.kill();
     let locks = &fixture.locks;
-    let bounded = async |what: &str, error: Option<Error>, began: lockfast::Moment| {
+    let bounded = async |what: &str, error: Option<Error>, began: lockfast::store::Moment| {
         let (took, error) = (now().since(began), error.expect("no server is there"));
         assert!(matches!(error, Error::Unavailable { .. }), "{what}: {error}");
         assert!(error.to_string().contains("efused"), "{what}: the last that happened is told: {error}");

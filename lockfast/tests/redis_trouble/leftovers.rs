@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use lockfast::store::{Demand, Demands, Name};
 use lockfast::store::{Leaving, Store};
-use lockfast::{Demand, Demands, Locks, Name, Redis};
+use lockfast::{Locks, Redis};
 
 use crate::stage::{Admin, claim_of, connect, hold, millis, secs, soon};
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockfast::Redis;
 use lockfast::store::{Admission, Busy, Counters, Lease, Leaving, Names, Query, Report, Store};
-use lockfast::{Claim, ClientId, Demand, Demands, Name, Redis};
+use lockfast::store::{Claim, ClientId, Demand, Demands, Name};
 
 use crate::stage::{self, Admin, claim, claim_of, millis, secs, until};
 
@@ -28,7 +29,7 @@ fn name(text: &str) -> Name {
 async fn listed(store: &Redis, beginning: &str, limit: usize) -> Vec<String> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let query = Query { names: Names::Beginning(beginning.to_owned()), after, limit, seats: usize::MAX };
+        let query = Query { names: Names::Beginning(beginning.to_owned()), after, limit, entries: usize::MAX };
         let page = store.inspect(&query).await.unwrap();
         all.extend(page.resources.iter().map(|resource| resource.name.as_str().to_owned()));
         if page.next.is_none() {
@@ -126,7 +127,7 @@ async fn a_long_report_is_made_in_pieces_and_counted_once() {
     assert!(admin.calls("evalsha") - calls > 10, "no script deals with all of them");
     let listed = listed(&store, "lock:", 300).await;
     assert_eq!(listed, claims.iter().map(|claim| claim.demands[0].name.as_str()).collect::<Vec<_>>());
-    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 1, seats: usize::MAX };
+    let query = Query { names: Names::Beginning(String::new()), after: None, limit: 1, entries: usize::MAX };
     assert_eq!(store.inspect(&query).await.unwrap().fleet.acquired, 1_000);
     let left = claims.iter().map(|claim| claim.id.hash()).collect();
     let report = Report { client: ClientId(1), counters, entered: Vec::new(), left, keep: secs(20) };
@@ -158,18 +159,18 @@ async fn long_lines_are_looked_at_in_pieces_and_shown_whole() {
     let record = admin.list("KEYS lockfast:*").into_iter().find(|key| key.ends_with(&dead.to_string())).unwrap();
     admin.run_words(&["DEL", &record]);
     let requests = admin.requests();
-    let query = Query { names: Names::Beginning("lock:".to_owned()), after: None, limit: 10, seats: usize::MAX };
+    let query = Query { names: Names::Beginning("lock:".to_owned()), after: None, limit: 10, entries: usize::MAX };
     let page = store.inspect(&query).await.unwrap();
     let pieces = admin.requests() - requests;
     assert!((8..=16).contains(&pieces), "{pieces} calls");
     assert_eq!(page.resources.len(), 6);
     for ((text, claims), resource) in lines.iter().zip(&page.resources) {
         assert_eq!((resource.name.as_str(), resource.more, resource.capacity), (*text, 0, Demand::ALL));
-        let owners: Vec<_> = resource.line.iter().map(|seat| seat.owner).collect();
+        let owners: Vec<_> = resource.queue.iter().map(|entry| entry.owner).collect();
         assert_eq!(owners, claims.iter().map(|claim| claim.id.hash()).collect::<Vec<_>>(), "{text}");
         assert_eq!(resource.holders().count(), 1, "{text}");
     }
-    let last = &page.resources[5].line;
+    let last = &page.resources[5].queue;
     assert!(last.len() == 2 && last[0].holds && last[1].owner == behind.id.hash(), "{last:?}");
 }
 

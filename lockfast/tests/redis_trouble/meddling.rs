@@ -1,7 +1,8 @@
 //! Somebody else touches the keys: deletes them, or puts something of another kind in their place.
 
 use lockfast::store::{Busy, Lease, Leaving, Standing, Store, Why};
-use lockfast::{Demand, Demands, Error, LostWhy, Name, Redis};
+use lockfast::store::{Demand, Demands, Name};
+use lockfast::{Error, LostWhy, Redis};
 
 use crate::stage::{
     Admin, Crowd, assert_in_order, claim, claim_of, connect, hold, millis, now, queue, secs, soon, until, waiting,
@@ -212,7 +213,7 @@ async fn a_question_about_a_lock_whose_end_was_taken_away_does_not_end_it() {
         assert_eq!(admin.number(&format!("PERSIST {key}")), 1);
     }
     // Together with one of another span, so that both ways of renewing are gone.
-    let lease = |claim: &std::sync::Arc<lockfast::Claim>, ttl| Lease { claim: claim.clone(), ttl };
+    let lease = |claim: &std::sync::Arc<lockfast::store::Claim>, ttl| Lease { claim: claim.clone(), ttl };
     let standings = store.renew(&[lease(&other, secs(20)), lease(&alone, secs(0))]).await.unwrap();
     assert!(standings.iter().all(|standing| matches!(standing, Standing::Held(_))), "{standings:?}");
     let standings = store.renew(&[lease(&alone, secs(0))]).await.unwrap();

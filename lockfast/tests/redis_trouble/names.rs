@@ -19,7 +19,7 @@ async fn every_verb(locks: &Locks, break_all: impl FnOnce()) -> Vec<(&'static st
     let lingers = locks.mutex("lingers").hold_at_least(secs(60)).lock().await.unwrap();
     let detached = locks.mutex("detached").detached().lock().await.unwrap();
     let token = locks.mutex("token").detached().lock().await.unwrap().into_token().await.unwrap();
-    let lockfast::Begun::Ours(doing) = locks.once("sealed").begin().await.unwrap() else { panic!("it is new") };
+    let lockfast::OnceState::Ours(doing) = locks.once("sealed").begin().await.unwrap() else { panic!("it is new") };
     break_all();
     let once = Retry { count: Some(1), base: millis(1), ..Retry::default() };
     let (mutex, multi) = (locks.mutex("name"), locks.multi(["one of two", "the other"]));

@@ -5,8 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use lockfast::Redis;
+use lockfast::store::ClientId;
 use lockfast::store::{Busy, Scope, Store};
-use lockfast::{ClientId, Redis};
 
 use crate::stage::{Admin, claim, claim_by, connect, hold, millis, now, secs, soon, until};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lockfast::{Begun, Error, Guard, Locks, Outcome, Retry};
+use lockfast::{Error, Guard, Locks, OnceState, Outcome, Retry};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::stage::{Way, connect, millis, now, secs, soon, until, waiting};
@@ -31,7 +31,7 @@ async fn every_face(
         ("read", free(locks.rwlock(name("read")).read_within(patience).await).await),
         ("write", free(locks.rwlock(name("write")).write_within(patience).await).await),
         ("multi", free(locks.multi([name("multi"), "another".to_owned()]).lock_within(patience).await).await),
-        ("begin", begun.map(|begun| assert!(matches!(begun, Begun::Ours(_))))),
+        ("begin", begun.map(|begun| assert!(matches!(begun, OnceState::Ours(_))))),
         (
             "run",
             run.and_then(|outcome| match outcome {

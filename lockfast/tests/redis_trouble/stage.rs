@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockfast::store::{Admission, Busy, Store};
-use lockfast::{Claim, ClientId, Clock, Demand, Demands, Guard, Locks, Moment, Name, Redis};
+use lockfast::store::{Claim, ClientId, Demand, Demands, Moment, Name};
+use lockfast::{Clock, Guard, Locks, Redis};
 use redis::Value;
 use tokio::task::JoinHandle;
 
@@ -174,7 +175,7 @@ pub(crate) async fn queue(store: &Redis, claim: &Arc<Claim>) -> u64 {
 
 /// A client whose tasks all stand in line themselves.
 pub(crate) async fn connect(url: &str, ttl: Duration) -> Locks {
-    Locks::builder().ttl(ttl).local_handover(false).connect(url).await.unwrap()
+    Locks::builder().ttl(ttl).local_handoff(false).connect(url).await.unwrap()
 }
 
 /// How many wait for a name.
@@ -219,7 +220,7 @@ impl Crowd {
     pub(crate) async fn order(locks: &Locks, name: &str) -> Vec<usize> {
         let line = locks.mutex(name).info().await.unwrap().unwrap();
         let number = |labels: &[(String, String)]| labels.first().map(|(_, number)| number.parse().unwrap());
-        line.waiters().filter_map(|seat| number(&seat.note.labels)).collect()
+        line.waiters().filter_map(|entry| number(&entry.note.labels)).collect()
     }
 
     /// Who got in, in order, with their fences; after all have.

@@ -57,7 +57,7 @@ async fn a_crowd_that_gives_up_at_once_asks_little_of_the_server() {
     let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&server.url(), secs(30)).await);
     let _guard = holders.mutex("a").lock().await.unwrap();
     let give_up = |_| {
-        let mutex = waiters.mutex("a").local_handover(false);
+        let mutex = waiters.mutex("a").local_handoff(false);
         tokio::spawn(async move { mutex.lock_within(secs(3)).await })
     };
     let crowd: Vec<_> = (0..CROWD).map(give_up).collect();

@@ -34,7 +34,7 @@ async fn a_release_that_is_polled_once_reaches_the_next_waiter_of_its_client() {
     let server = servers::Redis::start();
     for local in [false, true] {
         let locks = connect(&server.url(), TTL).await;
-        let mutex = || locks.mutex("a").local_handover(local);
+        let mutex = || locks.mutex("a").local_handoff(local);
         let guard = mutex().lock().await.unwrap();
         let entering = waiter(&locks, mutex()).await;
         let mut releasing = pin!(guard.release());
@@ -50,7 +50,7 @@ async fn a_release_on_a_blocked_runtime_reaches_the_next_waiter_of_its_client() 
     let server = servers::Redis::start();
     for local in [false, true] {
         let locks = connect(&server.url(), TTL).await;
-        let mutex = locks.mutex("a").local_handover(local);
+        let mutex = locks.mutex("a").local_handoff(local);
         let (released, is_released) = mpsc::channel::<()>();
         let (held, is_held) = mpsc::channel::<()>();
         let (go_on, may_go_on) = mpsc::channel::<()>();

@@ -105,7 +105,7 @@ impl World {
     fn renewed(&mut self, c: usize, reply: Reply, valid: u8, waits: bool, setup: &Setup) {
         let client = &mut self.clients[c];
         match (client.phase, reply) {
-            // The store has forgotten the hand-over, or the claim.
+            // The store has forgotten the hand-off, or the claim.
             (Phase::Inside { .. }, Reply::Waiting { .. }) if !waits => client.valid = 0,
             (Phase::Inside { .. }, Reply::Gone) => client.valid = 0,
             // What was over once stays over.

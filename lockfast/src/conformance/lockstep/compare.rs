@@ -83,7 +83,7 @@ impl Lockstep<'_> {
     }
 
     pub(super) async fn compare_queues(&mut self) {
-        let query = |name: &Name| Query { names: Names::One(name.clone()), after: None, limit: 1, seats: usize::MAX };
+        let query = |name: &Name| Query { names: Names::One(name.clone()), after: None, limit: 1, entries: usize::MAX };
         let queries: Vec<_> = self.names.iter().map(|(name, _)| query(name)).collect();
         // All at once: where each answer takes a while, looking is most of what this case does.
         let look = || join_all(queries.iter().map(|query| self.clients[0].store().inspect(query)));
@@ -104,14 +104,14 @@ impl Lockstep<'_> {
     }
 
     fn compare_queue(&self, shown: &Resource, expected: &Resource) {
-        self.check(shown.capacity == expected.capacity || shown.line.is_empty(), "capacity", (shown, expected));
+        self.check(shown.capacity == expected.capacity || shown.queue.is_empty(), "capacity", (shown, expected));
         let sealed = match (shown.sealed_for, expected.sealed_for) {
             (Some(store), Some(table)) => !self.is_timed() || self.is_near(store, table),
             (store, table) => store == table,
         };
         self.check(sealed, "seal", (shown, expected));
-        self.check(shown.line.len() == expected.line.len(), "queue", (shown, expected));
-        for (entry, other) in shown.line.iter().zip(&expected.line) {
+        self.check(shown.queue.len() == expected.queue.len(), "queue", (shown, expected));
+        for (entry, other) in shown.queue.iter().zip(&expected.queue) {
             let looks = (entry.owner, entry.holds, entry.mode, entry.weight, entry.lingers, entry.broken);
             let should = (other.owner, other.holds, other.mode, other.weight, other.lingers, other.broken);
             self.check(looks == should, "entry", (entry, other));

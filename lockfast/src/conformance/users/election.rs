@@ -107,7 +107,7 @@ pub async fn who_lingers_does_not_lead(place: &Place) {
     let first = promised(one.election("a").hold_at_least(place.brief()).campaign().await);
     steps_down(&one, first).await;
     if place.is_exact() {
-        assert!(promised(two.mutex("a").info().await).is_some_and(|it| it.line[0].lingers), "it is kept from others");
+        assert!(promised(two.mutex("a").info().await).is_some_and(|it| it.queue[0].lingers), "it is kept from others");
         assert_eq!(promised(two.election("a").leader().await), None);
     }
     place.pass(1.1).await;
@@ -127,7 +127,7 @@ pub async fn observers_hear_of_changes_and_of_nothing_else(place: &Place) {
     assert_eq!((seen.note.text.as_deref(), seen.fence), (Some("first"), fence(&first)));
     waits(&two, two.election("a")).await.cancel().await;
     // Until it has left: who is in line at the wrong moment leads, if only to pass it on.
-    soon(async { while place.look(&place.name("a")).await.is_none_or(|it| it.line.len() != 1) {} }).await;
+    soon(async { while place.look(&place.name("a")).await.is_none_or(|it| it.queue.len() != 1) {} }).await;
     let second = waits(&two, two.election("a").note("second")).await;
     steps_down(&two, other).await;
     steps_down(&one, first).await;
@@ -356,7 +356,7 @@ pub async fn dead_leaders_are_followed_and_never_met(place: &Place) {
         leader.die();
         let died = Clock::boot().now();
         if place.time() == Time::Set {
-            let kept = place.look(&place.name("a")).await.expect("it is led").line[0].expires_in;
+            let kept = place.look(&place.name("a")).await.expect("it is led").queue[0].expires_in;
             let believed = leadership.remaining();
             assert!(believed < kept, "{believed:?} is not before {kept:?}");
             // The candidate's own lease is renewed meanwhile.

@@ -147,7 +147,7 @@ pub async fn disagreement_about_permits_is_refused(place: &Place) {
     assert!(matches!(soon(two.mutex("a").lock()).await, Err(Error::Invalid(_))));
     assert!(matches!(two.semaphore("a", 3).acquire_many(4).await, Err(Error::Invalid(_))));
     let seen = two.surely(async || two.semaphore("a", 3).info().await).await.expect("one permit is taken");
-    assert_eq!((seen.capacity, seen.line.len()), (3, 1));
+    assert_eq!((seen.capacity, seen.queue.len()), (3, 1));
     one.let_go(held).await;
     // A release whose answer got lost may still be on its way.
     while !place.is_exact() && place.look(&place.name("a")).await.is_some() {

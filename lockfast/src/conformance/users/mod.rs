@@ -9,7 +9,7 @@ pub mod cron;
 pub mod deaths;
 pub mod election;
 pub mod exclusion;
-pub mod handover;
+pub mod handoff;
 pub mod looking;
 pub mod once;
 pub mod order;
@@ -31,10 +31,10 @@ pub(super) use user::{Users, Weather};
 
 /// The cases that are not run through [`Chaos`](super::Chaos), and why.
 pub const NOT_THROUGH_CHAOS: &[(&str, &str)] = &[
-    ("handover::a_release_hands_on_without_a_question", ASKS),
-    ("handover::a_drop_hands_on_without_a_question", ASKS),
-    ("handover::a_cancelled_waiter_hands_on_without_a_question", ASKS),
-    ("handover::a_release_hands_on_within_the_bound", "the bound is that of a healthy store"),
+    ("handoff::a_release_hands_on_without_a_question", ASKS),
+    ("handoff::a_drop_hands_on_without_a_question", ASKS),
+    ("handoff::a_cancelled_waiter_hands_on_without_a_question", ASKS),
+    ("handoff::a_release_hands_on_within_the_bound", "the bound is that of a healthy store"),
     ("once::a_waiter_hears_of_the_result_without_polling", ASKS),
     ("election::observers_are_told", "an observer whose look got lost looks again after a second"),
     (
@@ -94,7 +94,7 @@ macro_rules! conformance_of_users {
                     a_multi_is_all_or_nothing
                     a_multi_that_gives_up_leaves_every_line
                 }
-                handover {
+                handoff {
                     a_release_hands_on_without_a_question
                     a_drop_hands_on_without_a_question
                     a_cancelled_waiter_hands_on_without_a_question
@@ -257,7 +257,7 @@ mod tests {
         ("deaths", include_str!("deaths.rs")),
         ("election", include_str!("election.rs")),
         ("exclusion", include_str!("exclusion.rs")),
-        ("handover", include_str!("handover.rs")),
+        ("handoff", include_str!("handoff.rs")),
         ("looking", include_str!("looking.rs")),
         ("once", include_str!("once.rs")),
         ("order", include_str!("order.rs")),

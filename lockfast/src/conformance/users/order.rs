@@ -15,7 +15,7 @@ pub async fn who_was_in_line_first_enters_first(place: &Place) {
     let mut line = Vec::new();
     for number in 0..7 {
         let (user, entered) = (users[number % 3].clone(), Arc::clone(&entered));
-        let lock = user.mutex("a").local_handover(false);
+        let lock = user.mutex("a").local_handoff(false);
         let asking = async move {
             let guard = lock.lock().await?;
             entered.lock().unwrap_or_else(PoisonError::into_inner).push(number);

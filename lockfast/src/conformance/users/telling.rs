@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::StreamExt;
 
 use crate::error::{Error, LostWhy};
-use crate::event::{Happening, TraceId};
+use crate::event::{EventKind, TraceId};
 use crate::store::Counters;
 
 use super::super::Time;
@@ -26,15 +26,15 @@ pub async fn events_tell_what_happened(place: &Place) {
     let mut told = Vec::new();
     while told.len() < 3 {
         let event = soon(events.next()).await.expect("the client lives");
-        if matches!(event.what, Happening::Renewed { .. } | Happening::AtRisk { .. }) {
+        if matches!(event.kind, EventKind::Renewed { .. } | EventKind::AtRisk { .. }) {
             continue;
         }
         assert_eq!((event.trace, event.demands[0].name.clone()), (trace, place.name("a")));
         told.push(event);
     }
-    assert_eq!(told[0].what, Happening::Waiting);
-    assert!(matches!(told[1].what, Happening::Acquired { .. }), "{:?}", told[1]);
-    assert!(matches!(told[2].what, Happening::Released { .. }), "{:?}", told[2]);
+    assert_eq!(told[0].kind, EventKind::Waiting);
+    assert!(matches!(told[1].kind, EventKind::Acquired { .. }), "{:?}", told[1]);
+    assert!(matches!(told[2].kind, EventKind::Released { .. }), "{:?}", told[2]);
     for event in &told[1..] {
         assert_eq!((event.fence.map(|it| it.0), event.owner), (Some(fence), Some(owner)));
     }
@@ -49,18 +49,18 @@ pub async fn events_tell_what_went_wrong(place: &Place) {
     assert_eq!(soon(held.lost()).await, LostWhy::HeldAtMost);
     let mut told = Vec::new();
     while told.len() < 2 {
-        told.push(soon(events.next()).await.expect("the client lives").what);
+        told.push(soon(events.next()).await.expect("the client lives").kind);
     }
-    assert!(matches!(told[0], Happening::Acquired { .. }), "{told:?}");
-    assert_eq!(told[1], Happening::Lost { why: LostWhy::HeldAtMost });
+    assert!(matches!(told[0], EventKind::Acquired { .. }), "{told:?}");
+    assert_eq!(told[1], EventKind::Lost { why: LostWhy::HeldAtMost });
     drop(held);
 
     let held = promised(soon(one.mutex("a").lock()).await);
     let mut events = two.events();
     let lock = two.mutex("a");
     two.in_line(async move { lock.lock().await }).await.cancel().await;
-    assert_eq!(soon(events.next()).await.expect("the client lives").what, Happening::Waiting);
-    while soon(events.next()).await.expect("the client lives").what != Happening::Cancelled {}
+    assert_eq!(soon(events.next()).await.expect("the client lives").kind, EventKind::Waiting);
+    while soon(events.next()).await.expect("the client lives").kind != EventKind::Cancelled {}
     one.let_go(held).await;
 }
 
@@ -145,7 +145,7 @@ pub async fn a_guard_outlives_the_last_handle(place: &Place) {
     let mut events = two.events();
     place.dismiss(two);
     place.pass(0.4).await;
-    while !matches!(soon(events.next()).await.expect("the guard keeps it").what, Happening::Renewed { .. }) {}
+    while !matches!(soon(events.next()).await.expect("the guard keeps it").kind, EventKind::Renewed { .. }) {}
     assert!(held.check().is_ok());
     assert!(one.surely(async || one.mutex("a").try_lock().await).await.is_none());
     drop(held);

@@ -6,7 +6,7 @@ use futures::StreamExt;
 
 use crate::client::Retry;
 use crate::error::{Error, LostWhy};
-use crate::event::Happening;
+use crate::event::EventKind;
 
 use super::super::place::{Place, promised};
 use super::user::soon;
@@ -18,7 +18,7 @@ pub async fn a_held_lock_outlives_its_lease(place: &Place) {
     let mut events = one.events();
     for _ in 0..4 {
         place.pass(0.4).await;
-        while !matches!(soon(events.next()).await.expect("the client lives").what, Happening::Renewed { .. }) {}
+        while !matches!(soon(events.next()).await.expect("the client lives").kind, EventKind::Renewed { .. }) {}
     }
     assert!(held.check().is_ok());
     assert!(two.surely(async || two.mutex("a").try_lock().await).await.is_none());
@@ -50,7 +50,7 @@ pub async fn a_guard_trusts_its_lease_less_than_the_store_does(place: &Place) {
         let kept = place.clock().now() + seen.holders().next().expect("it is held").expires_in;
         assert!(believed < kept, "{believed:?} is not before {kept:?}");
         place.pass(0.4).await;
-        while !matches!(soon(events.next()).await.expect("the client lives").what, Happening::Renewed { .. }) {}
+        while !matches!(soon(events.next()).await.expect("the client lives").kind, EventKind::Renewed { .. }) {}
     }
     one.let_go(held).await;
 }

@@ -10,7 +10,7 @@ use futures::StreamExt;
 use crate::client::Guard;
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
-use crate::event::Happening;
+use crate::event::EventKind;
 use crate::primitives::{Builder, Locks};
 
 use super::super::Time;
@@ -115,9 +115,9 @@ impl User {
         let task = spawn(asking);
         loop {
             let event = soon(events.next()).await.expect("the events end after the case");
-            match event.what {
-                Happening::Waiting => return Asking(task),
-                Happening::Acquired { .. } => panic!("{:?} should wait and holds", event.demands),
+            match event.kind {
+                EventKind::Waiting => return Asking(task),
+                EventKind::Acquired { .. } => panic!("{:?} should wait and holds", event.demands),
                 _ => {}
             }
         }
@@ -248,13 +248,13 @@ impl Place {
         let since = Clock::boot().now();
         for name in users.wires.iter().flat_map(|wire| wire.names()) {
             while let Some(left) = self.look(&name).await {
-                if self.time() == Time::Real && left.line.is_empty() && left.sealed_for.is_some() {
+                if self.time() == Time::Real && left.queue.is_empty() && left.sealed_for.is_some() {
                     // A seal, which has an end and no owner. It is waited for where that costs no time.
                     break;
                 }
                 let (limit, has_an_end) = match self.is_exact() {
                     // The dead, and what lingers, are gone when their lease has ended; a dropped guard's release is on its way.
-                    true => (PATIENCE, somebody_died || left.line.iter().all(|seat| seat.lingers)),
+                    true => (PATIENCE, somebody_died || left.queue.iter().all(|entry| entry.lingers)),
                     false => (self.ttl() * 4, true),
                 };
                 assert!(spent(since) < limit, "left behind: {left:?}");

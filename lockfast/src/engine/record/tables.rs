@@ -4,7 +4,7 @@
 use crate::claim::{Claim, Demand, Tickets};
 use crate::engine::{Asking, Closing, Effect, Emitted, Ending, Held, Input, Next, Release, Renewal, Terms};
 use crate::error::LostWhy;
-use crate::event::Happening;
+use crate::event::EventKind;
 use crate::store::{Admission, BusyWith, Change, Counters, Leaving, Report, Standing, Why};
 
 #[cfg(feature = "engine")]
@@ -179,10 +179,10 @@ written! {
     }
 }
 written! { struct Held { hold, fence, terms, until, why } }
-written! { struct Emitted { terms, owner, fence, what } }
+written! { struct Emitted { terms, owner, fence, kind } }
 // A cause is the text of an error.
 written! {
-    enum Happening {
+    enum EventKind {
         Waiting,
         Unanswered { ; cause },
         Answered,

@@ -9,7 +9,7 @@ use redis::Value;
 use crate::claim::{Claim, ClaimHash, Demand, Holder, Mode, Note, Ticket, Tickets};
 use crate::error::{Error, Result};
 use crate::name::Name;
-use crate::store::{Admission, BusyWith, Counters, Resource, Seat, Standing, Why};
+use crate::store::{Admission, BusyWith, Counters, Entry, Resource, Standing, Why};
 
 use super::format::{FLAGS_AT, OWNER};
 use super::{failure, note};
@@ -203,34 +203,34 @@ pub(super) fn resources(answer: &Value, names: &[Name]) -> Result<Vec<Resource>>
 
 /// Two pieces of one line.
 pub(super) fn joined(mut begun: Resource, mut next: Resource) -> Resource {
-    if begun.line.is_empty() {
+    if begun.queue.is_empty() {
         return next;
     }
     // Meanwhile one may have been given a place further back, or the key.
-    next.line.retain(|seat| begun.line.iter().all(|shown| shown.owner != seat.owner));
-    begun.line.append(&mut next.line);
+    next.queue.retain(|entry| begun.queue.iter().all(|shown| shown.owner != entry.owner));
+    begun.queue.append(&mut next.queue);
     Resource { more: next.more, ..begun }
 }
 
 fn resource(answer: &Value, name: &Name) -> Option<Resource> {
     let Value::Array(parts) = answer else { return None };
-    let [sealed, capacity, Value::Array(seats), more] = &parts[..] else { return None };
+    let [sealed, capacity, Value::Array(entries), more] = &parts[..] else { return None };
     let sealed_for = number(sealed).map(Duration::from_millis);
     let capacity = u32::try_from(number(capacity)?).ok()?;
-    let line = seats.iter().map(|words| seat(words, capacity)).collect::<Option<Vec<_>>>()?;
+    let line = entries.iter().map(|words| entry(words, capacity)).collect::<Option<Vec<_>>>()?;
     let capacity = if capacity == 0 { Demand::ALL } else { capacity };
     let more = usize::try_from(number(more)?).ok()?;
-    Some(Resource { name: name.clone(), capacity, line, more, sealed_for })
+    Some(Resource { name: name.clone(), capacity, queue: line, more, sealed_for })
 }
 
-fn seat(words: &Value, capacity: u32) -> Option<Seat> {
+fn entry(words: &Value, capacity: u32) -> Option<Entry> {
     let Value::Array(words) = words else { return None };
     if let [_, lease] = &words[..] {
         return Some(foreign(number(lease)));
     }
     let [owner, first, count, weight, flags, since, lease, note] = &words[..] else { return None };
     let (weight, flags) = (u32::try_from(number(weight)?).ok()?, text(flags)?);
-    Some(Seat {
+    Some(Entry {
         owner: owner_of(text(owner)?)?,
         tickets: Tickets::new(Ticket(number(first)?), u32::try_from(number(count)?).ok()?),
         mode: mode(capacity, weight),
@@ -253,8 +253,8 @@ fn mode(capacity: u32, weight: u32) -> Mode {
 }
 
 /// Another program's lock, of which nothing is known but that it is there.
-fn foreign(lease: Option<u64>) -> Seat {
-    Seat {
+fn foreign(lease: Option<u64>) -> Entry {
+    Entry {
         owner: ClaimHash([0; 16]),
         tickets: Tickets::new(Ticket(0), 1),
         mode: Mode::Exclusive,

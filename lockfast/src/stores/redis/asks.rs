@@ -154,7 +154,7 @@ pub(super) fn look(names: &[Name], entries: usize, begun: Option<&Resource>, now
     for name in names {
         call.text(name.as_str());
     }
-    let shown = begun.map_or(&[][..], |begun| &begun.line);
+    let shown = begun.map_or(&[][..], |begun| &begun.queue);
     let last = shown.last().map_or(0, |entry| entry.tickets.first.0);
     call.number(now).number(entries.min(MOST_ENTRIES) as u64).number(shown.len() as u64).number(last);
     for name in names {

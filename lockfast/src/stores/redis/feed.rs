@@ -101,7 +101,7 @@ impl Feed {
         let mut told = Vec::new();
         let mut subscribers = self.subscribers();
         if channel == LINES {
-            subscribers.tell_of_line(&Name::stored(message), &mut told);
+            subscribers.tell_of_queue(&Name::stored(message), &mut told);
         } else if let Some(client) = channel.strip_prefix(PUSH).and_then(|id| u64::from_str_radix(id, 16).ok()) {
             for change in message.lines().filter_map(change) {
                 subscribers.tell(ClientId(client), &self.as_it_counts(change), &mut told);
@@ -133,7 +133,7 @@ impl Feed {
         let mut told = Vec::new();
         match scope {
             Scope::Client(client) => self.subscribers().tell(*client, &Change::Resync, &mut told),
-            Scope::Lines(_) => self.subscribers().resync_lines(&mut told),
+            Scope::Queues(_) => self.subscribers().resync_lines(&mut told),
         }
         told.iter().for_each(|mailbox| mailbox.wake());
     }
@@ -210,7 +210,7 @@ impl Drop for Watch {
 async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, closing: &Notify) {
     let channel = match &scope {
         Scope::Client(client) => format!("{PUSH}{client}"),
-        Scope::Lines(_) => LINES.to_owned(),
+        Scope::Queues(_) => LINES.to_owned(),
     };
     let mut is_first = matches!(scope, Scope::Client(_));
     loop {
@@ -264,7 +264,7 @@ async fn subscribe(
 ) -> Result<Subscription> {
     let _ = say.send(Hearing::NotYet);
     let subscription = connection.subscribe(channel).await?;
-    if matches!(scope, Scope::Lines(_)) {
+    if matches!(scope, Scope::Queues(_)) {
         say_watched(connection).await?;
     }
     Ok(subscription)

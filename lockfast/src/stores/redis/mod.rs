@@ -129,24 +129,24 @@ impl Redis {
     }
 
     /// The lines of names, without those that nobody uses. Long ones in pieces, between which others get their turn.
-    async fn look(&self, mut names: &[Name], seats: usize) -> Result<Vec<Resource>> {
-        let (pool, seats) = (&self.inside.pool, seats.max(1));
+    async fn look(&self, mut names: &[Name], entries: usize) -> Result<Vec<Resource>> {
+        let (pool, entries) = (&self.inside.pool, entries.max(1));
         let (mut resources, mut begun): (Vec<Resource>, Option<Resource>) = (Vec::new(), None);
         while !names.is_empty() {
             let some = &names[..names.len().min(NAMES_LOOKED_AT)];
-            let call = asks::look(some, seats, begun.as_ref(), pool.now());
+            let call = asks::look(some, entries, begun.as_ref(), pool.now());
             let answer = pool.call(|| doing("inspecting", some.iter()), &call).await?;
             for found in answers::resources(&answer, some)? {
                 let resource = match begun.take() {
                     Some(begun) => answers::joined(begun, found),
                     None => found,
                 };
-                if resource.more > 0 && resource.line.len() < seats {
+                if resource.more > 0 && resource.queue.len() < entries {
                     begun = Some(resource);
                     break;
                 }
                 names = &names[1..];
-                let is_used = !resource.line.is_empty() || resource.sealed_for.is_some();
+                let is_used = !resource.queue.is_empty() || resource.sealed_for.is_some();
                 resources.extend(is_used.then_some(resource));
             }
         }
@@ -230,7 +230,8 @@ impl Store for Redis {
                 let wanted = query.after.as_ref().is_none_or(|after| name > after);
                 let names = if wanted { slice::from_ref(name) } else { &[] };
                 // Both at once: of many who look at the same time, the first need not wait until all have looked.
-                let (resources, fleet) = futures::join!(self.look(names, query.seats), walk::fleet(&self.inside.pool));
+                let (resources, fleet) =
+                    futures::join!(self.look(names, query.entries), walk::fleet(&self.inside.pool));
                 return Ok(Page { resources: resources?, next: None, fleet: fleet? });
             }
             Names::Beginning(beginning) => beginning,
@@ -240,7 +241,7 @@ impl Store for Redis {
         loop {
             // What is listed may be gone by now; then there is room for more.
             let (mut names, is_more) = walk.next(limit - page.resources.len()).await?;
-            page.resources.extend(self.look(&names, query.seats).await?);
+            page.resources.extend(self.look(&names, query.entries).await?);
             if is_more && page.resources.len() == limit {
                 page.next = names.pop();
             }

@@ -198,9 +198,9 @@ fn move_to_boot(whole: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite
     let longest = nanos(u64::try_from(LONGEST_TTL.as_nanos()).unwrap_or(u64::MAX));
     // Who waits had a process that waited with it. Who is left holds already, so nobody has to be let in.
     whole.execute_batch(
-        "DELETE FROM watchers; DELETE FROM marks; DELETE FROM seats WHERE state & 3 = 0 OR missing > 0",
+        "DELETE FROM watchers; DELETE FROM marks; DELETE FROM entries WHERE state & 3 = 0 OR missing > 0",
     )?;
-    whole.execute("UPDATE seats SET expires = min(expires + ?1, ?2), since = since + ?1", (shift, now + longest))?;
+    whole.execute("UPDATE entries SET expires = min(expires + ?1, ?2), since = since + ?1", (shift, now + longest))?;
     whole.execute("UPDATE seals SET until = until + ?1", [shift])?;
     whole.execute("UPDATE state SET boot = ?1, wall = ?2, ends = ?3", (boot, wall, now))?;
     Ok(())

@@ -97,10 +97,10 @@ impl Inside {
                 let mut told = Vec::new();
                 let mut subscribers = self.subscribers();
                 match &change {
-                    Change::Resource(name) => subscribers.tell_of_line(name, &mut told),
+                    Change::Resource(name) => subscribers.tell_of_queue(name, &mut told),
                     other => subscribers.tell(client, other, &mut told),
                 }
-                let nobody_watches = matches!(change, Change::Resource(_)) && !subscribers.watch_lines();
+                let nobody_watches = matches!(change, Change::Resource(_)) && !subscribers.watch_queues();
                 drop(subscribers);
                 told.iter().for_each(|mailbox| mailbox.wake());
                 // If that fails, the next letter comes, and is as useless.
@@ -116,7 +116,7 @@ impl Inside {
     /// No letters about lines any more, unless somebody has come to watch in the meantime.
     fn stop_watching(&self, patience: Patience<'_>) -> Done<News> {
         let stop = |ledger: &mut Ledger<'_>| {
-            if !self.subscribers().watch_lines() {
+            if !self.subscribers().watch_queues() {
                 ledger.remove_watcher(self.residence.home, None)?;
             }
             Ok(())
@@ -129,7 +129,7 @@ impl Inside {
     fn look_again(self: &Arc<Self>, claim: &Arc<Claim>, patience: Patience<'_>) -> Done<News> {
         let (dead, mut news) = self.transaction("reading", Lasting::No, patience, |ledger| {
             Ok(match ledger.living(claim)? {
-                Some(seat) if !seat.holds() => self.look_out_for(ledger, claim)?,
+                Some(entry) if !entry.holds() => self.look_out_for(ledger, claim)?,
                 _ => {
                     self.lookout.forget(claim.id.hash());
                     Vec::new()

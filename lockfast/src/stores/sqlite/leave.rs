@@ -33,12 +33,12 @@ impl Ledger<'_> {
     }
 
     fn done(&mut self, claim: &Claim) -> Result<Standing> {
-        Ok(Standing::Gone(match self.seat_of(claim)? {
-            Some(seat) => {
-                self.remove(&seat)?;
-                match seat.expires <= self.now {
+        Ok(Standing::Gone(match self.entry_of(claim)? {
+            Some(entry) => {
+                self.remove(&entry)?;
+                match entry.expires <= self.now {
                     true => Why::Expired,
-                    false if seat.broken() => Why::Broken,
+                    false if entry.broken() => Why::Broken,
                     false => Why::Left,
                 }
             }
@@ -48,13 +48,13 @@ impl Ledger<'_> {
 
     fn linger_for(&mut self, claim: &Claim, span: Duration) -> Result<Standing> {
         match self.living(claim)? {
-            Some(seat) if seat.holds() && !seat.broken() && !span.is_zero() => {
+            Some(entry) if entry.holds() && !entry.broken() && !span.is_zero() => {
                 // Said twice, the first counts: a repeated call must not hold it longer.
-                if !seat.lingers() {
-                    self.linger(&seat, self.now + span)?;
-                    self.touched.extend(seat.names().iter().cloned());
+                if !entry.lingers() {
+                    self.linger(&entry, self.now + span)?;
+                    self.touched.extend(entry.names().iter().cloned());
                     let mut told = BTreeSet::new();
-                    for name in seat.names() {
+                    for name in entry.names() {
                         if let Some(first) = self.first_that_does_not_fit(name)?.filter(|it| told.insert(it.owner)) {
                             self.tell(&first, Change::Recheck(first.owner, span));
                         }
@@ -75,7 +75,7 @@ impl Ledger<'_> {
                 // Order matters: the waiters go while the sealer still holds, so none of them is handed the lock to run
                 // again what was just sealed.
                 for waiter in self.line(name)? {
-                    if waiter.owner != sealer.owner && self.seat(name, waiter.tickets.first)?.is_some() {
+                    if waiter.owner != sealer.owner && self.entry(name, waiter.tickets.first)?.is_some() {
                         self.expire(&waiter)?;
                     }
                 }
@@ -86,44 +86,44 @@ impl Ledger<'_> {
     }
 
     fn unless_alone(&mut self, claim: &Claim, block: u32, floor: Ticket) -> Result<Standing> {
-        let Some(seat) = self.living(claim)?.filter(|seat| seat.holds()) else {
+        let Some(entry) = self.living(claim)?.filter(|entry| entry.holds()) else {
             return self.done(claim);
         };
-        let until = self.now + seat.ttl;
-        if seat.tickets.first > floor {
+        let until = self.now + entry.ttl;
+        if entry.tickets.first > floor {
             // It was sent before its client saw the numbers the claim has now: repeated, or late. To leave by it would take
             // the lock from an owner who was told since to go on, and who may still work though the claim was broken.
-            if !seat.is_at_work() {
-                return Ok(Standing::Gone(if seat.broken() { Why::Broken } else { Why::Left }));
+            if !entry.is_at_work() {
+                return Ok(Standing::Gone(if entry.broken() { Why::Broken } else { Why::Left }));
             }
-            self.extend(&seat, until)?;
-            return Ok(Standing::Held(seat.tickets));
+            self.extend(&entry, until)?;
+            return Ok(Standing::Held(entry.tickets));
         }
-        if !seat.is_at_work() {
+        if !entry.is_at_work() {
             return self.done(claim);
         }
-        for name in seat.names() {
-            if self.somebody_waits_behind(name, seat.tickets.first)? {
+        for name in entry.names() {
+            if self.somebody_waits_behind(name, entry.tickets.first)? {
                 return self.done(claim);
             }
         }
         // Everybody behind holds, so moving behind them changes nobody's standing; and nobody else fits by it.
         let fresh = self.draw(block, floor);
-        self.move_back(&seat, fresh, until)?;
-        self.touched.extend(seat.names().iter().cloned());
+        self.move_back(&entry, fresh, until)?;
+        self.touched.extend(entry.names().iter().cloned());
         Ok(Standing::Held(fresh))
     }
 
     fn break_claim(&mut self, name: &Name, ticket: Ticket, at_once: bool) -> Result<Standing> {
-        let seat = self.at_or_before(name, ticket)?.filter(|seat| seat.tickets.contains(ticket));
-        let Some(seat) = seat else { return Ok(Standing::Gone(Why::Unknown)) };
-        if at_once || seat.lingers() || !seat.holds() {
-            self.expire(&seat)?;
-            self.add_mark(seat.owner, Why::Broken, self.now + seat.ttl)?;
-        } else if !seat.broken() {
-            self.break_it(&seat)?;
-            self.tell(&seat, Change::Gone(seat.owner));
-            self.touched.extend(seat.names().iter().cloned());
+        let entry = self.at_or_before(name, ticket)?.filter(|entry| entry.tickets.contains(ticket));
+        let Some(entry) = entry else { return Ok(Standing::Gone(Why::Unknown)) };
+        if at_once || entry.lingers() || !entry.holds() {
+            self.expire(&entry)?;
+            self.add_mark(entry.owner, Why::Broken, self.now + entry.ttl)?;
+        } else if !entry.broken() {
+            self.break_it(&entry)?;
+            self.tell(&entry, Change::Gone(entry.owner));
+            self.touched.extend(entry.names().iter().cloned());
         }
         Ok(Standing::Gone(Why::Broken))
     }

@@ -1,4 +1,4 @@
-//! The seats in the file, as one verb sees them: inside a transaction that no other process can come between.
+//! The entries in the file, as one verb sees them: inside a transaction that no other process can come between.
 //!
 //! Everything here is one statement on one row or one line; what the statements mean together is in `rule.rs`.
 
@@ -12,20 +12,20 @@ use crate::clock::Moment;
 use crate::name::Name;
 use crate::store::Change;
 
+use super::entry::{BROKEN, DETACHED, Entry, LINGERS, entry, moment, signed, span, unsigned};
 use super::file::nanos;
 use super::home::Home;
 use super::pack::{pack_names, pack_note, unpack_note};
-use super::seat::{BROKEN, DETACHED, LINGERS, Seat, moment, seat, signed, span, unsigned};
 
 /// How far a waiter looks for the longest lease ahead of it. Those it does not see make it ask early, never late.
 const LOOKED_AT_AHEAD: u32 = 64;
 
-/// The statements about seats, each with the columns of a [`Seat`] before it.
-macro_rules! seats {
+/// The statements about entries, each with the columns of a [`Entry`] before it.
+macro_rules! entries {
     ($rest:literal) => {
         concat!(
             "SELECT name, ticket, count, owner, home, client, capacity, weight, fits, missing, expires, since, ttl, state, ",
-            "names, note FROM seats ",
+            "names, note FROM entries ",
             $rest
         )
     };
@@ -88,7 +88,7 @@ impl<'a> Ledger<'a> {
         })
     }
 
-    /// Writes what the verb changed beside the seats.
+    /// Writes what the verb changed beside the entries.
     pub(super) fn close(&mut self) -> Result<()> {
         if self.is_changed {
             let (last, ends) = (signed(self.last.0), nanos(self.ends.as_nanos()));
@@ -120,7 +120,7 @@ impl<'a> Ledger<'a> {
     /// Finds anew when the next thing ends.
     pub(super) fn find_next_end(&mut self) -> Result<()> {
         let next: Option<i64> = self.rows.query_row(
-            "SELECT min(least) FROM (SELECT min(expires) AS least FROM seats UNION ALL SELECT min(until) FROM marks \
+            "SELECT min(least) FROM (SELECT min(expires) AS least FROM entries UNION ALL SELECT min(until) FROM marks \
              UNION ALL SELECT min(until) FROM seals)",
             [],
             |row| row.get(0),
@@ -130,100 +130,100 @@ impl<'a> Ledger<'a> {
         Ok(())
     }
 
-    pub(super) fn seat(&self, name: &Name, ticket: Ticket) -> Result<Option<Seat>> {
-        self.one(seats!("WHERE name = ?1 AND ticket = ?2"), (name.as_str(), signed(ticket.0)))
+    pub(super) fn entry(&self, name: &Name, ticket: Ticket) -> Result<Option<Entry>> {
+        self.one(entries!("WHERE name = ?1 AND ticket = ?2"), (name.as_str(), signed(ticket.0)))
     }
 
-    /// The seat of this claim in the first of its lines.
-    pub(super) fn seat_of(&mut self, claim: &Claim) -> Result<Option<Seat>> {
+    /// The entry of this claim in the first of its lines.
+    pub(super) fn entry_of(&mut self, claim: &Claim) -> Result<Option<Entry>> {
         let (name, owner) = (&claim.demands[0].name, claim.id.hash());
         if let Some(&ticket) = self.known.get(&owner)
-            && let Some(seat) = self.seat(name, ticket)?
-            && seat.owner == owner
+            && let Some(entry) = self.entry(name, ticket)?
+            && entry.owner == owner
         {
-            return Ok(Some(seat));
+            return Ok(Some(entry));
         }
-        let seat = self.one(seats!("WHERE name = ?1 AND owner = ?2"), (name.as_str(), owner.0))?;
-        match &seat {
-            Some(seat) if seat.home == self.home => drop(self.known.insert(owner, seat.tickets.first)),
+        let entry = self.one(entries!("WHERE name = ?1 AND owner = ?2"), (name.as_str(), owner.0))?;
+        match &entry {
+            Some(entry) if entry.home == self.home => drop(self.known.insert(owner, entry.tickets.first)),
             _ => drop(self.known.remove(&owner)),
         }
-        Ok(seat)
+        Ok(entry)
     }
 
-    pub(super) fn last_in_line(&self, name: &Name) -> Result<Option<Seat>> {
-        self.one(seats!("WHERE name = ?1 ORDER BY ticket DESC LIMIT 1"), [name.as_str()])
+    pub(super) fn last_in_line(&self, name: &Name) -> Result<Option<Entry>> {
+        self.one(entries!("WHERE name = ?1 ORDER BY ticket DESC LIMIT 1"), [name.as_str()])
     }
 
-    pub(super) fn first_that_does_not_fit(&self, name: &Name) -> Result<Option<Seat>> {
-        self.one(seats!("WHERE name = ?1 AND fits = 0 ORDER BY ticket LIMIT 1"), [name.as_str()])
+    pub(super) fn first_that_does_not_fit(&self, name: &Name) -> Result<Option<Entry>> {
+        self.one(entries!("WHERE name = ?1 AND fits = 0 ORDER BY ticket LIMIT 1"), [name.as_str()])
     }
 
-    /// The last seat whose ticket is not above this one.
-    pub(super) fn at_or_before(&self, name: &Name, ticket: Ticket) -> Result<Option<Seat>> {
-        let sql = seats!("WHERE name = ?1 AND ticket <= ?2 ORDER BY ticket DESC LIMIT 1");
+    /// The last entry whose ticket is not above this one.
+    pub(super) fn at_or_before(&self, name: &Name, ticket: Ticket) -> Result<Option<Entry>> {
+        let sql = entries!("WHERE name = ?1 AND ticket <= ?2 ORDER BY ticket DESC LIMIT 1");
         self.one(sql, (name.as_str(), signed(ticket.0)))
     }
 
-    pub(super) fn just_behind(&self, name: &Name, ticket: Ticket) -> Result<Option<Seat>> {
-        let sql = seats!("WHERE name = ?1 AND ticket > ?2 ORDER BY ticket LIMIT 1");
+    pub(super) fn just_behind(&self, name: &Name, ticket: Ticket) -> Result<Option<Entry>> {
+        let sql = entries!("WHERE name = ?1 AND ticket > ?2 ORDER BY ticket LIMIT 1");
         self.one(sql, (name.as_str(), signed(ticket.0)))
     }
 
-    pub(super) fn line(&self, name: &Name) -> Result<Vec<Seat>> {
-        self.many(seats!("WHERE name = ?1 ORDER BY ticket"), [name.as_str()], seat)
+    pub(super) fn line(&self, name: &Name) -> Result<Vec<Entry>> {
+        self.many(entries!("WHERE name = ?1 ORDER BY ticket"), [name.as_str()], entry)
     }
 
     /// The first of a line.
-    pub(super) fn front_with_notes(&self, name: &Name, most: usize) -> Result<Vec<(Seat, Arc<Note>)>> {
-        let read = |row: &Row<'_>| Ok((seat(row)?, unpack_note(row.get_ref("note")?.as_blob()?)));
+    pub(super) fn front_with_notes(&self, name: &Name, most: usize) -> Result<Vec<(Entry, Arc<Note>)>> {
+        let read = |row: &Row<'_>| Ok((entry(row)?, unpack_note(row.get_ref("note")?.as_blob()?)));
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        self.many(seats!("WHERE name = ?1 ORDER BY ticket LIMIT ?2"), (name.as_str(), most), read)
+        self.many(entries!("WHERE name = ?1 ORDER BY ticket LIMIT ?2"), (name.as_str(), most), read)
     }
 
     /// How many are in a line.
     pub(super) fn length(&self, name: &Name) -> Result<usize> {
         let count = |row: &Row<'_>| row.get::<_, u32>(0);
-        let counts = self.many("SELECT COUNT(*) FROM seats WHERE name = ?1", [name.as_str()], count)?;
+        let counts = self.many("SELECT COUNT(*) FROM entries WHERE name = ?1", [name.as_str()], count)?;
         Ok(counts.into_iter().map(|count| count as usize).sum())
     }
 
-    pub(super) fn first_holder(&self, name: &Name) -> Result<Option<(Seat, Arc<Note>)>> {
-        let read = |row: &Row<'_>| Ok((seat(row)?, unpack_note(row.get_ref("note")?.as_blob()?)));
-        let sql = seats!("WHERE name = ?1 AND missing = 0 ORDER BY ticket LIMIT 1");
+    pub(super) fn first_holder(&self, name: &Name) -> Result<Option<(Entry, Arc<Note>)>> {
+        let read = |row: &Row<'_>| Ok((entry(row)?, unpack_note(row.get_ref("note")?.as_blob()?)));
+        let sql = entries!("WHERE name = ?1 AND missing = 0 ORDER BY ticket LIMIT 1");
         Ok(self.many(sql, [name.as_str()], read)?.pop())
     }
 
     /// The claims whose lease has run out, each once.
-    pub(super) fn run_out(&self, most: usize) -> Result<Vec<Seat>> {
-        let sql = seats!("WHERE expires <= ?1 ORDER BY expires, ticket LIMIT ?2");
-        let mut seats = self.many(sql, (nanos(self.now.as_nanos()), most as i64), seat)?;
-        seats.dedup_by_key(|seat| seat.tickets.first);
-        Ok(seats)
+    pub(super) fn run_out(&self, most: usize) -> Result<Vec<Entry>> {
+        let sql = entries!("WHERE expires <= ?1 ORDER BY expires, ticket LIMIT ?2");
+        let mut entries = self.many(sql, (nanos(self.now.as_nanos()), most as i64), entry)?;
+        entries.dedup_by_key(|entry| entry.tickets.first);
+        Ok(entries)
     }
 
     /// The claims of a home that is dead, each once, but for those that are left to their lease.
-    pub(super) fn of_home(&self, home: Home) -> Result<Vec<Seat>> {
-        let sql = seats!("WHERE home = ?1 AND state & 3 = 0 ORDER BY ticket");
-        let mut seats = self.many(sql, [signed(home.0)], seat)?;
-        seats.dedup_by_key(|seat| seat.tickets.first);
-        Ok(seats)
+    pub(super) fn of_home(&self, home: Home) -> Result<Vec<Entry>> {
+        let sql = entries!("WHERE home = ?1 AND state & 3 = 0 ORDER BY ticket");
+        let mut entries = self.many(sql, [signed(home.0)], entry)?;
+        entries.dedup_by_key(|entry| entry.tickets.first);
+        Ok(entries)
     }
 
     /// Whose homes are in a line before this ticket, each once, but for claims that are left to their lease.
     pub(super) fn homes_before(&self, name: &Name, ticket: Ticket) -> Result<Vec<Home>> {
-        let sql = "SELECT DISTINCT home FROM seats WHERE name = ?1 AND ticket < ?2 AND state & 3 = 0";
+        let sql = "SELECT DISTINCT home FROM entries WHERE name = ?1 AND ticket < ?2 AND state & 3 = 0";
         self.many(sql, (name.as_str(), signed(ticket.0)), |row| Ok(Home(unsigned(row.get(0)?))))
     }
 
     /// How much of a resource is taken by those who fit.
     pub(super) fn used(&self, name: &Name) -> Result<u64> {
-        let mut sum = self.rows.prepare_cached("SELECT total(weight) FROM seats WHERE name = ?1 AND fits = 1")?;
+        let mut sum = self.rows.prepare_cached("SELECT total(weight) FROM entries WHERE name = ?1 AND fits = 1")?;
         sum.query_row([name.as_str()], |row| row.get::<_, f64>(0)).map(|sum| sum as u64)
     }
 
     pub(super) fn count_ahead(&self, name: &Name, ticket: Ticket) -> Result<usize> {
-        let sql = "SELECT count(*) FROM seats WHERE name = ?1 AND ticket < ?2";
+        let sql = "SELECT count(*) FROM entries WHERE name = ?1 AND ticket < ?2";
         self.rows
             .prepare_cached(sql)?
             .query_row((name.as_str(), signed(ticket.0)), |row| row.get::<_, u32>(0))
@@ -232,9 +232,9 @@ impl<'a> Ledger<'a> {
 
     /// When the leases ahead will have run out.
     pub(super) fn leases_end(&self, name: &Name, ticket: Ticket) -> Result<Moment> {
-        let front = "SELECT max(expires) FROM (SELECT expires FROM seats WHERE name = ?1 AND ticket < ?2 ORDER BY ticket \
+        let front = "SELECT max(expires) FROM (SELECT expires FROM entries WHERE name = ?1 AND ticket < ?2 ORDER BY ticket \
                      LIMIT ?3)";
-        let just_ahead = "SELECT expires FROM seats WHERE name = ?1 AND ticket < ?2 ORDER BY ticket DESC LIMIT 1";
+        let just_ahead = "SELECT expires FROM entries WHERE name = ?1 AND ticket < ?2 ORDER BY ticket DESC LIMIT 1";
         let (name, ticket) = (name.as_str(), signed(ticket.0));
         let front = self
             .rows
@@ -246,13 +246,13 @@ impl<'a> Ledger<'a> {
     }
 
     pub(super) fn somebody_waits_behind(&self, name: &Name, ticket: Ticket) -> Result<bool> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM seats WHERE name = ?1 AND ticket > ?2 AND missing > 0)";
+        let sql = "SELECT EXISTS (SELECT 1 FROM entries WHERE name = ?1 AND ticket > ?2 AND missing > 0)";
         self.rows.prepare_cached(sql)?.query_row((name.as_str(), signed(ticket.0)), |row| row.get(0))
     }
 
     pub(super) fn add(&mut self, claim: &Claim, demand: &Demand, tickets: Tickets, fits: (bool, u32)) -> Result<()> {
         let names = (claim.demands.len() > 1).then(|| pack_names(claim.demands.iter().map(|demand| &demand.name)));
-        let sql = "INSERT INTO seats (name, ticket, count, owner, home, client, capacity, weight, fits, missing, expires, \
+        let sql = "INSERT INTO entries (name, ticket, count, owner, home, client, capacity, weight, fits, missing, expires, \
                    since, ttl, state, note, names) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, \
                    ?15, ?16)";
         self.run(
@@ -279,64 +279,64 @@ impl<'a> Ledger<'a> {
     }
 
     /// Takes the claim out of all its lines; nobody is let in by that alone.
-    pub(super) fn delete(&mut self, seat: &Seat) -> Result<()> {
-        self.known.remove(&seat.owner);
-        self.of_all(seat, "DELETE FROM seats WHERE name = ?1 AND ticket = ?2", &[])
+    pub(super) fn delete(&mut self, entry: &Entry) -> Result<()> {
+        self.known.remove(&entry.owner);
+        self.of_all(entry, "DELETE FROM entries WHERE name = ?1 AND ticket = ?2", &[])
     }
 
     /// No verb shortens a lease: a short renewal that was sent before an extension may arrive after it.
-    pub(super) fn extend(&mut self, seat: &Seat, until: Moment) -> Result<()> {
-        if until <= seat.expires {
+    pub(super) fn extend(&mut self, entry: &Entry, until: Moment) -> Result<()> {
+        if until <= entry.expires {
             return Ok(());
         }
-        let sql = "UPDATE seats SET expires = max(expires, ?3) WHERE name = ?1 AND ticket = ?2";
-        self.of_all(seat, sql, &[nanos(until.as_nanos())])
+        let sql = "UPDATE entries SET expires = max(expires, ?3) WHERE name = ?1 AND ticket = ?2";
+        self.of_all(entry, sql, &[nanos(until.as_nanos())])
     }
 
-    pub(super) fn linger(&mut self, seat: &Seat, until: Moment) -> Result<()> {
+    pub(super) fn linger(&mut self, entry: &Entry, until: Moment) -> Result<()> {
         self.ends_at(until);
-        let sql = "UPDATE seats SET expires = ?3, state = state | ?4 WHERE name = ?1 AND ticket = ?2";
-        self.of_all(seat, sql, &[nanos(until.as_nanos()), LINGERS.into()])
+        let sql = "UPDATE entries SET expires = ?3, state = state | ?4 WHERE name = ?1 AND ticket = ?2";
+        self.of_all(entry, sql, &[nanos(until.as_nanos()), LINGERS.into()])
     }
 
     /// From now on its lease alone decides, whatever becomes of its process.
-    pub(super) fn detach(&mut self, seat: &Seat) -> Result<()> {
-        self.of_all(seat, "UPDATE seats SET state = state | ?3 WHERE name = ?1 AND ticket = ?2", &[DETACHED.into()])
+    pub(super) fn detach(&mut self, entry: &Entry) -> Result<()> {
+        self.of_all(entry, "UPDATE entries SET state = state | ?3 WHERE name = ?1 AND ticket = ?2", &[DETACHED.into()])
     }
 
-    pub(super) fn break_it(&mut self, seat: &Seat) -> Result<()> {
-        self.of_all(seat, "UPDATE seats SET state = state | ?3 WHERE name = ?1 AND ticket = ?2", &[BROKEN.into()])
+    pub(super) fn break_it(&mut self, entry: &Entry) -> Result<()> {
+        self.of_all(entry, "UPDATE entries SET state = state | ?3 WHERE name = ?1 AND ticket = ?2", &[BROKEN.into()])
     }
 
     /// It fits in one more of its lines.
-    pub(super) fn fit(&mut self, seat: &Seat) -> Result<Seat> {
-        let here = "UPDATE seats SET fits = 1 WHERE name = ?1 AND ticket = ?2";
-        self.run(here, (seat.name.as_str(), signed(seat.tickets.first.0)))?;
-        let (missing, since) = (seat.missing - 1, if seat.missing == 1 { self.now } else { seat.since });
-        let sql = "UPDATE seats SET missing = ?3, since = ?4 WHERE name = ?1 AND ticket = ?2";
-        self.of_all(seat, sql, &[missing.into(), nanos(since.as_nanos())])?;
-        let mut seat = seat.clone();
-        (seat.fits, seat.missing, seat.since) = (true, missing, since);
-        Ok(seat)
+    pub(super) fn fit(&mut self, entry: &Entry) -> Result<Entry> {
+        let here = "UPDATE entries SET fits = 1 WHERE name = ?1 AND ticket = ?2";
+        self.run(here, (entry.name.as_str(), signed(entry.tickets.first.0)))?;
+        let (missing, since) = (entry.missing - 1, if entry.missing == 1 { self.now } else { entry.since });
+        let sql = "UPDATE entries SET missing = ?3, since = ?4 WHERE name = ?1 AND ticket = ?2";
+        self.of_all(entry, sql, &[missing.into(), nanos(since.as_nanos())])?;
+        let mut entry = entry.clone();
+        (entry.fits, entry.missing, entry.since) = (true, missing, since);
+        Ok(entry)
     }
 
     /// A holder behind whom nobody waits gets other tickets, and so a place at the end of each line.
-    pub(super) fn move_back(&mut self, seat: &Seat, tickets: Tickets, until: Moment) -> Result<()> {
+    pub(super) fn move_back(&mut self, entry: &Entry, tickets: Tickets, until: Moment) -> Result<()> {
         let sql =
-            "UPDATE seats SET ticket = ?3, count = ?4, expires = max(expires, ?5) WHERE name = ?1 AND ticket = ?2";
+            "UPDATE entries SET ticket = ?3, count = ?4, expires = max(expires, ?5) WHERE name = ?1 AND ticket = ?2";
         let values = [signed(tickets.first.0), tickets.count.into(), nanos(until.as_nanos())];
-        self.of_all(seat, sql, &values)?;
-        if seat.home == self.home {
-            self.known.insert(seat.owner, tickets.first);
+        self.of_all(entry, sql, &values)?;
+        if entry.home == self.home {
+            self.known.insert(entry.owner, tickets.first);
         }
         Ok(())
     }
 
-    fn of_all(&mut self, seat: &Seat, sql: &str, values: &[i64]) -> Result<()> {
+    fn of_all(&mut self, entry: &Entry, sql: &str, values: &[i64]) -> Result<()> {
         let mut statement = self.rows.prepare_cached(sql)?;
-        for name in seat.names() {
+        for name in entry.names() {
             statement.raw_bind_parameter(1, name.as_str())?;
-            statement.raw_bind_parameter(2, signed(seat.tickets.first.0))?;
+            statement.raw_bind_parameter(2, signed(entry.tickets.first.0))?;
             for (index, value) in values.iter().enumerate() {
                 statement.raw_bind_parameter(index + 3, value)?;
             }
@@ -349,8 +349,8 @@ impl<'a> Ledger<'a> {
         self.rows.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    fn one(&self, sql: &str, values: impl Params) -> Result<Option<Seat>> {
-        self.rows.prepare_cached(sql)?.query_row(values, seat).optional()
+    fn one(&self, sql: &str, values: impl Params) -> Result<Option<Entry>> {
+        self.rows.prepare_cached(sql)?.query_row(values, entry).optional()
     }
 
     pub(super) fn many<T>(

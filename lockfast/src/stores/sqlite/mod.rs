@@ -5,6 +5,7 @@
 //! see each other's deaths by the end of a pipe ([`home`]); the [`lookout`] hears both.
 
 mod boot_time;
+mod entry;
 mod file;
 mod home;
 mod inside;
@@ -15,7 +16,6 @@ mod pack;
 mod post;
 mod records;
 mod rule;
-mod seat;
 mod transaction;
 mod verbs;
 mod waiting;
@@ -204,7 +204,7 @@ impl Store for Sqlite {
 
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
         let reader = self.inside.subscribers().subscribe(scope.clone());
-        let Scope::Lines(beginning) = scope else { return reader.boxed() };
+        let Scope::Queues(beginning) = scope else { return reader.boxed() };
         match self.inside.watch(&beginning, Patience::Brief) {
             Ok(()) => reader.boxed(),
             // The stream ends at once; its reader asks for another.

@@ -1,4 +1,4 @@
-//! What the file keeps beside the seats: marks, seals, counters, and who watches.
+//! What the file keeps beside the entries: marks, seals, counters, and who watches.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::clock::Moment;
 use crate::name::Name;
 use crate::store::{Counters, Why};
 
+use super::entry::{moment, signed, unsigned};
 use super::file::nanos;
 use super::home::Home;
 use super::ledger::Ledger;
-use super::seat::{moment, signed, unsigned};
 
 impl Ledger<'_> {
     pub(super) fn mark(&self, owner: ClaimHash) -> Result<Option<Why>> {
@@ -77,7 +77,7 @@ impl Ledger<'_> {
     pub(super) fn names_from(&self, from: &str, or_after: bool, most: usize) -> Result<Vec<Name>> {
         let mut names = BTreeSet::new();
         for sql in [
-            "SELECT DISTINCT name FROM seats WHERE name >= ?1 ORDER BY name LIMIT ?2",
+            "SELECT DISTINCT name FROM entries WHERE name >= ?1 ORDER BY name LIMIT ?2",
             "SELECT name FROM seals WHERE name >= ?1 ORDER BY name LIMIT ?2",
         ] {
             let read = |row: &Row<'_>| Ok(Name::stored(row.get_ref(0)?.as_str()?));

@@ -11,12 +11,12 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::name::Name;
 use crate::store::{
-    Admission, Busy, BusyWith, Change, Lease, Names, Page, Query, Resource, Seat as Shown, Standing, Why,
+    Admission, Busy, BusyWith, Change, Entry as Shown, Lease, Names, Page, Query, Resource, Standing, Why,
 };
 
+use super::entry::Entry;
 use super::home::Home;
 use super::ledger::{Ledger, Letter};
-use super::seat::Seat;
 
 /// How many leases one verb ends at most; the rest wait for the next verb. Nothing is granted over a lease that ran out and
 /// was not looked at yet, so the limit costs time, never safety.
@@ -52,10 +52,10 @@ impl Ledger<'_> {
         if !self.is_due() {
             return Ok(());
         }
-        for seat in self.run_out(ENDED_A_VERB)? {
+        for entry in self.run_out(ENDED_A_VERB)? {
             // An earlier one of these may have taken it along.
-            if self.seat(&seat.name, seat.tickets.first)?.is_some() {
-                self.expire(&seat)?;
+            if self.entry(&entry.name, entry.tickets.first)?.is_some() {
+                self.expire(&entry)?;
             }
         }
         self.end_marks_and_seals(ENDED_A_VERB)?;
@@ -74,12 +74,12 @@ impl Ledger<'_> {
         }
         // Nobody is in an empty line, and most lines are.
         let mut is_empty = self.last_in_line(&claim.demands[0].name)?.is_none();
-        if !is_empty && let Some(seat) = self.living(claim)? {
-            if seat.broken() || seat.lingers() {
-                return Ok(Admission::Gone(if seat.broken() { Why::Broken } else { Why::Left }));
+        if !is_empty && let Some(entry) = self.living(claim)? {
+            if entry.broken() || entry.lingers() {
+                return Ok(Admission::Gone(if entry.broken() { Why::Broken } else { Why::Left }));
             }
-            self.extend(&seat, self.now + claim.ttl)?;
-            return Ok(self.admission(&seat)?);
+            self.extend(&entry, self.now + claim.ttl)?;
+            return Ok(self.admission(&entry)?);
         }
         for demand in claim.demands.iter() {
             if let Some((value, _)) = self.seal(&demand.name)? {
@@ -108,8 +108,8 @@ impl Ledger<'_> {
         if missing == 0 {
             return Ok(Admission::Held(tickets));
         }
-        let seat = self.seat(&claim.demands[0].name, tickets.first)?.expect("it was added a moment ago");
-        Ok(self.admission(&seat)?)
+        let entry = self.entry(&claim.demands[0].name, tickets.first)?.expect("it was added a moment ago");
+        Ok(self.admission(&entry)?)
     }
 
     /// Whether a newcomer would fit in each of the lines it wants to join; refused if it may not join one. The first line may
@@ -146,9 +146,9 @@ impl Ledger<'_> {
 
     /// Ends all claims of a process that is dead, but for those that are left to their lease.
     pub(super) fn bury(&mut self, home: Home) -> Rows<()> {
-        for seat in self.of_home(home)? {
-            if self.seat(&seat.name, seat.tickets.first)?.is_some() {
-                self.expire(&seat)?;
+        for entry in self.of_home(home)? {
+            if self.entry(&entry.name, entry.tickets.first)?.is_some() {
+                self.expire(&entry)?;
             }
         }
         self.remove_watcher(home, None)
@@ -160,54 +160,54 @@ impl Ledger<'_> {
                 let why = self.mark(lease.claim.id.hash())?;
                 Ok(Standing::Gone(why.unwrap_or(Why::Unknown)))
             }
-            Some(seat) if seat.broken() => Ok(Standing::Gone(Why::Broken)),
-            Some(seat) if seat.lingers() => Ok(Standing::Gone(Why::Left)),
-            Some(seat) => {
-                self.extend(&seat, self.now + lease.ttl)?;
+            Some(entry) if entry.broken() => Ok(Standing::Gone(Why::Broken)),
+            Some(entry) if entry.lingers() => Ok(Standing::Gone(Why::Left)),
+            Some(entry) => {
+                self.extend(&entry, self.now + lease.ttl)?;
                 if lease.claim.detached {
-                    self.detach(&seat)?;
+                    self.detach(&entry)?;
                 }
-                self.standing(&seat)
+                self.standing(&entry)
             }
         }
     }
 
     /// The claim, if its lease has not run out by now; if it has, it is dropped.
-    pub(super) fn living(&mut self, claim: &Claim) -> Rows<Option<Seat>> {
-        match self.seat_of(claim)? {
-            Some(seat) if seat.expires <= self.now => {
-                self.expire(&seat)?;
+    pub(super) fn living(&mut self, claim: &Claim) -> Rows<Option<Entry>> {
+        match self.entry_of(claim)? {
+            Some(entry) if entry.expires <= self.now => {
+                self.expire(&entry)?;
                 Ok(None)
             }
             found => Ok(found),
         }
     }
 
-    pub(super) fn expire(&mut self, seat: &Seat) -> Rows<()> {
-        self.remove(seat)?;
-        self.tell(seat, Change::Gone(seat.owner));
+    pub(super) fn expire(&mut self, entry: &Entry) -> Rows<()> {
+        self.remove(entry)?;
+        self.tell(entry, Change::Gone(entry.owner));
         Ok(())
     }
 
     /// Takes a claim out of all its lines. Those who hold by that are told, unless their own lease has run out too: then
     /// they are taken out as well, so that nobody is ever told of a grant that is withdrawn.
-    pub(super) fn remove(&mut self, seat: &Seat) -> Rows<()> {
+    pub(super) fn remove(&mut self, entry: &Entry) -> Rows<()> {
         let mut dead = Vec::new();
-        self.unseat(seat, &mut dead)?;
-        while let Some(seat) = dead.pop() {
-            self.unseat(&seat, &mut dead)?;
-            self.tell(&seat, Change::Gone(seat.owner));
+        self.remove_entry(entry, &mut dead)?;
+        while let Some(entry) = dead.pop() {
+            self.remove_entry(&entry, &mut dead)?;
+            self.tell(&entry, Change::Gone(entry.owner));
         }
         Ok(())
     }
 
-    fn unseat(&mut self, seat: &Seat, dead: &mut Vec<Seat>) -> Rows<()> {
-        self.delete(seat)?;
-        for name in seat.names() {
+    fn remove_entry(&mut self, entry: &Entry, dead: &mut Vec<Entry>) -> Rows<()> {
+        self.delete(entry)?;
+        for name in entry.names() {
             self.touched.insert(name.clone());
-            let Some(behind) = self.just_behind(name, seat.tickets.first)? else { continue };
+            let Some(behind) = self.just_behind(name, entry.tickets.first)? else { continue };
             self.admit(name, dead)?;
-            if !seat.holds() {
+            if !entry.holds() {
                 // Who stood behind it looked out for its death, and now has to look out for somebody else's.
                 self.news.push((behind.home, behind.client, Letter::LookAgain(behind.owner)));
             }
@@ -216,7 +216,7 @@ impl Ledger<'_> {
     }
 
     /// Lets those in who fit now, in order.
-    fn admit(&mut self, name: &Name, dead: &mut Vec<Seat>) -> Rows<()> {
+    fn admit(&mut self, name: &Name, dead: &mut Vec<Entry>) -> Rows<()> {
         let (mut used, mut shared) = (None, false);
         while let Some(next) = self.first_that_does_not_fit(name)? {
             let used = match &mut used {
@@ -246,16 +246,16 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    pub(super) fn tell(&mut self, seat: &Seat, change: Change) {
-        self.news.push((seat.home, seat.client, Letter::Change(change)));
+    pub(super) fn tell(&mut self, entry: &Entry, change: Change) {
+        self.news.push((entry.home, entry.client, Letter::Change(change)));
     }
 
     /// Whose deaths a claim that waits has to look out for: those of all who hold before it, if it is the first who does
     /// not; otherwise of the one just ahead, who looks out for the rest.
-    pub(super) fn deaths_to_look_out_for(&self, seat: &Seat) -> Rows<Vec<Home>> {
+    pub(super) fn deaths_to_look_out_for(&self, entry: &Entry) -> Rows<Vec<Home>> {
         let mut homes = Vec::new();
-        for name in seat.names() {
-            let Some(here) = self.seat(name, seat.tickets.first)?.filter(|here| !here.fits) else { continue };
+        for name in entry.names() {
+            let Some(here) = self.entry(name, entry.tickets.first)?.filter(|here| !here.fits) else { continue };
             let before = Ticket(here.tickets.first.0 - 1);
             match self.at_or_before(name, before)? {
                 Some(ahead) if !ahead.fits => homes.push(ahead.home),
@@ -271,8 +271,8 @@ impl Ledger<'_> {
 
     /// The same for one that was just told that it waits.
     pub(super) fn deaths_of_those_before(&mut self, claim: &Claim) -> Rows<Vec<Home>> {
-        match self.seat_of(claim)? {
-            Some(seat) => self.deaths_to_look_out_for(&seat),
+        match self.entry_of(claim)? {
+            Some(entry) => self.deaths_to_look_out_for(&entry),
             None => Ok(Vec::new()),
         }
     }
@@ -292,11 +292,11 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    fn admission(&self, seat: &Seat) -> Rows<Admission> {
-        Ok(match self.standing(seat)? {
+    fn admission(&self, entry: &Entry) -> Rows<Admission> {
+        Ok(match self.standing(entry)? {
             Standing::Waiting { ticket, recheck_in } => {
                 let mut position = 0;
-                for name in seat.names() {
+                for name in entry.names() {
                     position = self.count_ahead(name, ticket)?.max(position);
                 }
                 Admission::Queued { ticket, position, recheck_in }
@@ -306,22 +306,22 @@ impl Ledger<'_> {
         })
     }
 
-    fn standing(&self, seat: &Seat) -> Rows<Standing> {
-        if seat.holds() {
-            return Ok(Standing::Held(seat.tickets));
+    fn standing(&self, entry: &Entry) -> Rows<Standing> {
+        if entry.holds() {
+            return Ok(Standing::Held(entry.tickets));
         }
         let mut ends = Moment::START;
-        for name in seat.names() {
-            ends = self.leases_end(name, seat.tickets.first)?.max(ends);
+        for name in entry.names() {
+            ends = self.leases_end(name, entry.tickets.first)?.max(ends);
         }
-        Ok(Standing::Waiting { ticket: seat.tickets.first, recheck_in: ends.since(self.now) })
+        Ok(Standing::Waiting { ticket: entry.tickets.first, recheck_in: ends.since(self.now) })
     }
 
     fn busy_with(&self, name: &Name) -> Rows<BusyWith> {
         let holder = self.first_holder(name)?;
         Ok(BusyWith {
-            held_for: holder.as_ref().map(|(seat, _)| self.now.since(seat.since)),
-            holder: holder.map(|(seat, note)| Holder { owner: seat.owner, fence: seat.tickets.first, note }),
+            held_for: holder.as_ref().map(|(entry, _)| self.now.since(entry.since)),
+            holder: holder.map(|(entry, note)| Holder { owner: entry.owner, fence: entry.tickets.first, note }),
             position: self.count_ahead(name, Ticket(u64::MAX >> 1))?,
         })
     }
@@ -361,33 +361,33 @@ impl Ledger<'_> {
 
     pub(super) fn inspect(&self, query: &Query) -> Rows<Page> {
         let (names, next) = self.names_of(query)?;
-        let resources: Rows<Vec<_>> = names.into_iter().map(|name| self.resource(name, query.seats)).collect();
+        let resources: Rows<Vec<_>> = names.into_iter().map(|name| self.resource(name, query.entries)).collect();
         Ok(Page { resources: resources?, next, fleet: self.counters()? })
     }
 
-    fn resource(&self, name: Name, seats: usize) -> Rows<Resource> {
-        let line = self.front_with_notes(&name, seats.max(1))?;
+    fn resource(&self, name: Name, entries: usize) -> Rows<Resource> {
+        let line = self.front_with_notes(&name, entries.max(1))?;
         let more = self.length(&name)?.saturating_sub(line.len());
         let sealed_for = self.seal(&name)?.map(|(_, until)| until.since(self.now));
-        let capacity = line.first().map_or(Demand::ALL, |(seat, _)| seat.capacity);
-        let line = line.into_iter().map(|(seat, note)| Shown {
-            owner: seat.owner,
-            tickets: seat.tickets,
-            mode: seat.demand().mode(),
-            weight: seat.weight,
-            holds: seat.holds(),
-            since: self.now.since(seat.since),
-            expires_in: seat.expires.since(self.now),
-            lingers: seat.lingers(),
-            broken: seat.broken(),
+        let capacity = line.first().map_or(Demand::ALL, |(entry, _)| entry.capacity);
+        let line = line.into_iter().map(|(entry, note)| Shown {
+            owner: entry.owner,
+            tickets: entry.tickets,
+            mode: entry.demand().mode(),
+            weight: entry.weight,
+            holds: entry.holds(),
+            since: self.now.since(entry.since),
+            expires_in: entry.expires.since(self.now),
+            lingers: entry.lingers(),
+            broken: entry.broken(),
             note,
         });
-        Ok(Resource { line: line.collect(), more, name, capacity, sealed_for })
+        Ok(Resource { queue: line.collect(), more, name, capacity, sealed_for })
     }
 
-    pub(super) fn is_exclusive(&self, seat: &Seat) -> Rows<bool> {
-        for name in seat.names() {
-            let here = self.seat(name, seat.tickets.first)?;
+    pub(super) fn is_exclusive(&self, entry: &Entry) -> Rows<bool> {
+        for name in entry.names() {
+            let here = self.entry(name, entry.tickets.first)?;
             if here.is_none_or(|here| here.demand().mode() != Mode::Exclusive) {
                 return Ok(false);
             }

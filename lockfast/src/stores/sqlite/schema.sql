@@ -16,7 +16,7 @@ CREATE TABLE state (
 );
 
 -- One row for each claim in each line it stands in. What belongs to the claim as a whole is the same in all of its rows.
-CREATE TABLE seats (
+CREATE TABLE entries (
     name       TEXT    NOT NULL,
     ticket     INTEGER NOT NULL,  -- the first of its block: its place in line
     count      INTEGER NOT NULL,  -- how many tickets the block has

@@ -328,8 +328,8 @@ fn a_reader_goes_on_beside_other_readers() {
     place.wait(&second);
     assert_eq!(place.unless_alone(&first, 2), Standing::Held(Tickets::new(Ticket(3), 2)));
     let page = place.table.inspect(&everything(), place.now);
-    assert!(page.resources[0].line.iter().all(|seat| seat.holds));
-    assert_eq!(page.resources[0].line[0].owner, second.id.hash());
+    assert!(page.resources[0].queue.iter().all(|entry| entry.holds));
+    assert_eq!(page.resources[0].queue[0].owner, second.id.hash());
 }
 
 #[test]

@@ -83,10 +83,10 @@ impl Laws {
     /// 1 and 2.
     fn safety_and_progress(&self, page: &Page, seen: &BTreeMap<ClaimHash, Seen>) {
         for resource in &page.resources {
-            let held: u32 = resource.holders().map(|seat| seat.weight).sum();
+            let held: u32 = resource.holders().map(|entry| entry.weight).sum();
             assert!(held <= resource.capacity, "{held} of {} of {:?} held", resource.capacity, resource.name);
             assert!(
-                resource.line.is_sorted_by(|a, b| a.tickets.last() < b.tickets.first),
+                resource.queue.is_sorted_by(|a, b| a.tickets.last() < b.tickets.first),
                 "blocks overlap: {resource:?}"
             );
         }
@@ -189,15 +189,15 @@ impl Laws {
 fn look(page: &Page, now: Moment) -> BTreeMap<ClaimHash, Seen> {
     let mut seen: BTreeMap<ClaimHash, Seen> = BTreeMap::new();
     for resource in &page.resources {
-        for seat in &resource.line {
-            let it = seen.entry(seat.owner).or_insert_with(|| Seen {
-                tickets: seat.tickets,
-                holds: seat.holds,
-                lingers: seat.lingers,
-                expires: now + seat.expires_in,
+        for entry in &resource.queue {
+            let it = seen.entry(entry.owner).or_insert_with(|| Seen {
+                tickets: entry.tickets,
+                holds: entry.holds,
+                lingers: entry.lingers,
+                expires: now + entry.expires_in,
                 demands: Vec::new(),
             });
-            it.demands.push((resource.name.clone(), seat.weight, resource.capacity));
+            it.demands.push((resource.name.clone(), entry.weight, resource.capacity));
         }
     }
     seen

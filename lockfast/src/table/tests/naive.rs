@@ -316,16 +316,16 @@ impl Naive {
     pub(super) fn assert_shows_as(&self, page: &Page, now: Moment) {
         for resource in &page.resources {
             let expected: Vec<_> = self.line(&resource.name).collect();
-            assert_eq!(resource.line.len(), expected.len(), "length of the line of {:?}", resource.name);
-            for (seat, stand) in resource.line.iter().zip(expected) {
+            assert_eq!(resource.queue.len(), expected.len(), "length of the line of {:?}", resource.name);
+            for (entry, stand) in resource.queue.iter().zip(expected) {
                 let demand = demand_of(stand, &resource.name);
-                assert_eq!(seat.owner, stand.claim.id.hash());
-                assert_eq!(seat.tickets, stand.tickets);
-                assert_eq!(seat.holds, self.holds(stand), "whether {:?} holds", stand.tickets);
-                assert_eq!((seat.mode, seat.weight), (demand.mode(), demand.weight));
-                assert_eq!((seat.lingers, seat.broken), (stand.lingers, stand.broken));
-                assert_eq!(seat.expires_in, stand.expires.since(now));
-                assert_eq!(seat.since, now.since(stand.since));
+                assert_eq!(entry.owner, stand.claim.id.hash());
+                assert_eq!(entry.tickets, stand.tickets);
+                assert_eq!(entry.holds, self.holds(stand), "whether {:?} holds", stand.tickets);
+                assert_eq!((entry.mode, entry.weight), (demand.mode(), demand.weight));
+                assert_eq!((entry.lingers, entry.broken), (stand.lingers, stand.broken));
+                assert_eq!(entry.expires_in, stand.expires.since(now));
+                assert_eq!(entry.since, now.since(stand.since));
                 assert_eq!(resource.capacity, demand.capacity);
             }
             let seal = self.seals.iter().find(|(name, ..)| *name == resource.name);

@@ -150,7 +150,7 @@ impl Trouble for Database {
 
     /// Other programs see holders at the plain key, for as long as the longest of their leases.
     fn fault_behind(&self, shown: &Resource) -> Option<String> {
-        let holders = shown.line.iter().filter(|entry| entry.holds && shown.capacity == Demand::ALL);
+        let holders = shown.queue.iter().filter(|entry| entry.holds && shown.capacity == Demand::ALL);
         let longest = holders.map(|entry| entry.expires_in).max()?;
         let left: i64 = self.run(redis::cmd("PTTL").arg(shown.name.as_str()));
         let is_seen = u64::try_from(left).is_ok_and(|left| Duration::from_millis(left) + TOLERANCE >= longest);

@@ -1,4 +1,4 @@
-//! Local hand-over between the tasks of one process, as those elsewhere see it.
+//! Local hand-off between the tasks of one process, as those elsewhere see it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -72,13 +72,13 @@ async fn only_one_is_inside_also_when_tasks_run_side_by_side() {
 }
 
 #[tokio::test]
-async fn without_hand_over_the_order_is_strict_across_clients() {
+async fn without_hand_off_the_order_is_strict_across_clients() {
     let locks = clients::<3>();
     let held = locks[0].mutex("a").lock().await.unwrap();
     let (order, mut tasks) = (Arc::new(Mutex::new(Vec::new())), Vec::new());
     for nth in 0..60_usize {
         let locks = &locks[nth * 7 % 3];
-        let (mutex, order) = (locks.mutex("a").local_handover(false), order.clone());
+        let (mutex, order) = (locks.mutex("a").local_handoff(false), order.clone());
         let waiting = locks.stats().waiting;
         tasks.push(tokio::spawn(async move {
             let guard = mutex.lock().await.unwrap();
@@ -95,9 +95,9 @@ async fn without_hand_over_the_order_is_strict_across_clients() {
 }
 
 /// How many claims stand in the line of `name`, and how many of them hold.
-async fn seats(locks: &Locks, name: &str) -> (usize, usize) {
+async fn entries(locks: &Locks, name: &str) -> (usize, usize) {
     let found = locks.inspect(name).await.unwrap();
-    found.first().map_or((0, 0), |resource| (resource.line.len(), resource.holders().count()))
+    found.first().map_or((0, 0), |resource| (resource.queue.len(), resource.holders().count()))
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn tasks_that_can_take_turns_here_stand_in_line_once() {
     let held = locks.mutex("a").lock().await.unwrap();
     let parties: Vec<_> = (0..5).map(|_| wants(locks.mutex("a"))).collect();
     until_waiting(&locks, 5).await;
-    assert_eq!(seats(&locks, "a").await, (1, 1));
+    assert_eq!(entries(&locks, "a").await, (1, 1));
     drop(held);
     for party in parties {
         drop(entered(party).await);
@@ -121,8 +121,8 @@ async fn readers_and_small_permits_share_and_each_has_a_claim_of_its_own() {
         held.push(soon(locks.rwlock("shelf").read()).await.unwrap());
         held.push(soon(locks.semaphore("api", 6).acquire_many(2)).await.unwrap());
     }
-    assert_eq!(seats(&locks, "shelf").await, (3, 3));
-    assert_eq!(seats(&locks, "api").await, (3, 3));
+    assert_eq!(entries(&locks, "shelf").await, (3, 3));
+    assert_eq!(entries(&locks, "api").await, (3, 3));
     let semaphore = locks.semaphore("api", 6);
     let waiting: Vec<Party> = (0..2)
         .map(|_| {
@@ -131,14 +131,14 @@ async fn readers_and_small_permits_share_and_each_has_a_claim_of_its_own() {
         })
         .collect();
     until_waiting(&locks, 2).await;
-    assert_eq!(seats(&locks, "api").await, (5, 3), "half of the permits is not more than half");
+    assert_eq!(entries(&locks, "api").await, (5, 3), "half of the permits is not more than half");
     drop(held);
     // Both fit: a queue of this process's own would let in one after the other.
     let mut both = Vec::new();
     for party in waiting {
         both.push(entered(party).await);
     }
-    assert_eq!(seats(&locks, "api").await, (2, 2));
+    assert_eq!(entries(&locks, "api").await, (2, 2));
 }
 
 #[tokio::test]
@@ -151,8 +151,8 @@ async fn what_is_to_be_held_at_least_so_long_is_not_passed_on_here() {
     let fence = first.fence().unwrap();
     first.release().await.unwrap();
     let seen = locks.mutex("cron").info().await.unwrap().unwrap();
-    assert!(seen.line[0].lingers && seen.line[0].tickets.first.0 == fence, "{seen:?}");
-    assert_eq!(seen.line[0].expires_in, secs(100));
+    assert!(seen.queue[0].lingers && seen.queue[0].tickets.first.0 == fence, "{seen:?}");
+    assert_eq!(seen.queue[0].expires_in, secs(100));
     assert!(locks.mutex("cron").try_lock().await.unwrap().is_none());
     let mut renewals = store.renewals.subscribe();
     for _ in 0..9 {
@@ -176,10 +176,10 @@ async fn tasks_that_differ_in_what_they_ask_for_take_no_turns_together() {
         wants(locks.mutex("a").ttl(secs(20))),
         wants(locks.mutex("a").no_renewal()),
         wants(locks.mutex("a").hold_at_least(secs(1))),
-        wants(locks.mutex("a").local_handover(false)),
+        wants(locks.mutex("a").local_handoff(false)),
     ];
     until_waiting(&locks, 4).await;
-    assert_eq!(seats(&locks, "a").await, (5, 1));
+    assert_eq!(entries(&locks, "a").await, (5, 1));
     parties.iter().for_each(Party::abort);
     drop(held);
 }

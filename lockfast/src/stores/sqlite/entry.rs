@@ -18,7 +18,7 @@ pub(super) const BROKEN: u8 = 4;
 
 /// One claim in one line. What belongs to the claim as a whole is the same in all lines.
 #[derive(Clone, Debug)]
-pub(super) struct Seat {
+pub(super) struct Entry {
     pub(super) name: Name,
     pub(super) tickets: Tickets,
     pub(super) owner: ClaimHash,
@@ -37,7 +37,7 @@ pub(super) struct Seat {
     names: Option<Arc<[Name]>>,
 }
 
-impl Seat {
+impl Entry {
     pub(super) fn holds(&self) -> bool {
         self.missing == 0
     }
@@ -65,12 +65,12 @@ impl Seat {
     }
 }
 
-pub(super) fn seat(row: &Row<'_>) -> Result<Seat> {
+pub(super) fn entry(row: &Row<'_>) -> Result<Entry> {
     let names = match row.get_ref(14)?.as_blob_or_null()? {
         None => None,
         Some(bytes) => unpack_names(bytes).map(Into::into),
     };
-    Ok(Seat {
+    Ok(Entry {
         name: Name::stored(row.get_ref(0)?.as_str()?),
         tickets: Tickets::new(Ticket(unsigned(row.get(1)?)), row.get(2)?),
         owner: ClaimHash(row.get(3)?),

@@ -14,7 +14,7 @@ use super::figures::{Bar, Figure, Unit};
 use super::server::{Cores, Server};
 use crate::measure::{median, percentile};
 
-const SECTION: &str = "one name, 32 tasks, hand-over inside the process on";
+const SECTION: &str = "one name, 32 tasks, hand-off inside the process on";
 /// A turn of a process ends after this many passes at the latest.
 const TURN: f64 = 64.0;
 /// Between two questions of the waiter.
@@ -25,7 +25,7 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     let server = Server::start();
     let (port, rounds, slice) = (server.port(), plan.rounds(), plan.slice());
     let rates = server.with(Cores::All, async move {
-        let clients = connect_all(&[Kind::LockfastNoHandOver, Kind::Lockfast], port).await;
+        let clients = connect_all(&[Kind::LockfastNoHandOff, Kind::Lockfast], port).await;
         let mut rates: Vec<(Kind, Vec<f64>)> = clients.iter().map(|(kind, _)| (*kind, Vec::new())).collect();
         for round in 0..=rounds {
             for ((kind, client), (_, rates)) in clients.iter().zip(&mut rates) {
@@ -41,15 +41,15 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
         let found = rates.iter().find(|(it, _)| *it == kind);
         found.map_or(f64::NAN, |(_, rates)| median(rates.clone()))
     };
-    let (off, on) = (rate(Kind::LockfastNoHandOver), rate(Kind::Lockfast));
+    let (off, on) = (rate(Kind::LockfastNoHandOff), rate(Kind::Lockfast));
     println!("  a waiter in another process");
     let turns = waiter(plan.count(500) as u32);
     let of = |share| if turns.is_empty() { f64::NAN } else { percentile(&turns, share) };
     let figure = |what, value, unit| Figure::new(SECTION, what, value, unit);
     vec![
-        figure("rate, of the rate with hand-over off", on / off, Unit::Times).with(Bar::at_least(8.0).or_better(40.0)),
-        figure("hand-over on", on, Unit::PerSecond),
-        figure("hand-over off", off, Unit::PerSecond),
+        figure("rate, of the rate with hand-off off", on / off, Unit::Times).with(Bar::at_least(8.0).or_better(40.0)),
+        figure("hand-off on", on, Unit::PerSecond),
+        figure("hand-off off", off, Unit::PerSecond),
         figure("turns that a waiter in another process waits, most", of(1.0), Unit::Each).with(Bar::at_most(2.0)),
         figure("turns that a waiter in another process waits, p50", of(0.5), Unit::Each),
     ]
@@ -60,7 +60,7 @@ fn waiter(count: u32) -> Vec<f64> {
     let server = Server::start();
     let over = Arc::new(AtomicBool::new(false));
     let (port, is_over) = (server.port(), Arc::clone(&over));
-    let mut child = server.child("handover", &[count.to_string()]);
+    let mut child = server.child("handoff", &[count.to_string()]);
     let output = BufReader::new(child.stdout.take().expect("it was piped"));
     // Both are read to the end: the waiter's lines here, the times of this process on a thread of its own.
     let reading = std::thread::spawn(move || {

@@ -109,7 +109,7 @@ async fn until_handed_to_another(place: &Place, fence: u64) {
     let handed = async {
         loop {
             let line = place.look(&place.name("a")).await;
-            if line.is_some_and(|it| it.holders().any(|seat| seat.tickets.first.0 > fence)) {
+            if line.is_some_and(|it| it.holders().any(|entry| entry.tickets.first.0 > fence)) {
                 return;
             }
             tokio::task::yield_now().await;
