@@ -7,10 +7,13 @@ mod dependencies;
 mod documents;
 mod layers;
 mod leftovers;
+mod lengths;
+mod map;
 mod paths;
 mod purity;
 mod sizes;
 mod source;
+mod words;
 
 use std::fmt;
 use std::path::Path;
@@ -43,6 +46,7 @@ impl fmt::Display for Finding {
 pub(crate) fn run(root: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
     let mut findings = in_files(&tree);
+    findings.extend(words::stale(&tree));
     let lock = tree.text("Cargo.lock").unwrap_or_default();
     findings.extend(dependencies::check(&dependencies::listing().read(root)?, lock));
     findings.sort();
@@ -64,10 +68,13 @@ fn in_files(tree: &Tree) -> Vec<Finding> {
             sizes::check(path, text, sizes::ALLOWED),
             documents::check(path, text, tree),
             leftovers::check(path, text),
+            lengths::check(path, text),
+            words::check(path, text),
         ]
     };
     let mut findings: Vec<Finding> = tree.texts().flat_map(check).flatten().collect();
     findings.extend(sizes::stale(sizes::ALLOWED, tree));
+    findings.extend(map::check(tree));
     findings
 }
 
@@ -82,6 +89,8 @@ mod tests {
             ("README.md", "`docs/missing.md`"),
             ("bench/src/main.rs", concat!("fn main() { todo", "!() }")),
             ("bench/src/long.rs", &long),
+            ("bench/src/name.rs", &format!("fn {}() {{}}", "a".repeat(lengths::LONGEST + 1))),
+            ("bench/src/word.rs", concat!("// some", "body")),
             ("lockfast/src/engine/mod.rs", "use std::sync::Mutex;"),
             ("lockfast/src/store.rs", "use crate::client::Locks;"),
         ]);
@@ -93,7 +102,11 @@ mod tests {
                 "README.md",
                 "bench/src/long.rs",
                 "bench/src/main.rs",
+                "bench/src/name.rs",
+                "bench/src/word.rs",
                 "lockfast/src/engine/mod.rs",
+                "lockfast/src/engine/mod.rs",
+                "lockfast/src/store.rs",
                 "lockfast/src/store.rs"
             ]
         );

@@ -1,0 +1,244 @@
+//! The words of the glossary, and none of those that they replaced.
+//!
+//! 1. Sentences have a noun as their subject: the phrases in [`RETIRED`] stand nowhere but in quoted output.
+//! 2. Product code says the mechanism: the pictures in [`PICTURES`] stand nowhere in it.
+//! 3. A queue is called queue and a tombstone tombstone: `line` and `mark` are parts of names only where a line of text, or another
+//!    kind of mark, is meant, and those files are listed.
+
+use super::Finding;
+use super::source::{tokens, without_comments_and_strings};
+use crate::tree::Tree;
+
+/// Put together from halves, so that this file passes its own check.
+const RETIRED: &[&[&str]] = &[
+    &[concat!("who", "ever")],
+    &[concat!("some", "body")],
+    &[concat!("no", "body")],
+    &["those", concat!("wh", "o")],
+    &["who", concat!("wait", "s")],
+    &["who", concat!("hold", "s")],
+];
+
+const PICTURES: &[&str] = &["seat", "lane", "desk", "ears", "lookout", "letter"];
+
+const PARTS: &[&str] = &["line", "mark"];
+
+/// Names of the standard library.
+const FOREIGN_NAMES: &[&str] = &["lines", "read_line", "next_line"];
+
+/// Where a picture is none: the path, the word, and what it means there.
+const MEANT_LITERALLY: &[(&str, &str, &str)] = &[
+    ("lockfast-cli/src/pattern.rs", "letter", "a character of a pattern"),
+];
+
+/// Where names have these parts, and what is meant by them.
+const NAMES_ALLOWED: &[(&str, &str, &str)] = &[];
+
+const PRODUCT: &[&str] = &["lockfast/src/", "lockfast-cli/src/"];
+const READ: &[&str] = &[".rs", ".lua", ".sql", ".md", ".toml", ".js", ".py", ".sh"];
+
+pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
+    if !READ.iter().any(|extension| path.ends_with(extension)) {
+        return Vec::new();
+    }
+    let words = words(text, path.ends_with(".md"));
+    let mut findings = retired(path, &words);
+    findings.extend(pictures(path, &words));
+    findings.extend(names(path, text));
+    findings
+}
+
+/// Rows of the lists that no file needs any more.
+pub(super) fn stale(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, word, _) in MEANT_LITERALLY {
+        let is_needed = tree.text(path).is_some_and(|text| words(text, false).iter().any(|it| is_form_of(&it.text, word)));
+        if !is_needed {
+            findings.push(Finding::new(path, 1, format!("does not say `{word}`: take it off the list in words.rs")));
+        }
+    }
+    for (start, part, _) in NAMES_ALLOWED {
+        let mut texts = tree.texts().filter(|(path, _)| path.starts_with(start));
+        if !texts.any(|(path, text)| !names_with(path, text, part).is_empty()) {
+            findings.push(Finding::new(start, 1, format!("no name has the part `{part}`: take it off the list in words.rs")));
+        }
+    }
+    findings
+}
+
+fn retired(path: &str, words: &[Word]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for at in 0..words.len() {
+        for phrase in RETIRED {
+            let found = words[at..].iter().take(phrase.len());
+            let is_there = found.clone().map(|word| word.text.as_str()).eq(phrase.iter().copied())
+                && found.skip(1).all(|word| word.follows);
+            if is_there {
+                let phrase = phrase.join(" ");
+                let what = format!("\"{phrase}\": name the holder, the waiter, the claim or the process instead");
+                findings.push(Finding::new(path, words[at].line, what));
+            }
+        }
+    }
+    findings
+}
+
+fn pictures(path: &str, words: &[Word]) -> Vec<Finding> {
+    if !PRODUCT.iter().any(|folder| path.starts_with(folder)) {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
+    for word in words {
+        let picture = PICTURES.iter().find(|picture| is_form_of(&word.text, picture));
+        let Some(picture) = picture.filter(|it| !MEANT_LITERALLY.iter().any(|row| row.0 == path && row.1 == **it)) else {
+            continue;
+        };
+        findings.push(Finding::new(path, word.line, format!("`{picture}` is a picture: say the mechanism")));
+    }
+    findings
+}
+
+fn names(path: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for part in PARTS {
+        if NAMES_ALLOWED.iter().any(|(start, allowed, _)| path.starts_with(start) && allowed == part) {
+            continue;
+        }
+        for (line, name) in names_with(path, text, part) {
+            let what = format!(
+                "`{name}` has the part `{part}`: a lock has a queue and tombstones; for other meanings list the file in words.rs"
+            );
+            findings.push(Finding::new(path, line, what));
+        }
+    }
+    findings
+}
+
+/// The names in a Rust file, and of the file itself, that have this part.
+fn names_with(path: &str, text: &str, part: &str) -> Vec<(usize, String)> {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let mut names = Vec::new();
+    if pieces(file).any(|piece| is_form_of(&piece, part)) {
+        names.push((1, file.to_string()));
+    }
+    if path.ends_with(".rs") {
+        let blanked = without_comments_and_strings(text);
+        let in_code = tokens(&blanked).into_iter().filter(|token| !FOREIGN_NAMES.contains(&token.text));
+        let with_part = in_code.filter(|token| pieces(token.text).any(|piece| is_form_of(&piece, part)));
+        names.extend(with_part.map(|token| (token.line, token.text.to_string())));
+    }
+    names
+}
+
+/// A word of a text, in small letters.
+#[derive(Debug, PartialEq, Eq)]
+struct Word {
+    text: String,
+    line: usize,
+    /// Only blanks, line ends and signs of comments are between it and the word before.
+    follows: bool,
+}
+
+/// The words of a text. Names are taken apart; the fenced blocks of a document, which quote output, are left out.
+fn words(text: &str, is_document: bool) -> Vec<Word> {
+    let (mut words, mut follows, mut is_quoted) = (Vec::new(), false, false);
+    for (line, content) in (1..).zip(text.lines()) {
+        if is_document && content.trim_start().starts_with("```") {
+            is_quoted = !is_quoted;
+            follows = false;
+            continue;
+        }
+        if is_quoted {
+            continue;
+        }
+        let mut rest = content;
+        while let Some(first) = rest.chars().next() {
+            if first.is_ascii_alphabetic() {
+                let len = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+                for piece in pieces(&rest[..len]) {
+                    words.push(Word { text: piece, line, follows });
+                    follows = true;
+                }
+                rest = &rest[len..];
+            } else {
+                follows &= first.is_whitespace() || "_/!#*-".contains(first);
+                rest = &rest[first.len_utf8()..];
+            }
+        }
+    }
+    words
+}
+
+/// `LineUp_now` is `line`, `up`, `now`.
+fn pieces(name: &str) -> impl Iterator<Item = String> {
+    let mut pieces = vec![String::new()];
+    let mut was_small = false;
+    for c in name.chars() {
+        if !c.is_ascii_alphabetic() || (c.is_ascii_uppercase() && was_small) {
+            pieces.push(String::new());
+        }
+        if c.is_ascii_alphabetic() {
+            pieces.last_mut().expect("there is always one").push(c.to_ascii_lowercase());
+        }
+        was_small = c.is_ascii_lowercase();
+    }
+    pieces.into_iter().filter(|piece| !piece.is_empty())
+}
+
+/// The word itself, or several of it, or something done with it.
+fn is_form_of(word: &str, root: &str) -> bool {
+    word.strip_prefix(root).is_some_and(|ending| matches!(ending, "" | "s" | "ed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> Vec<usize> {
+        check(path, text).iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn each_retired_phrase_is_found_in_prose_code_and_names() {
+        for phrase in RETIRED {
+            let (said, name) = (phrase.join(" "), phrase.join("_"));
+            assert_eq!(found("docs/a.md", &format!("One.\nThen {said} more.")), [2], "{said}");
+            assert_eq!(found("a.rs", &format!("fn {name}_more() {{}}")), [1], "{said}");
+            assert_eq!(found("a.lua", &format!("-- {said}")), [1], "{said}");
+        }
+    }
+
+    #[test]
+    fn a_phrase_is_found_over_the_end_of_a_line() {
+        let (one, other) = (RETIRED[3][0], RETIRED[3][1]);
+        assert_eq!(found("a.rs", &format!("/// {one}\n/// {other} wait")), [1]);
+        assert_eq!(found("a.rs", &format!("/// {one}. {other} is it")), [0; 0]);
+    }
+
+    #[test]
+    fn quoted_output_is_free() {
+        assert_eq!(found("docs/a.md", &format!("```text\n{}\n```\n", RETIRED[0][0])), [0; 0]);
+    }
+
+    #[test]
+    fn pictures_are_found_in_product_code_alone() {
+        for picture in PICTURES {
+            let text = format!("// a {picture}\nfn a_{picture}() {{}}");
+            assert_eq!(found("lockfast/src/a.rs", &text), [1, 2], "{picture}");
+            assert_eq!(found("lockfast/tests/a.rs", &text), [0; 0], "{picture}");
+        }
+        assert_eq!(found("lockfast/src/a.rs", "// appears, clears, a planet"), [0; 0]);
+    }
+
+    #[test]
+    fn line_and_mark_are_found_as_parts_of_names() {
+        assert_eq!(found("a.rs", "struct LineUp;\nfn in_line() {}\nlet marks = 1; // line"), [1, 2, 3]);
+        assert_eq!(found("a.rs", "deadline inline \"line\" pipeline benchmark text.lines()"), [0; 0]);
+        assert_eq!(found("lockfast/tests/redis_lines.rs", ""), [1]);
+    }
+
+    #[test]
+    fn a_row_that_no_file_needs_is_stale() {
+        assert_eq!(stale(&Tree::of(&[])).len(), MEANT_LITERALLY.len() + NAMES_ALLOWED.len());
+    }
+}
