@@ -1,4 +1,4 @@
-//! What surprises people, shown: not promises to be proud of, but facts that `docs/pitfalls.md` tells.
+//! What surprises people, shown: not promises to be proud of, but facts that `docs/safety.md` tells.
 
 use std::cell::Cell;
 use std::sync::Arc;
