@@ -1,4 +1,4 @@
-//! One row of a line, and how numbers are written in the file.
+//! One row of the table `entries`, and how numbers are written in the file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) const DETACHED: u8 = 1;
 pub(super) const LINGERS: u8 = 2;
 pub(super) const BROKEN: u8 = 4;
 
-/// One claim in one line. What belongs to the claim as a whole is the same in all lines.
+/// One claim in one queue. Fields about the claim as a whole are equal in all of its entries.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) name: Name,
@@ -27,13 +27,13 @@ pub(super) struct Entry {
     pub(super) capacity: u32,
     pub(super) weight: u32,
     pub(super) fits: bool,
-    /// In how many of its lines it does not fit.
+    /// In how many of its queues the claim does not fit. It holds at zero.
     pub(super) missing: u32,
     pub(super) expires: Moment,
     pub(super) since: Moment,
     pub(super) ttl: Duration,
     pub(super) state: u8,
-    /// All of its names, if there are several.
+    /// All names of the claim, if it has several.
     names: Option<Arc<[Name]>>,
 }
 
@@ -50,7 +50,7 @@ impl Entry {
         self.state & BROKEN != 0
     }
 
-    /// Whether it holds for an owner that may go on with it.
+    /// Whether the claim holds, and its owner may go on working under it.
     pub(super) fn is_at_work(&self) -> bool {
         self.holds() && !self.broken() && !self.lingers()
     }
@@ -59,7 +59,7 @@ impl Entry {
         Demand { name: self.name.clone(), capacity: self.capacity, weight: self.weight }
     }
 
-    /// All lines it stands in.
+    /// The names of all queues the claim is in.
     pub(super) fn names(&self) -> &[Name] {
         self.names.as_deref().unwrap_or(std::slice::from_ref(&self.name))
     }
@@ -88,7 +88,7 @@ pub(super) fn entry(row: &Row<'_>) -> Result<Entry> {
     })
 }
 
-/// SQLite's numbers have a sign. Ids use all 64 bits; counts, tickets and moments stay far below.
+/// SQLite's integers are signed. Ids use all 64 bits; counts, tickets and moments stay far below 2^63.
 pub(super) fn signed(number: u64) -> i64 {
     number.cast_signed()
 }

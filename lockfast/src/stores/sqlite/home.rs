@@ -1,11 +1,11 @@
-//! Where a process can be reached, and seen to be dead: in a directory beside the database, a socket for letters and a named
-//! pipe that shows life.
+//! The runtime directory beside the database. Each process that has the store open owns two files in it: a *liveness
+//! pipe*, by which other processes see that it is dead, and a socket, on which it receives datagrams.
 //!
-//! The process keeps the pipe's writing end open and never writes. Whoever opens the reading end sees its end when the last
-//! writer is gone, at once, and can wait for that; the kernel closes it however the process dies. Children that inherit the
-//! descriptor count as part of the process. So of all that can be seen there is **one verdict of death: the end of a pipe that
-//! belongs to this boot**. A pipe or a socket that is missing or forbidden, a socket that refuses or is full: all of that is
-//! unknown, and the lease decides.
+//! The process keeps the writing end of its pipe open and never writes. A process that opens the reading end sees end
+//! of file as soon as the last writer is gone, and can poll for it; the kernel closes the writing end however the
+//! process dies. Children that inherit the descriptor count as part of the process. So there is **one verdict of death:
+//! the end of a pipe that belongs to this boot**. A pipe or socket that is missing or forbidden, a socket that refuses
+//! or is full: each of these means unknown, and the lease decides.
 
 use std::fmt;
 use std::fs::{self, Permissions};
@@ -21,12 +21,12 @@ use rustix::io::FdFlags;
 
 use crate::error::{Error, Result};
 
-/// The longest path that fits into the address of a socket, without its end.
+/// The longest path that fits into the address of a socket, without the terminating zero.
 const LONGEST_ADDRESS: usize = 107;
-/// What a process left behind that died while it moved in is swept up after this long.
+/// Files of a process that died while it created its endpoint are removed after this long.
 const MOVING_IN: Duration = Duration::from_secs(60);
 
-/// Which process: random, never used again.
+/// The id of a process in the runtime directory: random, never used again, and not its pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Home(pub(super) u64);
 
@@ -36,20 +36,20 @@ impl fmt::Display for Home {
     }
 }
 
-/// What can be seen of a process.
+/// What the liveness pipe of a process shows.
 #[derive(Debug)]
 pub(super) enum Life {
-    /// It lives; the descriptor hangs up when it dies.
+    /// The process lives; the descriptor reports end of file when it dies.
     Alive(OwnedFd),
     Dead,
     Unknown,
 }
 
-/// The directory in which the processes that share a file find each other.
+/// The directory in which the processes that share a database file find each other.
 #[derive(Debug)]
 pub(super) struct Street {
     path: PathBuf,
-    /// By which a socket is found whose path is too long for an address.
+    /// Reaches a socket whose path is too long for an address.
     handle: OwnedFd,
     owner: u32,
 }
@@ -76,8 +76,8 @@ impl Street {
         Ok(Self { path, handle, owner: found.uid() })
     }
 
-    /// Whether letters from this user are read: from oneself, from the owner of the directory, and from root, who could do
-    /// as they like anyway.
+    /// Whether datagrams from this user are read: from this process's own user, from the owner of the directory, and
+    /// from root, which has access to all of it anyway.
     pub(super) fn trusts(&self, user: u32) -> bool {
         user == 0 || user == self.owner || user == rustix::process::geteuid().as_raw()
     }
@@ -99,7 +99,7 @@ impl Street {
         PathBuf::from(format!("/proc/self/fd/{}/{home}.sock", self.handle.as_raw_fd()))
     }
 
-    /// Looks whether a process lives.
+    /// Opens the liveness pipe of a process and checks it for its end.
     pub(super) fn look_at(&self, home: Home) -> Life {
         match open_pipe(&self.pipe_of(home), OFlags::RDONLY | OFlags::NONBLOCK) {
             Ok(pipe) if has_ended(&pipe) => Life::Dead,
@@ -108,14 +108,15 @@ impl Street {
         }
     }
 
-    /// Takes away what a dead process left behind.
+    /// Removes the files of a process. For a dead process only after its claims are removed: other processes see by its
+    /// pipe that it is dead.
     pub(super) fn clear(&self, home: Home) {
         let _ = fs::remove_file(self.socket_of(home));
         let _ = fs::remove_file(self.pipe_of(home));
     }
 
-    /// Those who were killed and had nothing anybody looked for since. Their pipes stay until their claims are ended: without
-    /// them nobody could tell any more. What is left of those who died while they moved in is taken away.
+    /// All processes here that are dead. Their pipes stay until their claims are removed: without the pipe no process
+    /// could see the death. Files of processes that died while they created their endpoint are removed.
     pub(super) fn dead(&self) -> Vec<Home> {
         let mut dead = Vec::new();
         let Ok(entries) = fs::read_dir(&self.path) else { return dead };
@@ -136,7 +137,7 @@ impl Street {
     }
 }
 
-/// Whether the last writer is gone. Nobody ever writes, so there is nothing to read before that.
+/// Whether the last writer is gone. No process ever writes, so a read finds either the end or nothing.
 pub(super) fn has_ended(pipe: &OwnedFd) -> bool {
     matches!(rustix::io::read(pipe, &mut [0u8; 1]), Ok(0))
 }
@@ -152,21 +153,22 @@ fn is_old(entry: &fs::DirEntry) -> bool {
     modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > MOVING_IN))
 }
 
-/// This process's own place.
+/// This process's own liveness pipe and socket in the runtime directory.
 #[derive(Debug)]
 pub(super) struct Residence {
     pub(super) home: Home,
     pub(super) street: Street,
     pub(super) socket: UnixDatagram,
-    /// Open for as long as this process, or a child that counts as part of it, lives.
+    /// The writing end of the liveness pipe: open for as long as this process, or a child that counts as part of it,
+    /// lives.
     _life: OwnedFd,
 }
 
 impl Residence {
-    /// Moves in. With `children`, processes started from now on count as part of this one.
+    /// Creates the pipe and the socket. With `children`, processes started from now on count as part of this one.
     pub(super) fn move_in(street: Street, children: bool) -> Result<Self> {
         let home = Home(fresh_id()?);
-        let failed = |error: io::Error| Error::unavailable(format!("moving into {}", street.path.display()), error);
+        let failed = |error: io::Error| Error::unavailable(format!("creating a socket and a pipe in {}", street.path.display()), error);
         let (socket, life) = settle_in(&street, home).map_err(failed)?;
         if children {
             rustix::io::fcntl_setfd(&life, FdFlags::empty()).map_err(|error| failed(error.into()))?;
@@ -179,7 +181,8 @@ fn settle_in(street: &Street, home: Home) -> io::Result<(UnixDatagram, OwnedFd)>
     let socket = UnixDatagram::bind(street.address_of(home))?;
     socket.set_nonblocking(true)?;
     rustix::net::sockopt::set_socket_passcred(socket.as_fd(), true)?;
-    // The directory decides who gets here. Root's socket must be of use to the directory's owner too.
+    // The mode of the directory decides which users can connect. A socket of root must be usable by the directory's
+    // owner too.
     let door = rustix::fs::openat(
         &street.handle,
         format!("{home}.sock"),
@@ -187,14 +190,16 @@ fn settle_in(street: &Street, home: Home) -> io::Result<(UnixDatagram, OwnedFd)>
         Mode::empty(),
     )?;
     if FileType::from_raw_mode(rustix::fs::fstat(&door)?.st_mode) != FileType::Socket {
-        // The directory's owner could put a link there, by which root would open any file to everybody.
+        // The directory's owner could put a symbolic link there, by which root would make any file writable for all
+        // users.
         return Err(io::ErrorKind::InvalidInput.into());
     }
     fs::set_permissions(format!("/proc/self/fd/{}", door.as_raw_fd()), Permissions::from_mode(0o666))?;
-    // Order matters: the pipe gets its name when it shows life. Found before that, it would look like a death.
+    // Order matters: the pipe gets its final name only when its writing end is open. Found earlier, it would look like
+    // a death.
     let unfinished = street.path.join(format!("{home}.new"));
     rustix::fs::mkfifoat(rustix::fs::CWD, &unfinished, Mode::from_raw_mode(0o600))?;
-    // A pipe cannot be opened for writing while nobody reads.
+    // A pipe cannot be opened for writing without a reader.
     let reader = open_pipe(&unfinished, OFlags::RDONLY | OFlags::NONBLOCK)?;
     rustix::fs::fchmod(&reader, Mode::from_raw_mode(0o644))?;
     let life = open_pipe(&unfinished, OFlags::WRONLY | OFlags::NONBLOCK)?;

@@ -1,4 +1,5 @@
-//! What one open store has in this process: the file, its place on the street, and the thread that looks out.
+//! The state of one open store in this process: the file, its endpoint in the runtime directory, and the watch thread.
+//! Delivers messages, and removes the claims of dead processes.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,8 @@ use super::post::Post;
 use super::transaction::{Done, Lasting};
 use super::waiting::{Patience, Waiting};
 
-/// How soon letters are tried again that found their reader's queue full; when that gets nowhere, later and later.
+/// The first and the longest pause before datagrams are sent again whose receiver's socket buffer was full. The pause
+/// doubles while no datagram gets through.
 const SOON: Duration = Duration::from_millis(2);
 const LATER: Duration = Duration::from_millis(250);
 
@@ -32,10 +34,10 @@ pub(super) struct Inside {
     pub(super) waiting: Waiting,
 }
 
-/// What belongs to the one who runs a verb.
+/// What a transaction needs exclusively.
 #[derive(Debug)]
 pub(super) struct Kept {
-    /// `None` when it has to be opened anew.
+    /// `None` if the file has to be opened again.
     pub(super) file: Option<File>,
     /// The tickets of this process's claims.
     pub(super) known: ClaimMap<Ticket>,
@@ -48,8 +50,8 @@ impl Kept {
 }
 
 impl Inside {
-    /// Takes letters to where they belong, and those that follow from them: some of the readers turn out to be dead, and
-    /// what that changes is to be said as well.
+    /// Delivers messages to local subscribers and to other processes, and then the messages that follow from that: a
+    /// receiver may turn out to be dead, and the removal of its claims grants others.
     pub(super) fn deliver(self: &Arc<Self>, mut news: News) {
         while !news.is_empty() {
             let (own, others): (News, News) =
@@ -70,21 +72,22 @@ impl Inside {
         }
     }
 
-    /// Ends the claims of a process that is dead, and takes away what it left behind. What that leaves to say.
+    /// Removes the claims of a dead process, then its files. Returns the messages that follow.
     pub(super) fn bury(&self, home: Home, patience: Patience<'_>) -> Done<News> {
         let ((), news) = self.transaction("tidying up in", Lasting::No, patience, |ledger| Ok(ledger.bury(home)?))?;
-        // Only now: by its pipe others see that it is dead.
+        // Order matters: other processes see by the pipe that the process is dead. Removed first, the death would
+        // become unknown while claims are left.
         self.residence.street.clear(home);
         Ok(news)
     }
 
-    /// Nobody reads there any more.
+    /// Removes the watcher rows of a process without a socket.
     fn forget_watcher(&self, home: Home, patience: Patience<'_>) -> Done<News> {
         let gone = |ledger: &mut Ledger<'_>| Ok(ledger.remove_watcher(home, None)?);
         self.transaction("tidying up in", Lasting::No, patience, gone).map(|((), news)| news)
     }
 
-    /// Takes one letter in. What follows from it.
+    /// Handles one message for this process. Returns the messages that follow.
     pub(super) fn hear(self: &Arc<Self>, client: ClientId, letter: Letter) -> News {
         match letter {
             Letter::LookAgain(owner) => self.lookout.waiting(owner).map_or_else(News::new, |claim| {
@@ -103,7 +106,7 @@ impl Inside {
                 let nobody_watches = matches!(change, Change::Resource(_)) && !subscribers.watch_queues();
                 drop(subscribers);
                 told.iter().for_each(|mailbox| mailbox.wake());
-                // If that fails, the next letter comes, and is as useless.
+                // If this fails, the next such message repeats it.
                 if nobody_watches {
                     self.follow_up(|inside, patience| inside.stop_watching(patience))
                 } else {
@@ -113,7 +116,7 @@ impl Inside {
         }
     }
 
-    /// No letters about lines any more, unless somebody has come to watch in the meantime.
+    /// Ends notifications about queues, unless a local subscriber has come in the meantime.
     fn stop_watching(&self, patience: Patience<'_>) -> Done<News> {
         let stop = |ledger: &mut Ledger<'_>| {
             if !self.subscribers().watch_queues() {
@@ -124,8 +127,8 @@ impl Inside {
         self.transaction("watching", Lasting::No, patience, stop).map(|((), news)| news)
     }
 
-    /// Finds out whose death matters to a claim that waits, and looks out for it. What follows from that. If it fails, the lease
-    /// of the claim ahead ends it.
+    /// Determines again which deaths a waiter has to watch for, and watches them. Returns the messages that follow. If
+    /// it fails, the lease of the claim ahead ends that claim.
     fn look_again(self: &Arc<Self>, claim: &Arc<Claim>, patience: Patience<'_>) -> Done<News> {
         let (dead, mut news) = self.transaction("reading", Lasting::No, patience, |ledger| {
             Ok(match ledger.living(claim)? {
@@ -140,25 +143,25 @@ impl Inside {
         Ok(news)
     }
 
-    /// Looks out for those whose deaths matter to a claim that waits. Says who of them is dead already.
+    /// Watches the processes whose death matters to a waiter. Returns those that are dead already.
     ///
-    /// Order matters: while nobody else can change the line. Done later, a letter that who is ahead has changed could come
-    /// in between, and find nobody who looks.
+    /// Order matters: inside the transaction, while no other process can change the queue. Done later, `AheadChanged`
+    /// could arrive before the claim is watched for, and would be ignored.
     pub(super) fn look_out_for(&self, ledger: &mut Ledger<'_>, claim: &Arc<Claim>) -> rusqlite::Result<Vec<Home>> {
         let homes = ledger.deaths_of_those_before(claim)?;
         Ok(self.lookout.wait_for(claim, homes, &self.residence.street))
     }
 
-    /// What follows from the deaths of those that a claim waits for.
+    /// Removes the claims of these dead processes ahead of a waiter. Returns the messages that follow.
     pub(super) fn bury_those_ahead(self: &Arc<Self>, claim: &Arc<Claim>, dead: Vec<Home>) -> News {
         let mut news = News::new();
         for home in dead {
             let (client, owner) = (claim.client, claim.id.hash());
             news.extend(self.follow_up(move |inside, patience| {
-                // Order matters: only who was buried makes us look again. Who could not be would be found, and looked at, for
-                // ever.
+                // Order matters: only a removal that succeeded leads to another check. A process that cannot be removed
+                // would be found dead and checked again for ever.
                 let mut buried = inside.bury(home, patience)?;
-                // Others may be ahead now.
+                // Other claims may be ahead now.
                 buried.push((inside.residence.home, client, Letter::LookAgain(owner)));
                 Ok(buried)
             }));
@@ -166,7 +169,7 @@ impl Inside {
         news
     }
 
-    /// What the thread does.
+    /// The loop of the watch thread.
     pub(super) fn look_out(self: &Arc<Self>) {
         let mut pause = SOON;
         while let Some(seen) = self.lookout.next(&self.residence, self.post.is_waiting().then_some(pause)) {
@@ -179,18 +182,19 @@ impl Inside {
                 for claim in waited {
                     let client = claim.client;
                     news.extend(self.follow_up(move |inside, patience| inside.look_again(&claim, patience)));
-                    // It may have died after it handed on and before it said so: whoever waited for it asks.
+                    // The process may have died after it handed a lock off and before it sent the message, so its
+                    // waiters ask.
                     news.push((self.residence.home, client, Letter::Change(Change::Resync)));
                 }
                 self.deliver(news);
             }
-            // Only what was tried in vain makes the next try a later one.
+            // Only a failed retry lengthens the pause.
             let was_in_vain = self.post.is_waiting() && !self.post.try_again(&self.residence);
             pause = if was_in_vain { (pause * 2).min(LATER) } else { SOON };
         }
     }
 
-    /// Whether this process has claims in the file, as far as it knows.
+    /// Whether this process knows of claims of its own in the file.
     pub(super) fn has_claims(&self) -> bool {
         !self.kept().known.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The ways out of a line, over the rows of the file.
+//! `release`: every way a claim leaves its queues, over the rows of the file.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl Ledger<'_> {
             Leaving::Done(claim) => self.done(claim),
             Leaving::Unknown(claim) => {
                 let standing = self.done(claim)?;
-                // What a copy of this is told: that the claim left only if it did by this.
+                // A repeated release gets the reply of the first one: the tombstone keeps the reason.
                 if let Standing::Gone(why) = standing {
                     self.add_mark(claim.id.hash(), why, self.now + claim.tombstone())?;
                 }
@@ -49,7 +49,7 @@ impl Ledger<'_> {
     fn linger_for(&mut self, claim: &Claim, span: Duration) -> Result<Standing> {
         match self.living(claim)? {
             Some(entry) if entry.holds() && !entry.broken() && !span.is_zero() => {
-                // Said twice, the first counts: a repeated call must not hold it longer.
+                // The first call counts: a repeated one must not extend the linger.
                 if !entry.lingers() {
                     self.linger(&entry, self.now + span)?;
                     self.touched.extend(entry.names().iter().cloned());
@@ -72,8 +72,8 @@ impl Ledger<'_> {
             && self.is_exclusive(&sealer)?
         {
             for name in sealer.names() {
-                // Order matters: the waiters go while the sealer still holds, so none of them is handed the lock to run
-                // again what was just sealed.
+                // Order matters: waiters are removed while the sealer still holds. Otherwise one of them would be
+                // granted the lock and run again what was just sealed.
                 for waiter in self.line(name)? {
                     if waiter.owner != sealer.owner && self.entry(name, waiter.tickets.first)?.is_some() {
                         self.expire(&waiter)?;
@@ -91,8 +91,9 @@ impl Ledger<'_> {
         };
         let until = self.now + entry.ttl;
         if entry.tickets.first > floor {
-            // It was sent before its client saw the numbers the claim has now: repeated, or late. To leave by it would take
-            // the lock from an owner who was told since to go on, and who may still work though the claim was broken.
+            // The call was sent before its client saw the tickets the claim has now: it is repeated or late. Leaving
+            // because of it would take the lock from an owner that was told since to go on, and that may still work
+            // although the claim was broken.
             if !entry.is_at_work() {
                 return Ok(Standing::Gone(if entry.broken() { Why::Broken } else { Why::Left }));
             }
@@ -107,7 +108,7 @@ impl Ledger<'_> {
                 return self.done(claim);
             }
         }
-        // Everybody behind holds, so moving behind them changes nobody's standing; and nobody else fits by it.
+        // All claims behind hold, so moving behind them changes no standing and grants nothing.
         let fresh = self.draw(block, floor);
         self.move_back(&entry, fresh, until)?;
         self.touched.extend(entry.names().iter().cloned());

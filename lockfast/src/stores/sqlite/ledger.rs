@@ -1,6 +1,7 @@
-//! The entries in the file, as one verb sees them: inside a transaction that no other process can come between.
+//! The tables of the file as one transaction sees them, and the statements on `entries`. No other process can change
+//! the tables meanwhile.
 //!
-//! Everything here is one statement on one row or one line; what the statements mean together is in `rule.rs`.
+//! Each function is one statement on one row or one queue; what the statements mean together is in `rule.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use super::file::nanos;
 use super::home::Home;
 use super::pack::{pack_names, pack_note, unpack_note};
 
-/// How far a waiter looks for the longest lease ahead of it. Those it does not see make it ask early, never late.
+/// How many leases ahead of a waiter are compared for the longest. Leases beyond make the waiter ask early, never late.
 const LOOKED_AT_AHEAD: u32 = 64;
 
-/// The statements about entries, each with the columns of a [`Entry`] before it.
+/// A statement about entries, with the columns of an [`Entry`] before it.
 macro_rules! entries {
     ($rest:literal) => {
         concat!(
@@ -31,17 +32,18 @@ macro_rules! entries {
     };
 }
 
-/// Letters to write when the transaction is through: to which client at which home, and what.
+/// Messages to send once the transaction is committed: to which client of which process, and what.
 pub(super) type News = Vec<(Home, ClientId, Letter)>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Letter {
     Change(Change),
-    /// Who is ahead of this claim has changed: see anew whose death to look out for.
+    /// The entries ahead of this claim have changed: its process must determine again which deaths to watch for.
     LookAgain(ClaimHash),
 }
 
-/// Whether there is any of what there seldom is: one statement tells, and saves one for each that there is not.
+/// Cached emptiness of rarely used tables. One statement reads all three, and saves one statement per empty table
+/// later.
 #[derive(Debug)]
 pub(super) struct Rare {
     pub(super) watchers: bool,
@@ -49,25 +51,25 @@ pub(super) struct Rare {
     pub(super) seals: bool,
 }
 
-/// One verb's view of the file.
+/// One transaction's view of the tables.
 #[derive(Debug)]
 pub(super) struct Ledger<'a> {
     pub(super) rows: &'a Connection,
     pub(super) now: Moment,
     pub(super) home: Home,
-    /// The highest ticket given, and when the next thing ends; written back by [`close`](Self::close).
+    /// The highest ticket drawn, and the next end of a row; both are written back by [`close`](Self::close).
     last: Ticket,
     ends: Moment,
     is_changed: bool,
     pub(super) rare: Rare,
     pub(super) news: News,
     pub(super) touched: BTreeSet<Name>,
-    /// Tickets of this process's claims: a hint where to look.
+    /// Tickets of this process's claims: a hint where to look, not the truth.
     pub(super) known: &'a mut ClaimMap<Ticket>,
 }
 
 impl<'a> Ledger<'a> {
-    /// `None` when the moments in the file are those of another boot.
+    /// `None` if the moments in the file are those of another boot.
     pub(super) fn open(
         rows: &'a Connection,
         boot: &str,
@@ -88,7 +90,7 @@ impl<'a> Ledger<'a> {
         })
     }
 
-    /// Writes what the verb changed beside the entries.
+    /// Writes the row of `state` back, if it changed.
     pub(super) fn close(&mut self) -> Result<()> {
         if self.is_changed {
             let (last, ends) = (signed(self.last.0), nanos(self.ends.as_nanos()));
@@ -104,12 +106,12 @@ impl<'a> Ledger<'a> {
         tickets
     }
 
-    /// Whether something may have ended.
+    /// Whether a row may have reached its end.
     pub(super) fn is_due(&self) -> bool {
         self.ends <= self.now
     }
 
-    /// Something ends then.
+    /// A row has its end at this moment.
     pub(super) fn ends_at(&mut self, end: Moment) {
         if end < self.ends {
             self.ends = end;
@@ -117,7 +119,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Finds anew when the next thing ends.
+    /// Reads the next end from the tables.
     pub(super) fn find_next_end(&mut self) -> Result<()> {
         let next: Option<i64> = self.rows.query_row(
             "SELECT min(least) FROM (SELECT min(expires) AS least FROM entries UNION ALL SELECT min(until) FROM marks \
@@ -134,7 +136,7 @@ impl<'a> Ledger<'a> {
         self.one(entries!("WHERE name = ?1 AND ticket = ?2"), (name.as_str(), signed(ticket.0)))
     }
 
-    /// The entry of this claim in the first of its lines.
+    /// The claim's entry in the first of its queues.
     pub(super) fn entry_of(&mut self, claim: &Claim) -> Result<Option<Entry>> {
         let (name, owner) = (&claim.demands[0].name, claim.id.hash());
         if let Some(&ticket) = self.known.get(&owner)
@@ -174,14 +176,14 @@ impl<'a> Ledger<'a> {
         self.many(entries!("WHERE name = ?1 ORDER BY ticket"), [name.as_str()], entry)
     }
 
-    /// The first of a line.
+    /// The first entries of a queue, at most so many.
     pub(super) fn front_with_notes(&self, name: &Name, most: usize) -> Result<Vec<(Entry, Arc<Note>)>> {
         let read = |row: &Row<'_>| Ok((entry(row)?, unpack_note(row.get_ref("note")?.as_blob()?)));
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         self.many(entries!("WHERE name = ?1 ORDER BY ticket LIMIT ?2"), (name.as_str(), most), read)
     }
 
-    /// How many are in a line.
+    /// The number of entries in a queue.
     pub(super) fn length(&self, name: &Name) -> Result<usize> {
         let count = |row: &Row<'_>| row.get::<_, u32>(0);
         let counts = self.many("SELECT COUNT(*) FROM entries WHERE name = ?1", [name.as_str()], count)?;
@@ -194,7 +196,7 @@ impl<'a> Ledger<'a> {
         Ok(self.many(sql, [name.as_str()], read)?.pop())
     }
 
-    /// The claims whose lease has run out, each once.
+    /// The claims whose lease has run out, each once, at most so many rows.
     pub(super) fn run_out(&self, most: usize) -> Result<Vec<Entry>> {
         let sql = entries!("WHERE expires <= ?1 ORDER BY expires, ticket LIMIT ?2");
         let mut entries = self.many(sql, (nanos(self.now.as_nanos()), most as i64), entry)?;
@@ -202,7 +204,7 @@ impl<'a> Ledger<'a> {
         Ok(entries)
     }
 
-    /// The claims of a home that is dead, each once, but for those that are left to their lease.
+    /// The claims of a process, each once, except detached and lingering ones: these live by their lease alone.
     pub(super) fn of_home(&self, home: Home) -> Result<Vec<Entry>> {
         let sql = entries!("WHERE home = ?1 AND state & 3 = 0 ORDER BY ticket");
         let mut entries = self.many(sql, [signed(home.0)], entry)?;
@@ -210,13 +212,14 @@ impl<'a> Ledger<'a> {
         Ok(entries)
     }
 
-    /// Whose homes are in a line before this ticket, each once, but for claims that are left to their lease.
+    /// The processes with entries in a queue before this ticket, each once, except those with only detached and
+    /// lingering ones.
     pub(super) fn homes_before(&self, name: &Name, ticket: Ticket) -> Result<Vec<Home>> {
         let sql = "SELECT DISTINCT home FROM entries WHERE name = ?1 AND ticket < ?2 AND state & 3 = 0";
         self.many(sql, (name.as_str(), signed(ticket.0)), |row| Ok(Home(unsigned(row.get(0)?))))
     }
 
-    /// How much of a resource is taken by those who fit.
+    /// The weight of all entries in a queue that fit.
     pub(super) fn used(&self, name: &Name) -> Result<u64> {
         let mut sum = self.rows.prepare_cached("SELECT total(weight) FROM entries WHERE name = ?1 AND fits = 1")?;
         sum.query_row([name.as_str()], |row| row.get::<_, f64>(0)).map(|sum| sum as u64)
@@ -230,7 +233,7 @@ impl<'a> Ledger<'a> {
             .map(|count| count as usize)
     }
 
-    /// When the leases ahead will have run out.
+    /// When the leases ahead of this ticket will have run out.
     pub(super) fn leases_end(&self, name: &Name, ticket: Ticket) -> Result<Moment> {
         let front = "SELECT max(expires) FROM (SELECT expires FROM entries WHERE name = ?1 AND ticket < ?2 ORDER BY ticket \
                      LIMIT ?3)";
@@ -278,7 +281,7 @@ impl<'a> Ledger<'a> {
         )
     }
 
-    /// Takes the claim out of all its lines; nobody is let in by that alone.
+    /// Deletes the claim's entries in all of its queues. Does not grant anything; see `remove`.
     pub(super) fn delete(&mut self, entry: &Entry) -> Result<()> {
         self.known.remove(&entry.owner);
         self.of_all(entry, "DELETE FROM entries WHERE name = ?1 AND ticket = ?2", &[])
@@ -299,7 +302,7 @@ impl<'a> Ledger<'a> {
         self.of_all(entry, sql, &[nanos(until.as_nanos()), LINGERS.into()])
     }
 
-    /// From now on its lease alone decides, whatever becomes of its process.
+    /// From now on only the lease ends the claim, not the death of its process.
     pub(super) fn detach(&mut self, entry: &Entry) -> Result<()> {
         self.of_all(entry, "UPDATE entries SET state = state | ?3 WHERE name = ?1 AND ticket = ?2", &[DETACHED.into()])
     }
@@ -308,7 +311,7 @@ impl<'a> Ledger<'a> {
         self.of_all(entry, "UPDATE entries SET state = state | ?3 WHERE name = ?1 AND ticket = ?2", &[BROKEN.into()])
     }
 
-    /// It fits in one more of its lines.
+    /// The claim fits in one more of its queues.
     pub(super) fn fit(&mut self, entry: &Entry) -> Result<Entry> {
         let here = "UPDATE entries SET fits = 1 WHERE name = ?1 AND ticket = ?2";
         self.run(here, (entry.name.as_str(), signed(entry.tickets.first.0)))?;
@@ -320,7 +323,8 @@ impl<'a> Ledger<'a> {
         Ok(entry)
     }
 
-    /// A holder behind whom nobody waits gets other tickets, and so a place at the end of each line.
+    /// Gives a holder new tickets, and so the last entry of each of its queues. Only correct without a waiter behind
+    /// it.
     pub(super) fn move_back(&mut self, entry: &Entry, tickets: Tickets, until: Moment) -> Result<()> {
         let sql =
             "UPDATE entries SET ticket = ?3, count = ?4, expires = max(expires, ?5) WHERE name = ?1 AND ticket = ?2";

@@ -1,7 +1,8 @@
-//! Looks out for letters, and for the deaths of those that claims of this process wait for. One thread for each open store.
+//! Waits for datagrams, and for the deaths of processes that waiters of this process depend on. One thread for each
+//! open store.
 //!
-//! Who waits looks out for the one just ahead; the first who waits, for all who hold. So a death wakes one process, not all,
-//! and when several die at once each living one finds the next.
+//! A waiter watches the process of the entry just ahead of it; the first waiter watches the processes of all holders.
+//! So a death wakes one process, not all, and when several die at once each survivor finds the next.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -20,7 +21,7 @@ use super::post::{Heard, receive};
 #[derive(Debug)]
 pub(super) struct Lookout {
     watched: Mutex<Watched>,
-    /// Interrupts the thread's sleep.
+    /// An eventfd that interrupts the thread's `poll`.
     bell: OwnedFd,
     is_over: AtomicBool,
 }
@@ -38,7 +39,7 @@ impl Lookout {
         Ok(Self { watched: Mutex::default(), bell, is_over: AtomicBool::new(false) })
     }
 
-    /// `claim` waits for these. Returns those who are dead already.
+    /// Watches these processes on behalf of `claim`, instead of those before. Returns the ones that are dead already.
     pub(super) fn wait_for(&self, claim: &Arc<Claim>, homes: Vec<Home>, street: &Street) -> Vec<Home> {
         let owner = claim.id.hash();
         let mut watched = self.watched();
@@ -66,17 +67,17 @@ impl Lookout {
         dead
     }
 
-    /// The claim does not wait any more.
+    /// The claim no longer waits.
     pub(super) fn forget(&self, owner: ClaimHash) {
         self.watched().forget(owner);
     }
 
-    /// The claim, if it waits here.
+    /// The claim, if it is a waiter of this process.
     pub(super) fn waiting(&self, owner: ClaimHash) -> Option<Arc<Claim>> {
         self.watched().waiting.get(&owner).map(|(claim, _)| Arc::clone(claim))
     }
 
-    /// Those who wait for a home, which is forgotten by that.
+    /// Stops watching a process. Returns the claims on whose behalf it was watched.
     fn take(&self, home: Home) -> Vec<Arc<Claim>> {
         let mut watched = self.watched();
         let Some((_, owners)) = watched.homes.remove(&home) else { return Vec::new() };
@@ -87,7 +88,7 @@ impl Lookout {
     }
 
     pub(super) fn ring(&self) {
-        // A full counter rings already.
+        // A full counter wakes the thread already.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
@@ -104,14 +105,14 @@ impl Lookout {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until there is something to do, but not longer than `at_most`, or the lookout is over: then `None`.
+    /// Sleeps until a datagram arrives, a watched process dies, or `at_most` is over. `None` once the watch is stopped.
     pub(super) fn next(&self, residence: &Residence, at_most: Option<Duration>) -> Option<Seen> {
         let homes: Vec<_> = self.watched().homes.iter().map(|(home, (pipe, _))| (*home, Arc::clone(pipe))).collect();
         let mut files = vec![PollFd::new(&self.bell, PollFlags::IN), PollFd::new(&residence.socket, PollFlags::IN)];
         files.extend(homes.iter().map(|(_, pipe)| PollFd::new(&**pipe, PollFlags::IN)));
         let at_most = at_most.and_then(|pause| Timespec::try_from(pause).ok());
         if poll(&mut files, at_most.as_ref()).is_err() {
-            // Interrupted, or no memory to be had: either way, not again at once.
+            // Interrupted, or out of memory: in both cases no retry at once.
             std::thread::sleep(Duration::from_millis(1));
         }
         let ended: Vec<Home> = files[2..]
@@ -144,10 +145,10 @@ impl Watched {
     }
 }
 
-/// What the thread woke up for.
+/// Why the thread woke up.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) heard: Vec<Heard>,
-    /// Who died, and which claims waited for that.
+    /// The processes that died, each with the claims on whose behalf it was watched.
     pub(super) deaths: Vec<(Home, Vec<Arc<Claim>>)>,
 }

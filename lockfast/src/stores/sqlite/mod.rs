@@ -1,8 +1,9 @@
 //! The store in one file, for the processes of one machine.
 //!
-//! The lines are rows of a SQLite database; every verb is one transaction, run where it is called, or on a thread of the
-//! store's own if another process has the file locked ([`waiting`]). Processes tell each other of hand-offs by datagrams, and
-//! see each other's deaths by the end of a pipe ([`home`]); the [`lookout`] hears both.
+//! The queues are rows of a SQLite database. Every verb is one transaction, run on the caller's thread, or on a thread
+//! of the store if another process has the file locked ([`file_wait`]). Processes notify each other of hand-offs by
+//! datagrams, and see each other's deaths by the end of a liveness pipe ([`runtime_dir`]); one thread per open store
+//! waits for both ([`deaths`]).
 
 mod boot_time;
 mod entry;
@@ -82,32 +83,33 @@ pub struct SqliteOptions {
 }
 
 impl SqliteOptions {
-    /// The clock that judges leases; the machine's if not said. All who use one file must use the same.
+    /// The clock that decides when leases end; the machine's by default. All users of one file must use the same clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Processes that this one starts from now on count as part of it: what it holds is not free before they are all gone,
-    /// or the lease has ended. For programs that hold a lock for a child.
+    /// Processes that this one starts from now on count as part of it: its locks are not free before all of them have
+    /// ended, or the lease has. For programs that hold a lock for a child.
     pub fn count_children(mut self, wanted: bool) -> Self {
         self.count_children = wanted;
         self
     }
 
-    /// Opens the file, which is made if it is not there.
+    /// Opens the file, which is created if it is missing.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Arc<Sqlite>> {
         Sqlite::open_with(path.as_ref(), self)
     }
 }
 
 impl Sqlite {
-    /// Opens the file, which is made if it is not there; its directory must be.
+    /// Opens the file, which is created if it is missing; its directory must exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Arc<Self>> {
         SqliteOptions::default().open(path)
     }
 
-    /// The file that `sqlite:` alone means: `lockfast/locks.db` in the user's state directory, which is made if need be.
+    /// The file that `sqlite:` without a path means: `lockfast/locks.db` in the user's state directory, which is
+    /// created if it is missing.
     pub fn default_path() -> Result<PathBuf> {
         file::default_path(|key| std::env::var(key).ok())
     }
@@ -166,7 +168,7 @@ impl Store for Sqlite {
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        // A seal is relied on after a power cut. It waits for the disk, so it never runs on the caller's thread.
+        // A seal must survive a power cut. Its transaction waits for the disk, so it never runs on the caller's thread.
         let is_seal = |one: &Leaving| matches!(one, Leaving::Seal { .. });
         let lasting = if leaving.iter().any(is_seal) { Lasting::Yes } else { Lasting::No };
         let tried = match lasting {
@@ -207,11 +209,11 @@ impl Store for Sqlite {
         let Scope::Queues(beginning) = scope else { return reader.boxed() };
         match self.inside.watch(&beginning, Patience::Brief) {
             Ok(()) => reader.boxed(),
-            // The stream ends at once; its reader asks for another.
+            // The stream ends at once; its reader watches again.
             Err(Undone::Failed(_)) => stream::empty().boxed(),
             Err(Undone::Busy) => {
                 let begun = self.inside.wait_with(move |inside, patience| inside.watch(&beginning, patience));
-                // It may have missed something before it began.
+                // Changes before the subscription began are unknown.
                 let late = |begun: Result<()>| match begun {
                     Ok(()) => stream::iter([Change::Resync]).chain(reader).boxed(),
                     Err(_) => stream::empty().boxed(),
@@ -227,7 +229,8 @@ impl Drop for Sqlite {
         self.inside.subscribers().close();
         self.inside.lookout.end();
         if !self.inside.has_claims() {
-            // Otherwise the pipe shows that those who had the claims are gone, and whoever sees that takes it away.
+            // With claims left, the files stay: the end of the pipe shows other processes that the claims' owner is
+            // gone, and they remove both.
             self.inside.residence.street.clear(self.inside.residence.home);
         }
     }

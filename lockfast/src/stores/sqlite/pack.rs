@@ -1,11 +1,11 @@
-//! Small things as bytes: notes and lists of names in the file, letters on their way. Every text has its length before it.
+//! Byte encodings: notes and lists of names in the file, messages in datagrams. Every text is preceded by its length.
 
 use std::sync::Arc;
 
 use crate::claim::{ClaimHash, Note};
 use crate::name::Name;
 
-/// Bytes being written.
+/// Appends fields to bytes.
 #[derive(Debug, Default)]
 pub(super) struct Packing(pub(super) Vec<u8>);
 
@@ -32,7 +32,7 @@ impl Packing {
     }
 }
 
-/// Bytes being read. What is not there is `None`: whoever wrote them is not trusted.
+/// Takes fields off bytes. A missing field is `None`: the writer is not trusted.
 #[derive(Debug)]
 pub(super) struct Unpacking<'a>(pub(super) &'a [u8]);
 
@@ -80,7 +80,7 @@ pub(super) fn pack_note(note: &Note) -> Vec<u8> {
     bytes.0
 }
 
-/// The note, as far as it can be read: it is for people, and nothing depends on it.
+/// The note, as far as it can be decoded: it is for people, and no rule depends on it.
 pub(super) fn unpack_note(bytes: &[u8]) -> Arc<Note> {
     let mut bytes = Unpacking(bytes);
     let mut note = Note::default();

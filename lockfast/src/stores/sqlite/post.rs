@@ -1,6 +1,6 @@
-//! Letters between processes: one datagram for each home that has something to hear, once the verb is through.
+//! Datagrams between processes: after a transaction, one for each process that has messages to receive.
 //!
-//! A letter that is lost costs time, never safety: whoever waits asks again before its lease ends.
+//! A lost datagram costs time, never safety: every waiter asks again before its lease ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSliceMut};
@@ -20,28 +20,29 @@ use super::pack::{Packing, Unpacking};
 
 /// The first byte of every datagram.
 const FORMAT: u8 = 1;
-/// A datagram is closed when it has this many bytes; with the longest name it stays well below what a socket takes.
+/// A datagram of this many bytes takes no further message; with the longest name it stays well below what a socket
+/// takes.
 const ENOUGH: usize = 16 * 1024;
 const LARGEST: usize = 64 * 1024;
-/// How many datagrams are kept for readers whose queue is full; the oldest go first.
+/// How many datagrams are kept for receivers whose socket buffer is full; beyond, the oldest is dropped.
 const KEPT: usize = 1024;
 
-/// What a datagram says, letter by letter.
+/// One message of a datagram.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) client: ClientId,
     pub(super) letter: Letter,
 }
 
-/// Datagrams on their way out.
+/// Sends datagrams, and keeps those that could not be sent yet.
 #[derive(Debug, Default)]
 pub(super) struct Post {
-    /// Those whose reader's queue was full.
+    /// Datagrams whose receiver's socket buffer was full.
     kept: Mutex<VecDeque<(Home, Vec<u8>)>>,
 }
 
 impl Post {
-    /// Sends the letters, and says which homes could not be reached at all.
+    /// Sends the messages. Returns the processes whose socket is missing or refuses.
     pub(super) fn send(&self, from: &Residence, letters: &[(Home, ClientId, Letter)]) -> Vec<Home> {
         let mut bundles: BTreeMap<Home, Vec<Packing>> = BTreeMap::new();
         for (home, client, letter) in letters {
@@ -66,7 +67,7 @@ impl Post {
                     {
                         unreached.push(home);
                     }
-                    // As good as lost on the way.
+                    // Counts as lost.
                     Err(_) => {}
                 }
             }
@@ -74,13 +75,13 @@ impl Post {
         unreached
     }
 
-    /// Whether there are datagrams to try again.
+    /// Whether datagrams are left to send again.
     pub(super) fn is_waiting(&self) -> bool {
         !self.kept().is_empty()
     }
 
-    /// Tries to send what was kept, and says whether that got anywhere. A reader that is stopped may go on some day; one
-    /// that cannot be seen to live gets no more.
+    /// Sends the kept datagrams again, and returns whether one of them left the list. A stopped receiver may continue
+    /// some day; for one that is not seen alive the datagram is dropped.
     pub(super) fn try_again(&self, from: &Residence) -> bool {
         let mut moved = false;
         let kept = std::mem::take(&mut *self.kept());
@@ -110,7 +111,7 @@ impl Post {
     }
 }
 
-/// All letters that have arrived from those who are trusted.
+/// All messages that have arrived from trusted users.
 pub(super) fn receive(at: &Residence) -> Vec<Heard> {
     let mut heard = Vec::new();
     let mut datagram = vec![0; LARGEST];

@@ -1,4 +1,4 @@
-//! What the file keeps beside the entries: marks, seals, counters, and who watches.
+//! The statements on the other tables: tombstones, seals, counters, and watchers.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ impl Ledger<'_> {
         self.run(sql, (name.as_str(), &value[..], nanos(until.as_nanos())))
     }
 
-    /// Ends marks and seals whose time is over, at most so many of each.
+    /// Deletes tombstones and seals whose time is over, at most so many of each.
     pub(super) fn end_marks_and_seals(&mut self, most: usize) -> Result<()> {
         let (now, most) = (nanos(self.now.as_nanos()), most as i64);
         let marks =
@@ -73,7 +73,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Names with a line or a seal, in order, from this one on or after it.
+    /// Names with a queue or a seal, in order, from this one on (or after it).
     pub(super) fn names_from(&self, from: &str, or_after: bool, most: usize) -> Result<Vec<Name>> {
         let mut names = BTreeSet::new();
         for sql in [

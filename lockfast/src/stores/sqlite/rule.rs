@@ -1,5 +1,5 @@
-//! The rule over the rows of the file: what [`Table`](crate::table::Table) does in memory, verb for verb. The suite compares
-//! the two, answer by answer.
+//! The rule over the rows of the file: what [`Table`](crate::table::Table) does in memory, verb for verb. The
+//! conformance suite compares the two, reply by reply.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use super::entry::Entry;
 use super::home::Home;
 use super::ledger::{Ledger, Letter};
 
-/// How many leases one verb ends at most; the rest wait for the next verb. Nothing is granted over a lease that ran out and
-/// was not looked at yet, so the limit costs time, never safety.
+/// How many expired leases one verb removes at most; the next verb continues. No claim is granted over an expired lease
+/// that was not removed yet, so the limit costs time, never safety.
 const ENDED_A_VERB: usize = 1024;
 
-/// No page is longer, whatever was asked for.
+/// The most resources on a page, whatever limit was requested.
 const MOST_ON_A_PAGE: usize = 100_000;
 
-/// Why a verb failed: by the rule, or by the file.
+/// Why a verb failed: refused by the rule, or an error of the file.
 #[derive(Debug)]
 pub(super) enum Failure {
     Refused(Error),
@@ -47,13 +47,13 @@ impl From<Error> for Failure {
 type Verb<T> = std::result::Result<T, Failure>;
 
 impl Ledger<'_> {
-    /// Ends what has run out: claims, marks, seals.
+    /// Removes what has reached its end: claims, tombstones, seals.
     pub(super) fn settle(&mut self) -> Rows<()> {
         if !self.is_due() {
             return Ok(());
         }
         for entry in self.run_out(ENDED_A_VERB)? {
-            // An earlier one of these may have taken it along.
+            // The removal of an earlier one may have removed this one too.
             if self.entry(&entry.name, entry.tickets.first)?.is_some() {
                 self.expire(&entry)?;
             }
@@ -72,7 +72,7 @@ impl Ledger<'_> {
         if let Some(why) = self.mark(owner)? {
             return Ok(Admission::Gone(why));
         }
-        // Nobody is in an empty line, and most lines are.
+        // The claim has no entry in an empty queue, and most queues are empty.
         let mut is_empty = self.last_in_line(&claim.demands[0].name)?.is_none();
         if !is_empty && let Some(entry) = self.living(claim)? {
             if entry.broken() || entry.lingers() {
@@ -89,7 +89,7 @@ impl Ledger<'_> {
         let fits = loop {
             match self.fits_of(claim, std::mem::take(&mut is_empty)) {
                 Ok(fits) if !fits.contains(&false) => break fits,
-                // The dead are in nobody's way, and have no say in the capacity.
+                // Claims of dead processes block no claim, and do not decide the capacity.
                 _ if self.bury_those_ahead(claim, is_dead)? => {}
                 told => break told?,
             }
@@ -112,8 +112,8 @@ impl Ledger<'_> {
         Ok(self.admission(&entry)?)
     }
 
-    /// Whether a newcomer would fit in each of the lines it wants to join; refused if it may not join one. The first line may
-    /// be known to be empty.
+    /// Whether a new claim would fit in each of its queues; an error if it may not join one. `is_empty` says that the
+    /// first queue is known to be empty.
     fn fits_of(&self, claim: &Claim, mut is_empty: bool) -> Verb<Vec<bool>> {
         claim.demands.iter().map(|demand| self.fits(demand, std::mem::take(&mut is_empty))).collect()
     }
@@ -125,12 +125,12 @@ impl Ledger<'_> {
         if last.capacity != demand.capacity {
             return Err(demand.disagrees_with(last.capacity).into());
         }
-        // If the last one fits, so do all.
+        // If the last entry fits, all entries fit.
         let is_full = !last.fits || demand.weight == demand.capacity || last.weight == last.capacity;
         Ok(!is_full && self.used(&demand.name)? + u64::from(demand.weight) <= u64::from(demand.capacity))
     }
 
-    /// Ends the claims of those in the way whose processes are dead. Whether there were any.
+    /// Removes the claims of dead processes from the queues of this claim. Returns whether there were any.
     fn bury_those_ahead(&mut self, claim: &Claim, is_dead: &dyn Fn(Home) -> bool) -> Rows<bool> {
         let mut buried = false;
         for demand in claim.demands.iter() {
@@ -144,7 +144,7 @@ impl Ledger<'_> {
         Ok(buried)
     }
 
-    /// Ends all claims of a process that is dead, but for those that are left to their lease.
+    /// Removes all claims of a dead process, except detached and lingering ones: these live by their lease alone.
     pub(super) fn bury(&mut self, home: Home) -> Rows<()> {
         for entry in self.of_home(home)? {
             if self.entry(&entry.name, entry.tickets.first)?.is_some() {
@@ -172,7 +172,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// The claim, if its lease has not run out by now; if it has, it is dropped.
+    /// The claim's entry, unless its lease has run out: then the claim is removed.
     pub(super) fn living(&mut self, claim: &Claim) -> Rows<Option<Entry>> {
         match self.entry_of(claim)? {
             Some(entry) if entry.expires <= self.now => {
@@ -189,8 +189,8 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Takes a claim out of all its lines. Those who hold by that are told, unless their own lease has run out too: then
-    /// they are taken out as well, so that nobody is ever told of a grant that is withdrawn.
+    /// Removes a claim from all of its queues. Claims that hold because of it are notified, unless their own lease has
+    /// run out too: these are removed as well, so that no notified grant is ever withdrawn.
     pub(super) fn remove(&mut self, entry: &Entry) -> Rows<()> {
         let mut dead = Vec::new();
         self.remove_entry(entry, &mut dead)?;
@@ -208,14 +208,14 @@ impl Ledger<'_> {
             let Some(behind) = self.just_behind(name, entry.tickets.first)? else { continue };
             self.admit(name, dead)?;
             if !entry.holds() {
-                // Who stood behind it looked out for its death, and now has to look out for somebody else's.
+                // The claim behind a removed waiter watched its process, and has to watch another one now.
                 self.news.push((behind.home, behind.client, Letter::LookAgain(behind.owner)));
             }
         }
         Ok(())
     }
 
-    /// Lets those in who fit now, in order.
+    /// Grants the claims that fit now, in ticket order.
     fn admit(&mut self, name: &Name, dead: &mut Vec<Entry>) -> Rows<()> {
         let (mut used, mut shared) = (None, false);
         while let Some(next) = self.first_that_does_not_fit(name)? {
@@ -225,7 +225,7 @@ impl Ledger<'_> {
             };
             if *used + u64::from(next.weight) > u64::from(next.capacity) {
                 if shared {
-                    // Several hold now, and the death of each of them counts for the first who does not.
+                    // Several claims hold now, and the first waiter has to watch the processes of all of them.
                     self.news.push((next.home, next.client, Letter::LookAgain(next.owner)));
                 }
                 break;
@@ -250,8 +250,8 @@ impl Ledger<'_> {
         self.news.push((entry.home, entry.client, Letter::Change(change)));
     }
 
-    /// Whose deaths a claim that waits has to look out for: those of all who hold before it, if it is the first who does
-    /// not; otherwise of the one just ahead, who looks out for the rest.
+    /// The processes whose deaths a waiter has to watch: in each queue, those of all holders if it is the first waiter;
+    /// otherwise that of the entry just ahead, whose process watches the rest.
     pub(super) fn deaths_to_look_out_for(&self, entry: &Entry) -> Rows<Vec<Home>> {
         let mut homes = Vec::new();
         for name in entry.names() {
@@ -269,7 +269,7 @@ impl Ledger<'_> {
         Ok(homes)
     }
 
-    /// The same for one that was just told that it waits.
+    /// The same for a claim that waits, by its first entry.
     pub(super) fn deaths_of_those_before(&mut self, claim: &Claim) -> Rows<Vec<Home>> {
         match self.entry_of(claim)? {
             Some(entry) => self.deaths_to_look_out_for(&entry),
@@ -277,7 +277,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// Adds letters to those who watch the lines that changed.
+    /// Adds messages to the processes that watch queues which changed.
     pub(super) fn tell_watchers(&mut self) -> Rows<()> {
         if self.touched.is_empty() {
             return Ok(());
@@ -326,7 +326,7 @@ impl Ledger<'_> {
         })
     }
 
-    /// The names a query is about, and where the next page begins.
+    /// The names a query selects, and where the next page begins.
     fn names_of(&self, query: &Query) -> Rows<(Vec<Name>, Option<Name>)> {
         let limit = query.limit.clamp(1, MOST_ON_A_PAGE);
         let mut names = match (&query.names, &query.after) {
@@ -341,7 +341,7 @@ impl Ledger<'_> {
             (Names::Beginning(beginning), _) => self.names_from(beginning, false, limit + 1)?,
         };
         if let Names::Beginning(beginning) = &query.names {
-            // Names are in order, so those that begin with it are together.
+            // Names are sorted, so all names with this prefix are adjacent.
             names.retain(|name| name.as_str().starts_with(beginning.as_str()));
         }
         let next = (names.len() > limit).then(|| names[limit - 1].clone());
@@ -349,7 +349,7 @@ impl Ledger<'_> {
         Ok((names, next))
     }
 
-    /// Whose claims a query shows.
+    /// The other processes whose claims a query shows.
     pub(super) fn homes_shown(&self, query: &Query) -> Rows<BTreeSet<Home>> {
         let mut homes = BTreeSet::new();
         for name in self.names_of(query)?.0 {

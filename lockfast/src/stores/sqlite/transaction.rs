@@ -1,4 +1,4 @@
-//! One transaction in the file: how it is begun, and what becomes of it.
+//! One transaction in the file: how it begins, commits, and fails.
 
 use std::sync::MutexGuard;
 
@@ -10,19 +10,20 @@ use super::ledger::{Ledger, News};
 use super::rule::Failure;
 use super::waiting::Patience;
 
-/// Why a transaction is not done.
+/// Why a transaction was not committed.
 #[derive(Debug)]
 pub(super) enum Undone {
-    /// Another process has the file, or it has to be opened anew: nothing has happened yet, and it may take a while.
+    /// Another process has the file locked, or it has to be opened again. Nothing has happened yet, and waiting may
+    /// take a while.
     Busy,
     Failed(Error),
 }
 
 impl Undone {
-    /// For a caller that is not going to wait.
+    /// For a caller that does not wait.
     pub(super) fn into_error(self) -> Error {
         match self {
-            Self::Busy => Error::unavailable("waiting for the file of locks", "the answer was not waited for"),
+            Self::Busy => Error::unavailable("waiting for the file of locks", "the caller did not wait for it"),
             Self::Failed(error) => error,
         }
     }
@@ -30,7 +31,7 @@ impl Undone {
 
 pub(super) type Done<T> = std::result::Result<T, Undone>;
 
-/// Whether it must outlast a power cut.
+/// Whether the transaction must survive a power cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lasting {
     No,
@@ -38,7 +39,7 @@ pub(super) enum Lasting {
 }
 
 impl Inside {
-    /// One transaction, and the letters it leaves behind.
+    /// Runs one transaction. Returns its reply, and the messages to deliver.
     pub(super) fn transaction<T>(
         &self,
         doing: &str,
@@ -50,7 +51,7 @@ impl Inside {
         let Kept { file, known } = &mut *kept;
         let open = file.as_mut().expect("a transaction has begun in it");
         let done = in_transaction(open, |file| {
-            // Read once, when nobody else can come between: so time never goes back for the rows.
+            // Read once, while no other process can write: so time never goes back for the rows.
             let now = self.time.now();
             let Some(mut ledger) = Ledger::open(&file.connection, file.boot(), now, self.residence.home, known)? else {
                 return Err(Failure::Refused(Error::unavailable(
@@ -65,11 +66,11 @@ impl Inside {
             Ok((answer, std::mem::take(&mut ledger.news)))
         });
         if lasting == Lasting::Yes {
-            // Left at FULL it is only slower.
+            // If this fails, later transactions are only slower.
             let _ = open.connection.pragma_update(None, "synchronous", "NORMAL");
         }
         if !open.connection.is_autocommit() {
-            // It could not even be rolled back. A new connection knows nothing of it.
+            // The rollback failed. A new connection knows nothing of this transaction.
             *file = None;
         }
         done.map_err(|failure| match failure {
@@ -78,8 +79,8 @@ impl Inside {
         })
     }
 
-    /// Begins a transaction. The mutex is not held between two tries: a caller that only tries must not wait for one that has
-    /// the patience to wait.
+    /// Begins a transaction. The mutex is not held between two tries: a caller that only tries must not wait for one
+    /// that may wait long.
     fn begin(&self, doing: &str, lasting: Lasting, patience: Patience<'_>) -> Done<MutexGuard<'_, Kept>> {
         let mut tries = 0;
         loop {
@@ -93,7 +94,7 @@ impl Inside {
                 kept = self.open_anew(kept, patience)?;
             }
             if matches!(patience, Patience::Long { .. }) && self.lookout.is_over() {
-                // Order matters: whether there are claims is looked at after the store has ended, under the same mutex.
+                // Order matters: `Drop` checks for claims after the store is stopped, under the same mutex.
                 return Err(Undone::Failed(Error::unavailable(doing, "the store was closed")));
             }
             let open = kept.file.as_ref().expect("it is in place");
@@ -114,8 +115,9 @@ impl Inside {
         }
     }
 
-    /// What is kept in a file that was taken away is seen by no other process. The new one does not know our claims. Opening
-    /// may take as long as waiting, so only the waiting thread does it, and without the mutex.
+    /// Opens the path again. No other process sees rows in a file that was removed, and the new file does not know the
+    /// claims of this process. Opening may take as long as waiting, so only the file-wait thread does it, and without
+    /// the mutex.
     fn open_anew<'a>(&'a self, mut kept: MutexGuard<'a, Kept>, patience: Patience<'_>) -> Done<MutexGuard<'a, Kept>> {
         if matches!(patience, Patience::Brief) {
             return Err(Undone::Busy);

@@ -1,4 +1,4 @@
-//! The verbs of the store, each for the thread it is called on: one transaction, then what follows from it.
+//! The verbs of the store, for any thread: one transaction, then the messages that follow.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ impl Inside {
             for lease in leases {
                 let standing = ledger.renew(lease)?;
                 let dead = match standing {
-                    // Whatever became of the letters, who waits looks out for the right ones from now on.
+                    // Independent of lost messages, a renewal watches the right processes from now on.
                     Standing::Waiting { .. } => self.look_out_for(ledger, &lease.claim)?,
                     _ => {
                         self.lookout.forget(lease.claim.id.hash());
@@ -86,7 +86,7 @@ impl Inside {
         })
     }
 
-    /// Queues are looked at as they are, so there is no listing to keep up.
+    /// Only counters are stored. `inspect` reads the queues themselves, so there is no listing to update.
     pub(super) fn record(self: &Arc<Self>, counters: &Counters, patience: Patience<'_>) -> Done<()> {
         self.verb("counting in", Lasting::No, patience, |ledger| Ok(ledger.count(counters)?))
     }

@@ -1,13 +1,14 @@
-//! Waiting for a file that another process has locked: on a thread of the store's own, never on a caller's.
+//! Waiting for a file that another process has locked: on the file-wait thread of the store, never on a caller's.
 //!
-//! A transaction of another process takes microseconds, unless that process is stopped in it. So a verb is first tried where
-//! it is called ([`Patience::Brief`]). If the file stays locked, it becomes a job of the waiting thread, and its caller awaits
-//! the answer. Two things must stay true, since one of the callers is the thread that decides *lost*:
+//! A transaction of another process takes microseconds, unless that process is stopped in it. So a verb is first tried
+//! on the caller's thread ([`Patience::Brief`]). If the file stays locked, the verb becomes a job of the file-wait
+//! thread, and its caller awaits the reply. Two things must stay true, since one of the callers is the keeper, which
+//! decides *lost*:
 //!
-//! 1. No thread but this one sleeps for longer than [`BRIEFLY`] tries.
-//! 2. The mutex around the file is free while this one sleeps (see `transaction.rs`).
+//! 1. No other thread sleeps for longer than [`BRIEF_TRIES`] tries.
+//! 2. The mutex around the file is free while the file-wait thread sleeps (see `transaction.rs`).
 //!
-//! The thread starts with the first job and ends with the last: most stores never need it.
+//! The thread starts with the first job and ends after the last: most stores never need it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,9 +32,9 @@ const BRIEFLY: u32 = 8;
 /// How long a transaction may wait for the file.
 #[derive(Clone, Copy)]
 pub(super) enum Patience<'a> {
-    /// For no longer than other processes' transactions usually take. On any thread.
+    /// For as long as transactions of other processes usually take. On any thread.
     Brief,
-    /// Until then, and for as long as the answer is wanted. On the waiting thread alone.
+    /// Until then, and while the reply is wanted. Only on the file-wait thread.
     Long { until: Moment, is_wanted: &'a dyn Fn() -> bool },
 }
 
@@ -41,7 +42,7 @@ impl Patience<'_> {
     /// Sleeps before the next try; `false` when there is none.
     pub(super) fn pause(self, tries: u32, waiting: &Waiting) -> bool {
         let goes_on = match self {
-            // Behind jobs that wait already, further tries would be in vain.
+            // While other jobs wait, further tries would fail too.
             Self::Brief => tries < BRIEFLY && !waiting.jobs().is_attended,
             Self::Long { until, is_wanted } => Clock::boot().now() < until && is_wanted(),
         };
@@ -55,7 +56,7 @@ impl Patience<'_> {
 
 type Job = Box<dyn FnOnce(&Arc<Inside>) + Send>;
 
-/// The jobs of the waiting thread, first come, first served.
+/// The jobs of the file-wait thread, first come, first served.
 #[derive(Default)]
 pub(super) struct Waiting(Mutex<Jobs>);
 
@@ -86,7 +87,8 @@ impl fmt::Debug for Waiting {
 }
 
 impl Inside {
-    /// Does `act` on the waiting thread, and gives its answer. Dropped, `act` is not done, unless it has begun.
+    /// Runs `act` on the file-wait thread and returns its reply. If the future is dropped before `act` has begun, `act`
+    /// does not run.
     pub(super) fn wait_with<T, A>(self: &Arc<Self>, act: A) -> impl Future<Output = Result<T>> + Send + use<T, A>
     where
         T: Send + 'static,
@@ -99,20 +101,20 @@ impl Inside {
             let _ = tell.send(answer);
         }));
         async move {
-            let ended = || Error::unavailable("waiting for the file of locks", "the thread that waits has ended");
+            let ended = || Error::unavailable("waiting for the file of locks", "the thread that waits for it has ended");
             told.await.map_err(|_| ended())?.map_err(Undone::into_error)
         }
     }
 
-    /// Does what follows from a verb, and what no caller awaits: here, or on the waiting thread if the file is locked. What there
-    /// is to tell then.
+    /// Runs work that follows from a verb and that no caller awaits: here, or on the file-wait thread if the file is
+    /// locked. Returns the messages that follow; the file-wait thread delivers them itself.
     pub(super) fn follow_up(
         self: &Arc<Self>,
         act: impl Fn(&Arc<Self>, Patience<'_>) -> Done<News> + Send + 'static,
     ) -> News {
         match act(self, Patience::Brief) {
             Ok(news) => news,
-            // Another process does it then, or the lease ends it.
+            // Another process does the same work, or the lease makes it unnecessary.
             Err(Undone::Failed(_)) => News::new(),
             Err(Undone::Busy) => {
                 let until = Clock::boot().now() + PATIENCE;
@@ -135,12 +137,12 @@ impl Inside {
         let inside = Arc::clone(self);
         let attend = move || {
             while let Some(job) = inside.waiting.next() {
-                // A job that panics gives no answer; the jobs behind it are done.
+                // A job that panics sends no reply; the jobs behind it still run.
                 let _ = catch_unwind(AssertUnwindSafe(|| job(&inside)));
             }
         };
         if std::thread::Builder::new().name("lockfast-waiting".to_owned()).spawn(attend).is_err() {
-            // No thread to be had: the jobs are dropped, and their callers told so.
+            // No thread could be started: the jobs are dropped, and their callers get an error.
             let dropped = std::mem::take(&mut *self.waiting.jobs());
             drop(dropped);
         }
