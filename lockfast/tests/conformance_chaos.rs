@@ -1,4 +1,5 @@
-//! The users' half of the suite over the in-process store in real time: once as it is, and again through a bad network.
+//! The users' half of the suite over the in-process store in real time: once as it is, and again through a faulty
+//! network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +32,7 @@ impl Subject for InMemory {
     }
 }
 
-/// What runs late runs long after it was given up: behind the repeated call, and behind the release.
+/// Late calls run long after they were reported lost: behind the repeated call, and behind the release.
 const LATE_DAY: Faults = Faults {
     delayed: 0.2,
     delay: Duration::from_millis(200),

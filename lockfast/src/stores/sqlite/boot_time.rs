@@ -104,7 +104,7 @@ mod tests {
     const SAME: [(&str, &str); 2] = [("time", "time:[7]"), ("time_for_children", "time:[7]")];
 
     #[test]
-    fn an_offset_counts_only_if_it_is_of_the_own_namespace() {
+    fn an_offset_counts_only_for_the_own_namespace() {
         let offsets = Some("monotonic           9         0\nboottime           -2 250000000\n");
         assert_eq!(ahead(&SAME, offsets).unwrap(), -1_750_000_000);
         let unshared = ahead(&[("time", "time:[7]"), ("time_for_children", "time:[8]")], offsets).unwrap_err();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_that_cannot_be_known_is_no_offset_of_zero() {
+    fn an_unknown_offset_is_an_error_and_not_zero() {
         assert!(ahead(&SAME, None).unwrap_err().to_string().contains("time namespaces"));
         assert!(ahead(&SAME, Some("monotonic 0 0\n")).is_err());
         assert!(ahead(&SAME, Some("boottime much 0\n")).is_err());

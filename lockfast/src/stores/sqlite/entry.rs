@@ -9,8 +9,8 @@ use crate::claim::{ClaimHash, ClientId, Demand, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::name::Name;
 
-use super::home::Home;
-use super::pack::unpack_names;
+use super::encoding::decode_names;
+use super::runtime_dir::ProcessId;
 
 pub(super) const DETACHED: u8 = 1;
 pub(super) const LINGERS: u8 = 2;
@@ -22,7 +22,7 @@ pub(super) struct Entry {
     pub(super) name: Name,
     pub(super) tickets: Tickets,
     pub(super) owner: ClaimHash,
-    pub(super) home: Home,
+    pub(super) process: ProcessId,
     pub(super) client: ClientId,
     pub(super) capacity: u32,
     pub(super) weight: u32,
@@ -32,7 +32,7 @@ pub(super) struct Entry {
     pub(super) expires: Moment,
     pub(super) since: Moment,
     pub(super) ttl: Duration,
-    pub(super) state: u8,
+    pub(super) flags: u8,
     /// All names of the claim, if it has several.
     names: Option<Arc<[Name]>>,
 }
@@ -43,11 +43,11 @@ impl Entry {
     }
 
     pub(super) fn lingers(&self) -> bool {
-        self.state & LINGERS != 0
+        self.flags & LINGERS != 0
     }
 
     pub(super) fn broken(&self) -> bool {
-        self.state & BROKEN != 0
+        self.flags & BROKEN != 0
     }
 
     /// Whether the claim holds, and its owner may go on working under it.
@@ -68,13 +68,13 @@ impl Entry {
 pub(super) fn entry(row: &Row<'_>) -> Result<Entry> {
     let names = match row.get_ref(14)?.as_blob_or_null()? {
         None => None,
-        Some(bytes) => unpack_names(bytes).map(Into::into),
+        Some(bytes) => decode_names(bytes).map(Into::into),
     };
     Ok(Entry {
         name: Name::stored(row.get_ref(0)?.as_str()?),
         tickets: Tickets::new(Ticket(unsigned(row.get(1)?)), row.get(2)?),
         owner: ClaimHash(row.get(3)?),
-        home: Home(unsigned(row.get(4)?)),
+        process: ProcessId(unsigned(row.get(4)?)),
         client: ClientId(unsigned(row.get(5)?)),
         capacity: row.get(6)?,
         weight: row.get(7)?,
@@ -83,7 +83,7 @@ pub(super) fn entry(row: &Row<'_>) -> Result<Entry> {
         expires: moment(row.get(10)?),
         since: moment(row.get(11)?),
         ttl: Duration::from_nanos(unsigned(row.get(12)?)),
-        state: row.get(13)?,
+        flags: row.get(13)?,
         names,
     })
 }

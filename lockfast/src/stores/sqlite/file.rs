@@ -116,38 +116,40 @@ impl File {
         let failed = |error: rusqlite::Error| explain("opening", &path, &error);
         let wall = self.wall();
         let now = nanos(self.time.now().as_nanos());
-        let whole = patiently(|| Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate));
-        let whole = whole.map_err(failed)?;
-        match kind_of(&whole).map_err(failed)? {
+        let transaction = patiently(|| Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate));
+        let transaction = transaction.map_err(failed)?;
+        match kind_of(&transaction).map_err(failed)? {
             (APPLICATION, FORMAT) => {
-                let boot: String = whole.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
+                let boot: String =
+                    transaction.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
                 if boot != self.boot() {
-                    move_to_boot(&whole, self.boot(), wall, now).map_err(failed)?;
+                    move_to_boot(&transaction, self.boot(), wall, now).map_err(failed)?;
                 }
                 // The file may be a restored copy that lacks the last tickets. And the time of day may have been
                 // corrected since this boot was first seen.
                 let raise = "UPDATE state SET ticket = max(ticket, ?1), wall = ?2";
-                whole.execute(raise, (ticket_of(wall + now), wall)).map_err(failed)?;
+                transaction.execute(raise, (ticket_of(wall + now), wall)).map_err(failed)?;
             }
             (0, 0) => {
-                let tables: i64 =
-                    whole.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+                let tables: i64 = transaction
+                    .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+                    .map_err(failed)?;
                 if tables > 0 {
-                    drop(whole);
+                    drop(transaction);
                     return Err(self.not_ours(0, 0));
                 }
-                whole.execute_batch(include_str!("schema.sql")).map_err(failed)?;
-                let first = "INSERT INTO state (id, boot, wall, ticket, ends) VALUES (1, ?1, ?2, ?3, ?4)";
-                whole.execute(first, (self.boot(), wall, ticket_of(wall + now), i64::MAX)).map_err(failed)?;
-                whole.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
-                whole.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
+                transaction.execute_batch(include_str!("schema.sql")).map_err(failed)?;
+                let first = "INSERT INTO state (id, boot, wall, ticket, next_end) VALUES (1, ?1, ?2, ?3, ?4)";
+                transaction.execute(first, (self.boot(), wall, ticket_of(wall + now), i64::MAX)).map_err(failed)?;
+                transaction.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
+                transaction.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
             }
             (application, format) => {
-                drop(whole);
+                drop(transaction);
                 return Err(self.not_ours(application, format));
             }
         }
-        whole.commit().map_err(failed)
+        transaction.commit().map_err(failed)
     }
 
     /// What to add to a moment to get nanoseconds since 1970.
@@ -200,19 +202,20 @@ fn kind_of(rows: &Connection) -> rusqlite::Result<(i32, i32)> {
 
 /// Moves the file to a new boot of the machine. The processes of the boot before are dead, and so are their claims.
 /// Detached and lingering claims that hold, and seals, live on by the time of day.
-fn move_to_boot(whole: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite::Result<()> {
-    let then: i64 = whole.query_row("SELECT wall FROM state", [], |row| row.get(0))?;
+fn move_to_boot(transaction: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite::Result<()> {
+    let then: i64 = transaction.query_row("SELECT wall FROM state", [], |row| row.get(0))?;
     let shift = then - wall;
     // A time of day that was set wrong must not extend a lease beyond the longest there is.
     let longest = nanos(u64::try_from(LONGEST_TTL.as_nanos()).unwrap_or(u64::MAX));
     // A waiter lived with its process, so it is deleted. The remaining claims hold already, so no claim has to be
     // granted.
-    whole.execute_batch(
-        "DELETE FROM watchers; DELETE FROM marks; DELETE FROM entries WHERE state & 3 = 0 OR missing > 0",
+    transaction.execute_batch(
+        "DELETE FROM watchers; DELETE FROM tombstones; DELETE FROM entries WHERE flags & 3 = 0 OR missing > 0",
     )?;
-    whole.execute("UPDATE entries SET expires = min(expires + ?1, ?2), since = since + ?1", (shift, now + longest))?;
-    whole.execute("UPDATE seals SET until = until + ?1", [shift])?;
-    whole.execute("UPDATE state SET boot = ?1, wall = ?2, ends = ?3", (boot, wall, now))?;
+    transaction
+        .execute("UPDATE entries SET expires = min(expires + ?1, ?2), since = since + ?1", (shift, now + longest))?;
+    transaction.execute("UPDATE seals SET until = until + ?1", [shift])?;
+    transaction.execute("UPDATE state SET boot = ?1, wall = ?2, next_end = ?3", (boot, wall, now))?;
     Ok(())
 }
 
@@ -224,8 +227,8 @@ pub(super) fn real_path(path: &Path) -> Result<PathBuf> {
         (Ok(real), _) => Ok(real),
         // The file does not exist yet; its directory does.
         (Err(_), Some(name)) => {
-            let whole = std::path::absolute(path).map_err(failed)?;
-            let folder = whole.parent().unwrap_or(Path::new("/"));
+            let absolute = std::path::absolute(path).map_err(failed)?;
+            let folder = absolute.parent().unwrap_or(Path::new("/"));
             Ok(fs::canonicalize(folder).map_err(failed)?.join(name))
         }
         (Err(error), None) => Err(failed(error)),
@@ -324,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_systems_that_machines_share_are_told_from_those_they_do_not() {
+    fn network_file_systems_are_recognized() {
         // The numbers of the kernel's `magic.h`, as `statfs` gives them.
         for shared in [0x6969, 0xff53_4d42, 0x0102_1997, 0x6573_5546] {
             assert!(network_kind(shared).is_some(), "{shared:#x}");
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_file_is_where_the_surroundings_say() {
+    fn the_default_file_is_in_the_users_state_directory() {
         let folder = std::env::temp_dir().join(format!("lockfast-state-{}", std::process::id()));
         let state = folder.join("state");
         let set = |key: &str| (key == "XDG_STATE_HOME").then(|| state.display().to_string());

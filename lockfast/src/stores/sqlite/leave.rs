@@ -11,17 +11,17 @@ use crate::clock::Moment;
 use crate::name::Name;
 use crate::store::{Change, Leaving, Standing, Why};
 
-use super::ledger::Ledger;
+use super::view::TransactionView;
 
-impl Ledger<'_> {
+impl TransactionView<'_> {
     pub(super) fn release(&mut self, leaving: &Leaving) -> Result<Standing> {
         match leaving {
-            Leaving::Done(claim) => self.done(claim),
+            Leaving::Done(claim) => self.leave(claim),
             Leaving::Unknown(claim) => {
-                let standing = self.done(claim)?;
+                let standing = self.leave(claim)?;
                 // A repeated release gets the reply of the first one: the tombstone keeps the reason.
                 if let Standing::Gone(why) = standing {
-                    self.add_mark(claim.id.hash(), why, self.now + claim.tombstone())?;
+                    self.add_tombstone(claim.id.hash(), why, self.now + claim.tombstone())?;
                 }
                 Ok(standing)
             }
@@ -32,7 +32,7 @@ impl Ledger<'_> {
         }
     }
 
-    fn done(&mut self, claim: &Claim) -> Result<Standing> {
+    fn leave(&mut self, claim: &Claim) -> Result<Standing> {
         Ok(Standing::Gone(match self.entry_of(claim)? {
             Some(entry) => {
                 self.remove(&entry)?;
@@ -42,7 +42,7 @@ impl Ledger<'_> {
                     false => Why::Left,
                 }
             }
-            None => self.mark(claim.id.hash())?.unwrap_or(Why::Unknown),
+            None => self.tombstone(claim.id.hash())?.unwrap_or(Why::Unknown),
         }))
     }
 
@@ -53,16 +53,17 @@ impl Ledger<'_> {
                 if !entry.lingers() {
                     self.linger(&entry, self.now + span)?;
                     self.touched.extend(entry.names().iter().cloned());
-                    let mut told = BTreeSet::new();
+                    let mut notified = BTreeSet::new();
                     for name in entry.names() {
-                        if let Some(first) = self.first_that_does_not_fit(name)?.filter(|it| told.insert(it.owner)) {
-                            self.tell(&first, Change::Recheck(first.owner, span));
+                        if let Some(first) = self.first_that_does_not_fit(name)?.filter(|it| notified.insert(it.owner))
+                        {
+                            self.notify(&first, Change::Recheck(first.owner, span));
                         }
                     }
                 }
                 Ok(Standing::Gone(Why::Left))
             }
-            _ => self.done(claim),
+            _ => self.leave(claim),
         }
     }
 
@@ -74,7 +75,7 @@ impl Ledger<'_> {
             for name in sealer.names() {
                 // Order matters: waiters are removed while the sealer still holds. Otherwise one of them would be
                 // granted the lock and run again what was just sealed.
-                for waiter in self.line(name)? {
+                for waiter in self.queue(name)? {
                     if waiter.owner != sealer.owner && self.entry(name, waiter.tickets.first)?.is_some() {
                         self.expire(&waiter)?;
                     }
@@ -82,12 +83,12 @@ impl Ledger<'_> {
                 self.add_seal(name, value, until)?;
             }
         }
-        self.done(claim)
+        self.leave(claim)
     }
 
     fn unless_alone(&mut self, claim: &Claim, block: u32, floor: Ticket) -> Result<Standing> {
         let Some(entry) = self.living(claim)?.filter(|entry| entry.holds()) else {
-            return self.done(claim);
+            return self.leave(claim);
         };
         let until = self.now + entry.ttl;
         if entry.tickets.first > floor {
@@ -101,16 +102,16 @@ impl Ledger<'_> {
             return Ok(Standing::Held(entry.tickets));
         }
         if !entry.is_at_work() {
-            return self.done(claim);
+            return self.leave(claim);
         }
         for name in entry.names() {
-            if self.somebody_waits_behind(name, entry.tickets.first)? {
-                return self.done(claim);
+            if self.has_waiter_behind(name, entry.tickets.first)? {
+                return self.leave(claim);
             }
         }
         // All claims behind hold, so moving behind them changes no standing and grants nothing.
         let fresh = self.draw(block, floor);
-        self.move_back(&entry, fresh, until)?;
+        self.move_to_end(&entry, fresh, until)?;
         self.touched.extend(entry.names().iter().cloned());
         Ok(Standing::Held(fresh))
     }
@@ -120,10 +121,10 @@ impl Ledger<'_> {
         let Some(entry) = entry else { return Ok(Standing::Gone(Why::Unknown)) };
         if at_once || entry.lingers() || !entry.holds() {
             self.expire(&entry)?;
-            self.add_mark(entry.owner, Why::Broken, self.now + entry.ttl)?;
+            self.add_tombstone(entry.owner, Why::Broken, self.now + entry.ttl)?;
         } else if !entry.broken() {
-            self.break_it(&entry)?;
-            self.tell(&entry, Change::Gone(entry.owner));
+            self.set_broken(&entry)?;
+            self.notify(&entry, Change::Gone(entry.owner));
             self.touched.extend(entry.names().iter().cloned());
         }
         Ok(Standing::Gone(Why::Broken))

@@ -15,7 +15,7 @@ CREATE TABLE state (
     lost       INTEGER NOT NULL DEFAULT 0
 );
 
--- The queues: one row for each claim in each of its queues. Columns about the claim as a whole are equal in all of its rows.
+-- The queues: one row for each claim in each of its queues. Columns about the claim as a whole are equal in all its rows.
 CREATE TABLE entries (
     name       TEXT    NOT NULL,
     ticket     INTEGER NOT NULL,  -- the first of its block: the order of the queue

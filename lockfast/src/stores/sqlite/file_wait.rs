@@ -22,12 +22,12 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 
 use super::file::PATIENCE;
-use super::inside::Inside;
-use super::ledger::News;
-use super::transaction::{Done, Undone};
+use super::open_store::OpenStore;
+use super::transaction::{TransactionError, TransactionResult};
+use super::view::Messages;
 
 /// How often a caller's own thread tries: about a millisecond in all.
-const BRIEFLY: u32 = 8;
+const BRIEF_TRIES: u32 = 8;
 
 /// How long a transaction may wait for the file.
 #[derive(Clone, Copy)]
@@ -40,34 +40,34 @@ pub(super) enum Patience<'a> {
 
 impl Patience<'_> {
     /// Sleeps before the next try; `false` when there is none.
-    pub(super) fn pause(self, tries: u32, waiting: &Waiting) -> bool {
-        let goes_on = match self {
+    pub(super) fn pause(self, tries: u32, file_wait: &FileWait) -> bool {
+        let continues = match self {
             // While other jobs wait, further tries would fail too.
-            Self::Brief => tries < BRIEFLY && !waiting.jobs().is_attended,
+            Self::Brief => tries < BRIEF_TRIES && !file_wait.jobs().has_thread,
             Self::Long { until, is_wanted } => Clock::boot().now() < until && is_wanted(),
         };
-        if goes_on {
+        if continues {
             let pause = if tries < 20 { fastrand::u64(20..100) } else { fastrand::u64(500..1500) };
             std::thread::sleep(Duration::from_micros(pause));
         }
-        goes_on
+        continues
     }
 }
 
-type Job = Box<dyn FnOnce(&Arc<Inside>) + Send>;
+type Job = Box<dyn FnOnce(&Arc<OpenStore>) + Send>;
 
 /// The jobs of the file-wait thread, first come, first served.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<Jobs>);
+pub(super) struct FileWait(Mutex<Jobs>);
 
 #[derive(Default)]
 struct Jobs {
     queue: VecDeque<Job>,
     /// Whether the thread runs. It ends only with an empty queue.
-    is_attended: bool,
+    has_thread: bool,
 }
 
-impl Waiting {
+impl FileWait {
     fn jobs(&self) -> MutexGuard<'_, Jobs> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,34 +75,38 @@ impl Waiting {
     fn next(&self) -> Option<Job> {
         let mut jobs = self.jobs();
         let next = jobs.queue.pop_front();
-        jobs.is_attended = next.is_some();
+        jobs.has_thread = next.is_some();
         next
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for FileWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting").finish_non_exhaustive()
+        f.debug_struct("FileWait").finish_non_exhaustive()
     }
 }
 
-impl Inside {
+impl OpenStore {
     /// Runs `act` on the file-wait thread and returns its reply. If the future is dropped before `act` has begun, `act`
     /// does not run.
-    pub(super) fn wait_with<T, A>(self: &Arc<Self>, act: A) -> impl Future<Output = Result<T>> + Send + use<T, A>
+    pub(super) fn run_on_wait_thread<T, A>(
+        self: &Arc<Self>,
+        act: A,
+    ) -> impl Future<Output = Result<T>> + Send + use<T, A>
     where
         T: Send + 'static,
-        A: FnOnce(&Arc<Self>, Patience<'_>) -> Done<T> + Send + 'static,
+        A: FnOnce(&Arc<Self>, Patience<'_>) -> TransactionResult<T> + Send + 'static,
     {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let until = Clock::boot().now() + PATIENCE;
-        self.submit(Box::new(move |inside| {
-            let answer = act(inside, Patience::Long { until, is_wanted: &|| !tell.is_closed() });
-            let _ = tell.send(answer);
+        self.submit(Box::new(move |store| {
+            let reply = act(store, Patience::Long { until, is_wanted: &|| !sender.is_closed() });
+            let _ = sender.send(reply);
         }));
         async move {
-            let ended = || Error::unavailable("waiting for the file of locks", "the thread that waits for it has ended");
-            told.await.map_err(|_| ended())?.map_err(Undone::into_error)
+            let ended =
+                || Error::unavailable("waiting for the file of locks", "the thread that waits for it has ended");
+            receiver.await.map_err(|_| ended())?.map_err(TransactionError::into_error)
         }
     }
 
@@ -110,40 +114,40 @@ impl Inside {
     /// locked. Returns the messages that follow; the file-wait thread delivers them itself.
     pub(super) fn follow_up(
         self: &Arc<Self>,
-        act: impl Fn(&Arc<Self>, Patience<'_>) -> Done<News> + Send + 'static,
-    ) -> News {
+        act: impl Fn(&Arc<Self>, Patience<'_>) -> TransactionResult<Messages> + Send + 'static,
+    ) -> Messages {
         match act(self, Patience::Brief) {
-            Ok(news) => news,
+            Ok(messages) => messages,
             // Another process does the same work, or the lease makes it unnecessary.
-            Err(Undone::Failed(_)) => News::new(),
-            Err(Undone::Busy) => {
+            Err(TransactionError::Failed(_)) => Messages::new(),
+            Err(TransactionError::Busy) => {
                 let until = Clock::boot().now() + PATIENCE;
-                self.submit(Box::new(move |inside| {
-                    let news = act(inside, Patience::Long { until, is_wanted: &|| true });
-                    inside.deliver(news.unwrap_or_default());
+                self.submit(Box::new(move |store| {
+                    let messages = act(store, Patience::Long { until, is_wanted: &|| true });
+                    store.deliver(messages.unwrap_or_default());
                 }));
-                News::new()
+                Messages::new()
             }
         }
     }
 
     fn submit(self: &Arc<Self>, job: Job) {
-        let mut jobs = self.waiting.jobs();
+        let mut jobs = self.file_wait.jobs();
         jobs.queue.push_back(job);
-        if std::mem::replace(&mut jobs.is_attended, true) {
+        if std::mem::replace(&mut jobs.has_thread, true) {
             return;
         }
         drop(jobs);
-        let inside = Arc::clone(self);
-        let attend = move || {
-            while let Some(job) = inside.waiting.next() {
+        let store = Arc::clone(self);
+        let run_jobs = move || {
+            while let Some(job) = store.file_wait.next() {
                 // A job that panics sends no reply; the jobs behind it still run.
-                let _ = catch_unwind(AssertUnwindSafe(|| job(&inside)));
+                let _ = catch_unwind(AssertUnwindSafe(|| job(&store)));
             }
         };
-        if std::thread::Builder::new().name("lockfast-waiting".to_owned()).spawn(attend).is_err() {
+        if std::thread::Builder::new().name("lockfast-file".to_owned()).spawn(run_jobs).is_err() {
             // No thread could be started: the jobs are dropped, and their callers get an error.
-            let dropped = std::mem::take(&mut *self.waiting.jobs());
+            let dropped = std::mem::take(&mut *self.file_wait.jobs());
             drop(dropped);
         }
     }

@@ -24,13 +24,13 @@ use crate::error::{Error, Result};
 /// The longest path that fits into the address of a socket, without the terminating zero.
 const LONGEST_ADDRESS: usize = 107;
 /// Files of a process that died while it created its endpoint are removed after this long.
-const MOVING_IN: Duration = Duration::from_secs(60);
+const SETUP_GRACE: Duration = Duration::from_secs(60);
 
 /// The id of a process in the runtime directory: random, never used again, and not its pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Home(pub(super) u64);
+pub(super) struct ProcessId(pub(super) u64);
 
-impl fmt::Display for Home {
+impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
@@ -38,7 +38,7 @@ impl fmt::Display for Home {
 
 /// What the liveness pipe of a process shows.
 #[derive(Debug)]
-pub(super) enum Life {
+pub(super) enum Liveness {
     /// The process lives; the descriptor reports end of file when it dies.
     Alive(OwnedFd),
     Dead,
@@ -47,14 +47,14 @@ pub(super) enum Life {
 
 /// The directory in which the processes that share a database file find each other.
 #[derive(Debug)]
-pub(super) struct Street {
+pub(super) struct RuntimeDir {
     path: PathBuf,
     /// Reaches a socket whose path is too long for an address.
     handle: OwnedFd,
     owner: u32,
 }
 
-impl Street {
+impl RuntimeDir {
     pub(super) fn beside(file: &Path) -> Result<Self> {
         let mut path = file.as_os_str().to_owned();
         path.push(".live");
@@ -82,58 +82,58 @@ impl Street {
         user == 0 || user == self.owner || user == rustix::process::geteuid().as_raw()
     }
 
-    fn pipe_of(&self, home: Home) -> PathBuf {
-        self.path.join(format!("{home}.life"))
+    fn pipe_of(&self, process: ProcessId) -> PathBuf {
+        self.path.join(format!("{process}.life"))
     }
 
-    fn socket_of(&self, home: Home) -> PathBuf {
-        self.path.join(format!("{home}.sock"))
+    fn socket_of(&self, process: ProcessId) -> PathBuf {
+        self.path.join(format!("{process}.sock"))
     }
 
     /// A path to the socket that fits into an address, however deep the directory is.
-    pub(super) fn address_of(&self, home: Home) -> PathBuf {
-        let direct = self.socket_of(home);
+    pub(super) fn address_of(&self, process: ProcessId) -> PathBuf {
+        let direct = self.socket_of(process);
         if direct.as_os_str().len() <= LONGEST_ADDRESS {
             return direct;
         }
-        PathBuf::from(format!("/proc/self/fd/{}/{home}.sock", self.handle.as_raw_fd()))
+        PathBuf::from(format!("/proc/self/fd/{}/{process}.sock", self.handle.as_raw_fd()))
     }
 
     /// Opens the liveness pipe of a process and checks it for its end.
-    pub(super) fn look_at(&self, home: Home) -> Life {
-        match open_pipe(&self.pipe_of(home), OFlags::RDONLY | OFlags::NONBLOCK) {
-            Ok(pipe) if has_ended(&pipe) => Life::Dead,
-            Ok(pipe) => Life::Alive(pipe),
-            Err(_) => Life::Unknown,
+    pub(super) fn liveness_of(&self, process: ProcessId) -> Liveness {
+        match open_pipe(&self.pipe_of(process), OFlags::RDONLY | OFlags::NONBLOCK) {
+            Ok(pipe) if has_ended(&pipe) => Liveness::Dead,
+            Ok(pipe) => Liveness::Alive(pipe),
+            Err(_) => Liveness::Unknown,
         }
     }
 
     /// Removes the files of a process. For a dead process only after its claims are removed: other processes see by its
     /// pipe that it is dead.
-    pub(super) fn clear(&self, home: Home) {
-        let _ = fs::remove_file(self.socket_of(home));
-        let _ = fs::remove_file(self.pipe_of(home));
+    pub(super) fn remove_files_of(&self, process: ProcessId) {
+        let _ = fs::remove_file(self.socket_of(process));
+        let _ = fs::remove_file(self.pipe_of(process));
     }
 
     /// All processes here that are dead. Their pipes stay until their claims are removed: without the pipe no process
     /// could see the death. Files of processes that died while they created their endpoint are removed.
-    pub(super) fn dead(&self) -> Vec<Home> {
-        let mut dead = Vec::new();
-        let Ok(entries) = fs::read_dir(&self.path) else { return dead };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
+    pub(super) fn dead_processes(&self) -> Vec<ProcessId> {
+        let mut dead_processes = Vec::new();
+        let Ok(files) = fs::read_dir(&self.path) else { return dead_processes };
+        for file in files.flatten() {
+            let name = file.file_name();
             let Some((id, kind)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
             let Ok(id) = u64::from_str_radix(id, 16) else { continue };
-            let home = Home(id);
+            let process = ProcessId(id);
             match kind {
-                "life" if matches!(self.look_at(home), Life::Dead) => dead.push(home),
-                "new" | "sock" if !self.pipe_of(home).exists() && is_old(&entry) => {
-                    let _ = fs::remove_file(entry.path());
+                "life" if matches!(self.liveness_of(process), Liveness::Dead) => dead_processes.push(process),
+                "new" | "sock" if !self.pipe_of(process).exists() && is_old(&file) => {
+                    let _ = fs::remove_file(file.path());
                 }
                 _ => {}
             }
         }
-        dead
+        dead_processes
     }
 }
 
@@ -148,64 +148,66 @@ fn open_pipe(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     if kind == FileType::Fifo { Ok(pipe) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-fn is_old(entry: &fs::DirEntry) -> bool {
-    let modified = entry.metadata().and_then(|found| found.modified());
-    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > MOVING_IN))
+fn is_old(file: &fs::DirEntry) -> bool {
+    let modified = file.metadata().and_then(|found| found.modified());
+    modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > SETUP_GRACE))
 }
 
 /// This process's own liveness pipe and socket in the runtime directory.
 #[derive(Debug)]
-pub(super) struct Residence {
-    pub(super) home: Home,
-    pub(super) street: Street,
+pub(super) struct Endpoint {
+    pub(super) process: ProcessId,
+    pub(super) dir: RuntimeDir,
     pub(super) socket: UnixDatagram,
     /// The writing end of the liveness pipe: open for as long as this process, or a child that counts as part of it,
     /// lives.
-    _life: OwnedFd,
+    _liveness_pipe: OwnedFd,
 }
 
-impl Residence {
+impl Endpoint {
     /// Creates the pipe and the socket. With `children`, processes started from now on count as part of this one.
-    pub(super) fn move_in(street: Street, children: bool) -> Result<Self> {
-        let home = Home(fresh_id()?);
-        let failed = |error: io::Error| Error::unavailable(format!("creating a socket and a pipe in {}", street.path.display()), error);
-        let (socket, life) = settle_in(&street, home).map_err(failed)?;
+    pub(super) fn create(dir: RuntimeDir, children: bool) -> Result<Self> {
+        let process = ProcessId(fresh_id()?);
+        let failed = |error: io::Error| {
+            Error::unavailable(format!("creating a socket and a pipe in {}", dir.path.display()), error)
+        };
+        let (socket, pipe) = create_files(&dir, process).map_err(failed)?;
         if children {
-            rustix::io::fcntl_setfd(&life, FdFlags::empty()).map_err(|error| failed(error.into()))?;
+            rustix::io::fcntl_setfd(&pipe, FdFlags::empty()).map_err(|error| failed(error.into()))?;
         }
-        Ok(Self { home, street, socket, _life: life })
+        Ok(Self { process, dir, socket, _liveness_pipe: pipe })
     }
 }
 
-fn settle_in(street: &Street, home: Home) -> io::Result<(UnixDatagram, OwnedFd)> {
-    let socket = UnixDatagram::bind(street.address_of(home))?;
+fn create_files(dir: &RuntimeDir, process: ProcessId) -> io::Result<(UnixDatagram, OwnedFd)> {
+    let socket = UnixDatagram::bind(dir.address_of(process))?;
     socket.set_nonblocking(true)?;
     rustix::net::sockopt::set_socket_passcred(socket.as_fd(), true)?;
     // The mode of the directory decides which users can connect. A socket of root must be usable by the directory's
     // owner too.
-    let door = rustix::fs::openat(
-        &street.handle,
-        format!("{home}.sock"),
+    let socket_file = rustix::fs::openat(
+        &dir.handle,
+        format!("{process}.sock"),
         OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW,
         Mode::empty(),
     )?;
-    if FileType::from_raw_mode(rustix::fs::fstat(&door)?.st_mode) != FileType::Socket {
+    if FileType::from_raw_mode(rustix::fs::fstat(&socket_file)?.st_mode) != FileType::Socket {
         // The directory's owner could put a symbolic link there, by which root would make any file writable for all
         // users.
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    fs::set_permissions(format!("/proc/self/fd/{}", door.as_raw_fd()), Permissions::from_mode(0o666))?;
+    fs::set_permissions(format!("/proc/self/fd/{}", socket_file.as_raw_fd()), Permissions::from_mode(0o666))?;
     // Order matters: the pipe gets its final name only when its writing end is open. Found earlier, it would look like
     // a death.
-    let unfinished = street.path.join(format!("{home}.new"));
-    rustix::fs::mkfifoat(rustix::fs::CWD, &unfinished, Mode::from_raw_mode(0o600))?;
+    let unnamed = dir.path.join(format!("{process}.new"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &unnamed, Mode::from_raw_mode(0o600))?;
     // A pipe cannot be opened for writing without a reader.
-    let reader = open_pipe(&unfinished, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    let reader = open_pipe(&unnamed, OFlags::RDONLY | OFlags::NONBLOCK)?;
     rustix::fs::fchmod(&reader, Mode::from_raw_mode(0o644))?;
-    let life = open_pipe(&unfinished, OFlags::WRONLY | OFlags::NONBLOCK)?;
+    let pipe = open_pipe(&unnamed, OFlags::WRONLY | OFlags::NONBLOCK)?;
     drop(reader);
-    fs::rename(&unfinished, street.pipe_of(home))?;
-    Ok((socket, life))
+    fs::rename(&unnamed, dir.pipe_of(process))?;
+    Ok((socket, pipe))
 }
 
 fn fresh_id() -> Result<u64> {
