@@ -33,7 +33,7 @@ impl Subject for InMemory {
 }
 
 /// Late calls run long after they were reported lost: behind the repeated call, and behind the release.
-const LATE_DAY: Faults = Faults {
+const LATE: Faults = Faults {
     delayed: 0.2,
     delay: Duration::from_millis(200),
     unanswered: 0.1,
@@ -42,15 +42,15 @@ const LATE_DAY: Faults = Faults {
     unpushed: 0.2,
 };
 
-const DAYS: &[(Faults, u64)] = &[
+const RUNS: &[(Faults, u64)] = &[
     (Faults::BAD_DAY, 1),
     (Faults::BAD_DAY, 2),
     (Faults::BAD_DAY, 3),
     (Faults::BAD_DAY, 4),
-    (LATE_DAY, 5),
-    (LATE_DAY, 6),
-    (LATE_DAY, 7),
+    (LATE, 5),
+    (LATE, 6),
+    (LATE, 7),
 ];
 
 lockfast::conformance_of_users!(healthy, InMemory::new());
-lockfast::conformance_of_users!(chaos, InMemory::new(), DAYS);
+lockfast::conformance_of_users!(chaos, InMemory::new(), RUNS);

@@ -93,8 +93,8 @@ impl TransactionView<'_> {
         let until = self.now + entry.ttl;
         if entry.tickets.first > floor {
             // The call was sent before its client saw the tickets the claim has now: it is repeated or late. Leaving
-            // because of it would take the lock from an owner that was told since to go on, and that may still work
-            // although the claim was broken.
+            // because of it would take the lock from an owner that has since received a reply to go on, and that may
+            // still work although the claim was broken.
             if !entry.is_at_work() {
                 return Ok(Standing::Gone(if entry.broken() { Why::Broken } else { Why::Left }));
             }
