@@ -49,7 +49,7 @@ async fn hold(store: &Sqlite, claim: &Arc<Claim>) -> Ticket {
 }
 
 /// A lock that one client releases reaches a waiter of another far sooner than the waiter would ask by itself.
-async fn is_handed_on(holder: &Locks, waiter: Locks) {
+async fn is_handed_off(holder: &Locks, waiter: Locks) {
     let guard = holder.mutex("a").lock().await.unwrap();
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await.unwrap().fence() });
     while holder.mutex("a").info().await.unwrap().is_none_or(|info| info.waiters().count() == 0) {
@@ -192,7 +192,7 @@ async fn a_socket_with_a_long_path_is_reached() {
     let path = folder.0.join(deep).join("locks.db");
     let (one, two) = (Sqlite::open(&path).unwrap(), Sqlite::open(&path).unwrap());
     let (holder, waiter) = (Locks::new(one).unwrap(), Locks::new(two).unwrap());
-    is_handed_on(&holder, waiter).await;
+    is_handed_off(&holder, waiter).await;
 }
 
 #[tokio::test]
@@ -314,7 +314,7 @@ async fn a_client_behind_a_symlink_is_notified() {
     let direct = Sqlite::open(folder.file()).unwrap();
     std::os::unix::fs::symlink(folder.file(), &link).unwrap();
     let (holder, waiter) = (Locks::new(direct).unwrap(), Locks::new(Sqlite::open(&link).unwrap()).unwrap());
-    is_handed_on(&holder, waiter).await;
+    is_handed_off(&holder, waiter).await;
 }
 
 #[tokio::test]

@@ -141,9 +141,9 @@ pub fn a_release_hands_the_lock_to_a_waiting_thread(fixture: &Fixture) {
     let held = promised(result_of(&waiter));
     assert!(promised(held.fence()) > before);
 
-    let checked = one.clone();
+    let watched = one.clone();
     let releases = elsewhere(move || {
-        until(|| checked.stats().waiting == 1);
+        until(|| watched.stats().waiting == 1);
         held.release()
     });
     release(promised(one.mutex("a").lock()));
@@ -192,7 +192,7 @@ pub fn a_semaphore_never_exceeds_its_permits(fixture: &Fixture) {
             let weight = 1 + (index + round) as u32 % 2;
             let permits = promised(clients[index % 2].semaphore("a", 3).acquire_many_within(weight, PATIENCE));
             let now = inside.fetch_add(weight.into(), Ordering::SeqCst) + i64::from(weight);
-            assert!(now <= 3, "{now} inside");
+            assert!(now <= 3, "{now} held");
             thread::yield_now();
             inside.fetch_sub(weight.into(), Ordering::SeqCst);
             release(permits);

@@ -159,7 +159,7 @@ pub async fn concurrent_claims_never_overlap(fixture: &Fixture) {
         let client = fixture.client().await;
         for _ in 0..ROUNDS {
             let (claim, fence) = enter(&client).await;
-            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders at once");
             assert!(highest.swap(fence, Ordering::SeqCst) < fence, "a fence went back");
             entries.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_task_has_dropped_what_it_owned() {
+    fn a_cancelled_task_has_dropped_its_values() {
         for executor in ALL {
             executor.run(async {
                 let (owned, mut left) = oneshot::channel::<()>();

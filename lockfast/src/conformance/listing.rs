@@ -91,9 +91,9 @@ pub async fn a_hold_is_counted_from_its_beginning(fixture: &Fixture) {
     client.queued(&waiter).await;
     fixture.pass(0.9).await;
     client.done(&holder).await;
-    let shown = fixture.inspect(&fixture.name("a")).await.expect("it was handed on");
+    let shown = fixture.inspect(&fixture.name("a")).await.expect("it was handed off");
     assert!(shown.queue[0].holds && shown.queue[0].since < fixture.brief().mul_f64(0.8), "{shown:?}");
-    let held_for = client.refused(&client.mutex("a")).await.held_for.expect("since when is known");
+    let held_for = client.refused(&client.mutex("a")).await.held_for.expect("the time of the grant is known");
     assert!(held_for < fixture.brief().mul_f64(0.8), "{held_for:?}");
 }
 

@@ -26,7 +26,7 @@ impl Client<'_> {
     async fn any_push(&self) -> Change {
         let mut pushes = self.pushes.lock().await;
         let next = within(PUSHED_WITHIN, pushes.recv()).await;
-        next.expect("a push within ten seconds").expect("the listener lives as long as its client")
+        next.expect("a push within ten seconds").expect("the subscription lives as long as its client")
     }
 
     /// The next push says that the claim holds with this ticket, or is a `Resync` after which a renewal says so. No

@@ -45,7 +45,7 @@ pub async fn a_refusal_names_the_holder(fixture: &Fixture) {
     assert_eq!((named.owner, named.fence), (holder.id.hash(), tickets.first));
     assert_eq!(named.note, holder.note);
     assert_eq!(busy.position, 2);
-    let held_for = busy.held_for.expect("since when is known");
+    let held_for = busy.held_for.expect("the time of the grant is known");
     assert!(held_for >= fixture.brief().mul_f64(0.15) && held_for < holder.ttl, "{held_for:?}");
 }
 

@@ -173,7 +173,7 @@ pub async fn releases_are_answered_in_order(fixture: &Fixture) {
         Leaving::Done(other),
     ];
     let answers = promised(client.store().release(&leaving).await);
-    let [left, unknown, goes_on, also_left] = &answers[..] else { panic!("four answers, not {answers:?}") };
+    let [left, unknown, goes_on, also_left] = &answers[..] else { panic!("four replies, not {answers:?}") };
     assert_eq!((left, also_left), (&Standing::Gone(Why::Left), &Standing::Gone(Why::Left)));
     assert!(matches!(unknown, Standing::Gone(_)));
     assert!(matches!(goes_on, Standing::Held(tickets) if tickets.count == 2), "{goes_on:?}");

@@ -106,7 +106,7 @@ pub async fn readers_share_and_writers_exclude(fixture: &Fixture) {
                 // A writer counts as so many that no other holder fits beside it.
                 let weight = if writes { -1_000_000 } else { 1 };
                 let others = inside.fetch_add(weight, Ordering::SeqCst);
-                assert!(if writes { others == 0 } else { others >= 0 }, "{others} inside");
+                assert!(if writes { others == 0 } else { others >= 0 }, "{others} held already");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(weight, Ordering::SeqCst);
                 user.release(guard).await;
@@ -163,7 +163,7 @@ async fn never_above(fixture: &Fixture, users: &[User], permits: u32, weight: fn
                 let weight = weight(task + round);
                 let guard = promised(user.semaphore("a", permits).acquire_many(weight).await);
                 let before = inside.fetch_add(weight.into(), Ordering::SeqCst);
-                assert!(before + i64::from(weight) <= permits.into(), "{weight} entered where {before} were");
+                assert!(before + i64::from(weight) <= permits.into(), "{weight} granted beside {before}");
                 tokio::task::yield_now().await;
                 inside.fetch_sub(weight.into(), Ordering::SeqCst);
                 user.release(guard).await;
@@ -230,7 +230,7 @@ pub async fn guards_never_overlap_and_fences_rise(fixture: &Fixture) {
     let mut holds: Vec<_> = holds.into_iter().flatten().collect();
     holds.sort_unstable_by_key(|hold| hold.entered);
     for pair in holds.windows(2) {
-        assert!(pair[0].sure_until < pair[1].entered, "two inside: {pair:?}");
+        assert!(pair[0].sure_until < pair[1].entered, "two holders at once: {pair:?}");
         assert!(pair[0].fence < pair[1].fence, "a fence went back: {pair:?}");
     }
 }
