@@ -1,4 +1,5 @@
-//! The users' half of the suite over the in-process store in real time: once as it is, and again through a bad network.
+//! The users' half of the suite over the in-process store in real time: once as it is, and again through a faulty
+//! network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +32,8 @@ impl Subject for InMemory {
     }
 }
 
-/// What runs late runs long after it was given up: behind the repeated call, and behind the release.
-const LATE_DAY: Faults = Faults {
+/// Late calls run long after they were reported lost: behind the repeated call, and behind the release.
+const LATE: Faults = Faults {
     delayed: 0.2,
     delay: Duration::from_millis(200),
     unanswered: 0.1,
@@ -41,15 +42,15 @@ const LATE_DAY: Faults = Faults {
     unpushed: 0.2,
 };
 
-const DAYS: &[(Faults, u64)] = &[
+const RUNS: &[(Faults, u64)] = &[
     (Faults::BAD_DAY, 1),
     (Faults::BAD_DAY, 2),
     (Faults::BAD_DAY, 3),
     (Faults::BAD_DAY, 4),
-    (LATE_DAY, 5),
-    (LATE_DAY, 6),
-    (LATE_DAY, 7),
+    (LATE, 5),
+    (LATE, 6),
+    (LATE, 7),
 ];
 
 lockfast::conformance_of_users!(healthy, InMemory::new());
-lockfast::conformance_of_users!(chaos, InMemory::new(), DAYS);
+lockfast::conformance_of_users!(chaos, InMemory::new(), RUNS);

@@ -1,4 +1,4 @@
-//! The in-process store against the suite, on a clock that the suite turns.
+//! The suite over the in-process store, on a clock that the suite moves.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The store in one file against the suite: several handles in one process, on a clock that the suite turns.
+//! The suite over the store in one file: several handles in one process, on a clock that the suite moves.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Another process sits in a transaction: what waits for the file, and what does not.
+//! Another process stays in a transaction: which calls wait for the file, and which must not.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -12,7 +12,7 @@ use lockfast::store::{Claim, Demand, Name};
 use lockfast::{Locks, Sqlite};
 use rusqlite::Connection;
 
-/// The file is kept locked for longer than every bound below, so that a bound separates right from wrong also on a slow
+/// The file is locked for longer than every bound below, so that a bound separates right from wrong also on a slow
 /// machine.
 const LATE: Duration = Duration::from_millis(1500);
 
@@ -62,21 +62,21 @@ async fn a_loss_is_noticed_on_time_while_the_file_is_locked() {
     let folder = Folder::new();
     let locks = locks(&folder);
     let guard = locks.mutex("a").ttl(Duration::from_secs(1)).lock().await.unwrap();
-    // More of the keeper's calls that wait for the file: a waiter, a guard that was dropped, counters.
+    // Further calls of the keeper that wait for the file: for a waiter, a dropped guard, and counters.
     let waiter = tokio::spawn({
         let mutex = locks.mutex("a").ttl(Duration::from_secs(1)).local_handoff(false);
         async move { mutex.lock_within(Duration::from_millis(500)).await.map(drop) }
     });
     let dropped = locks.mutex("b").lock().await.unwrap();
-    let (tell, told) = mpsc::channel();
-    guard.on_lost(move |_| tell.send(now()).unwrap());
+    let (sender, lost_at) = mpsc::channel();
+    guard.on_lost(move |_| sender.send(now()).unwrap());
     let occupied = folder.occupied();
     drop(dropped);
     let deadline = now() + guard.remaining();
     tokio::time::timeout(Duration::from_secs(20), guard.lost()).await.unwrap();
     let late = now().saturating_duration_since(deadline);
     assert!(late < LATE, "lost() came {late:?} late");
-    let late = told.recv().unwrap().saturating_duration_since(deadline);
+    let late = lost_at.recv().unwrap().saturating_duration_since(deadline);
     assert!(late < LATE, "on_lost came {late:?} late");
     waiter.await.unwrap().unwrap_err();
     drop(occupied);
@@ -88,23 +88,23 @@ async fn patience_ends_on_time_while_the_file_is_locked() {
     let locks = locks(&folder);
     let occupied = folder.occupied();
     let begun = now();
-    let asked = (0..8).map(|number| {
+    let requests = (0..8).map(|number| {
         let mutex = locks.mutex(format!("n{number}"));
         async move { mutex.lock_within(Duration::from_millis(300)).await.map(drop).unwrap_err() }
     });
-    futures::future::join_all(asked).await;
+    futures::future::join_all(requests).await;
     let waited = begun.elapsed();
     assert!(waited < Duration::from_millis(300) + LATE, "{waited:?}");
     drop(occupied);
 }
 
 #[test]
-fn a_verb_waits_for_the_file_on_any_executor_without_blocking_it() {
+fn a_verb_that_waits_for_the_file_blocks_no_executor() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
     let occupied = folder.occupied();
     let (held, free) = (claim("a"), async { drop(occupied) });
-    // One thread: what frees the file runs only because the verb does not block it.
+    // One thread: the file is freed only if the verb does not block the executor.
     let acquired = futures::future::join(store.acquire(&held, Busy::Wait), free);
     let begun = now();
     let (admission, ()) = futures::executor::block_on(acquired);
@@ -113,7 +113,7 @@ fn a_verb_waits_for_the_file_on_any_executor_without_blocking_it() {
 }
 
 #[tokio::test]
-async fn a_verb_that_was_dropped_while_it_waited_is_not_done() {
+async fn a_verb_dropped_while_it_waits_does_not_run() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
     let occupied = folder.occupied();
@@ -130,7 +130,7 @@ async fn a_verb_that_was_dropped_while_it_waited_is_not_done() {
 }
 
 #[tokio::test]
-async fn a_watch_begun_while_the_file_is_locked_says_that_it_began_late() {
+async fn a_watch_begun_while_the_file_is_locked_resyncs() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
     let occupied = folder.occupied();

@@ -1,4 +1,5 @@
-//! What happens to files: damaged, foreign, too new, taken away, from before the last boot, opened by many at once.
+//! Trouble with files: damaged, foreign, of another format, removed, from before the last boot, opened by many
+//! processes at once.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -47,8 +48,8 @@ async fn hold(store: &Sqlite, claim: &Arc<Claim>) -> Ticket {
     }
 }
 
-/// What one client gives back, another that waits for it has far sooner than it would ask by itself.
-async fn is_handed_on(holder: &Locks, waiter: Locks) {
+/// A lock that one client releases reaches a waiter of another far sooner than the waiter would ask by itself.
+async fn is_handed_off(holder: &Locks, waiter: Locks) {
     let guard = holder.mutex("a").lock().await.unwrap();
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await.unwrap().fence() });
     while holder.mutex("a").info().await.unwrap().is_none_or(|info| info.waiters().count() == 0) {
@@ -58,7 +59,7 @@ async fn is_handed_on(holder: &Locks, waiter: Locks) {
     tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap().unwrap();
 }
 
-/// What somebody with another program could do to a file.
+/// Changes a file as another program could.
 fn change(path: &Path, sql: &str) {
     Connection::open(path).unwrap().execute_batch(sql).unwrap();
 }
@@ -67,18 +68,32 @@ fn change(path: &Path, sql: &str) {
 async fn a_file_from_a_newer_version_is_refused_by_name() {
     let folder = Folder::new();
     drop(Sqlite::open(folder.file()).unwrap());
-    change(&folder.file(), "PRAGMA user_version = 2");
+    change(&folder.file(), "PRAGMA user_version = 3");
     let refused = Sqlite::open(folder.file()).unwrap_err();
     let text = refused.to_string();
     assert!(matches!(refused, Error::Unsupported(_)), "{refused:?}");
-    assert!(text.contains("newer") && text.contains("format 2") && text.contains("locks.db"), "{text}");
+    assert!(text.contains("newer") && text.contains("format 3") && text.contains("locks.db"), "{text}");
     let version: i32 =
         Connection::open(folder.file()).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 2, "it was not touched");
+    assert_eq!(version, 3, "it was not touched");
 }
 
 #[tokio::test]
-async fn somebody_elses_database_is_left_alone() {
+async fn a_file_from_an_older_version_is_refused_by_name() {
+    let folder = Folder::new();
+    drop(Sqlite::open(folder.file()).unwrap());
+    change(&folder.file(), "PRAGMA user_version = 1");
+    let refused = Sqlite::open(folder.file()).unwrap_err();
+    let text = refused.to_string();
+    assert!(matches!(refused, Error::Unsupported(_)), "{refused:?}");
+    assert!(text.contains("older") && text.contains("format 1") && text.contains("locks.db"), "{text}");
+    let version: i32 =
+        Connection::open(folder.file()).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+    assert_eq!(version, 1, "it was not touched");
+}
+
+#[tokio::test]
+async fn the_database_of_another_program_is_left_alone() {
     for sql in ["CREATE TABLE bills (id)", "PRAGMA application_id = 77; CREATE TABLE bills (id)"] {
         let folder = Folder::new();
         change(&folder.file(), sql);
@@ -93,7 +108,7 @@ async fn somebody_elses_database_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_refused_and_kept() {
+async fn a_file_that_is_no_database_is_refused_and_kept() {
     let folder = Folder::new();
     let text = "my diary, a long one, that must not be lost ".repeat(200);
     std::fs::write(folder.file(), &text).unwrap();
@@ -123,7 +138,7 @@ async fn a_damaged_file_is_an_error_that_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_not_there_is_named() {
+async fn a_missing_directory_is_named_in_the_error() {
     let folder = Folder::new();
     let failed = Sqlite::open(folder.0.join("nowhere/locks.db")).unwrap_err();
     assert!(matches!(failed, Error::Unavailable { .. }) && failed.to_string().contains("nowhere"), "{failed}");
@@ -145,8 +160,8 @@ async fn a_url_says_which_file() {
 }
 
 #[tokio::test]
-async fn many_can_open_a_new_file_at_once() {
-    // Often, because what can go wrong takes microseconds.
+async fn many_processes_can_create_a_file_at_once() {
+    // Repeated, because the windows for a race are microseconds long.
     for _ in 0..20 {
         many_open(&Folder::new()).await;
     }
@@ -171,17 +186,17 @@ async fn many_open(folder: &Folder) {
 }
 
 #[tokio::test]
-async fn a_socket_deep_down_is_reached_all_the_same() {
+async fn a_socket_with_a_long_path_is_reached() {
     let deep = "d".repeat(60) + "/" + &"e".repeat(60);
     let folder = Folder::named(&deep);
     let path = folder.0.join(deep).join("locks.db");
     let (one, two) = (Sqlite::open(&path).unwrap(), Sqlite::open(&path).unwrap());
     let (holder, waiter) = (Locks::new(one).unwrap(), Locks::new(two).unwrap());
-    is_handed_on(&holder, waiter).await;
+    is_handed_off(&holder, waiter).await;
 }
 
 #[tokio::test]
-async fn who_holds_in_a_file_that_was_taken_away_does_not_hold_any_more() {
+async fn a_claim_in_a_removed_file_no_longer_holds() {
     let folder = Folder::new();
     let (before, other) = (Sqlite::open(folder.file()).unwrap(), Sqlite::open(folder.file()).unwrap());
     let held = claim("a");
@@ -189,7 +204,7 @@ async fn who_holds_in_a_file_that_was_taken_away_does_not_hold_any_more() {
     for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
         std::fs::remove_file(folder.0.join(file)).unwrap();
     }
-    assert!(hold(&other, &claim("a")).await > fence, "a new file goes on from the clock");
+    assert!(hold(&other, &claim("a")).await > fence, "tickets of a new file start at the time of day");
     let lease = Lease { claim: held, ttl: Duration::from_secs(30) };
     assert_eq!(before.renew(&[lease]).await.unwrap(), [Standing::Gone(Why::Unknown)]);
 }
@@ -205,7 +220,7 @@ async fn a_file_that_another_machine_uses_too_is_refused() {
 }
 
 #[tokio::test]
-async fn a_boot_ends_what_had_a_process_and_keeps_what_had_none() {
+async fn a_boot_ends_claims_of_processes_and_keeps_detached_ones() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
     let highest = hold(&store, &claim("had-a-process")).await;
@@ -220,7 +235,7 @@ async fn a_boot_ends_what_had_a_process_and_keeps_what_had_none() {
     let (value, keep) = (bytes::Bytes::from_static(b"done"), Duration::from_secs(3600));
     store.release(&[Leaving::Seal { claim: once, value, keep }]).await.unwrap();
     drop(store);
-    // As if the machine had been up for an hour then, and for a minute now; and as if the last tickets had been lost.
+    // As if the machine had been up for an hour then and for a minute now, and as if the last tickets had been lost.
     let hour = 3_600_000_000_000_i64;
     change(
         &folder.file(),
@@ -238,37 +253,37 @@ async fn a_boot_ends_what_had_a_process_and_keeps_what_had_none() {
     }
     let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, entries: usize::MAX };
     let shown = store.inspect(&query).await.unwrap().resources;
-    let line = |text: &str| shown.iter().find(|resource| resource.name.as_str() == text).unwrap();
-    let left = |text: &str| line(text).queue[0].expires_in.as_secs();
+    let resource = |text: &str| shown.iter().find(|resource| resource.name.as_str() == text).unwrap();
+    let left = |text: &str| resource(text).queue[0].expires_in.as_secs();
     assert!((25..=30).contains(&left("detached")), "{}", left("detached"));
     assert!((15..=20).contains(&left("lingering")), "{}", left("lingering"));
-    let sealed_for = line("once").sealed_for.unwrap();
+    let sealed_for = resource("once").sealed_for.unwrap();
     assert!((3590..=3600).contains(&sealed_for.as_secs()), "{sealed_for:?}");
 }
 
 #[tokio::test]
-async fn a_street_that_others_can_walk_is_refused() {
+async fn a_runtime_directory_open_to_other_users_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
-    let street = folder.0.join("locks.db.live");
-    std::fs::create_dir(&street).unwrap();
-    std::fs::set_permissions(&street, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let runtime_dir = folder.0.join("locks.db.live");
+    std::fs::create_dir(&runtime_dir).unwrap();
+    std::fs::set_permissions(&runtime_dir, std::fs::Permissions::from_mode(0o755)).unwrap();
     let refused = Sqlite::open(folder.file()).unwrap_err();
     assert!(matches!(&refused, Error::Invalid(text) if text.contains("0700")), "{refused:?}");
 }
 
 #[tokio::test]
-async fn everything_that_is_made_is_for_its_owner_alone() {
+async fn created_files_are_for_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::new();
     let _store = Sqlite::open(folder.file()).unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&folder.0.join("locks.db.live")), 0o700);
-    assert_eq!(mode(&folder.file()), 0o600, "who can write to it can take every lock");
+    assert_eq!(mode(&folder.file()), 0o600, "write access to the file is access to every lock");
 }
 
 #[tokio::test]
-async fn a_page_after_the_name_that_is_the_whole_beginning_goes_on() {
+async fn a_page_continues_after_the_name_equal_to_the_prefix() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
     for text in ["a", "ab"] {
@@ -284,7 +299,7 @@ async fn a_page_after_the_name_that_is_the_whole_beginning_goes_on() {
 }
 
 #[tokio::test]
-async fn a_page_without_an_end_shows_all() {
+async fn a_page_without_a_limit_shows_all() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
     hold(&store, &claim("a")).await;
@@ -293,17 +308,17 @@ async fn a_page_without_an_end_shows_all() {
 }
 
 #[tokio::test]
-async fn who_comes_by_a_link_reaches_those_who_do_not() {
+async fn a_client_behind_a_symlink_is_notified() {
     let folder = Folder::new();
     let link = folder.0.join("link.db");
     let direct = Sqlite::open(folder.file()).unwrap();
     std::os::unix::fs::symlink(folder.file(), &link).unwrap();
     let (holder, waiter) = (Locks::new(direct).unwrap(), Locks::new(Sqlite::open(&link).unwrap()).unwrap());
-    is_handed_on(&holder, waiter).await;
+    is_handed_off(&holder, waiter).await;
 }
 
 #[tokio::test]
-async fn a_file_put_back_from_a_copy_gives_no_fence_twice() {
+async fn a_restored_copy_gives_no_fence_twice() {
     let folder = Folder::new();
     let copy = folder.0.join("copy.db");
     drop(Sqlite::open(folder.file()).unwrap());
@@ -321,7 +336,7 @@ async fn a_file_put_back_from_a_copy_gives_no_fence_twice() {
 }
 
 #[tokio::test]
-async fn a_file_taken_away_without_the_files_beside_it_is_made_anew() {
+async fn a_file_removed_without_its_wal_is_created_again() {
     let folder = Folder::new();
     let (one, two) = (Sqlite::open(folder.file()).unwrap(), Sqlite::open(folder.file()).unwrap());
     hold(&one, &claim("a")).await;
@@ -333,7 +348,7 @@ async fn a_file_taken_away_without_the_files_beside_it_is_made_anew() {
 }
 
 #[tokio::test]
-async fn who_keeps_the_file_locked_makes_others_fail_after_seconds_and_harms_nothing() {
+async fn a_file_locked_for_seconds_is_an_error_and_harms_nothing() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
     let held = claim("a");

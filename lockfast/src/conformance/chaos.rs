@@ -1,5 +1,5 @@
-//! A store around a store that behaves like a bad network: it delays, repeats, loses answers, and runs what nobody waits for
-//! any more. Whatever stands above must be as safe as without it.
+//! A store around a store that behaves like a faulty network: it delays calls, repeats them, loses replies, and runs
+//! calls that were given up. The code above it must be as safe as without it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::claim::Claim;
 use crate::error::{Error, Result};
 use crate::store::{Admission, Busy, Change, Guarantees, Lease, Leaving, Page, Query, Report, Scope, Standing, Store};
 
-/// What goes wrong, and how often: each chance is between 0 (never) and 1 (always).
+/// Which faults occur, and how often: each chance is between 0 (never) and 1 (always).
 ///
 /// ```
 /// # use lockfast::conformance::Faults;
@@ -28,18 +28,18 @@ pub struct Faults {
     pub delayed: f64,
     /// At most this long.
     pub delay: Duration,
-    /// A verb runs, and its answer is lost.
+    /// A verb runs, and its reply is lost.
     pub unanswered: f64,
-    /// A verb is reported lost at once, and runs after a delay all the same.
+    /// A verb is reported lost at once, and still runs after a delay.
     pub late: f64,
-    /// A verb runs twice; either answer is given.
+    /// A verb runs twice; either reply is returned.
     pub repeated: f64,
     /// A push is lost. [`Change::Resync`] follows, as the contract demands.
     pub unpushed: f64,
 }
 
 impl Faults {
-    /// Nothing goes wrong. A dropped future still runs to its end.
+    /// No faults. A dropped future still runs to its end.
     pub const NONE: Self = Self {
         delayed: 0.0,
         delay: Duration::from_millis(20),
@@ -49,14 +49,14 @@ impl Faults {
         unpushed: 0.0,
     };
 
-    /// A bad day: something goes wrong in every third verb.
+    /// A fault in every third verb.
     pub const BAD_DAY: Self =
         Self { delayed: 0.2, unanswered: 0.05, late: 0.05, repeated: 0.1, unpushed: 0.1, ..Self::NONE };
 }
 
 /// A store that passes every verb on to another, with [`Faults`]. The same seed makes the same choices.
 ///
-/// Verbs run in tasks of their own: one whose future was dropped runs all the same, as it would on a server.
+/// Verbs run in tasks of their own: a verb whose future was dropped still runs, as it would on a server.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -75,7 +75,7 @@ pub struct Chaos {
     runtime: Handle,
 }
 
-/// What happens to one verb.
+/// The faults of one verb.
 #[derive(Debug)]
 struct Fate {
     delay: Option<Duration>,
@@ -90,7 +90,7 @@ impl Chaos {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime: that is where verbs run.
+    /// Outside a tokio runtime, which runs the verbs.
     pub fn around(store: Arc<dyn Store>, faults: Faults, seed: u64) -> Self {
         Self { store, faults, rng: Mutex::new(Rng::with_seed(seed)), runtime: Handle::current() }
     }
@@ -116,20 +116,20 @@ impl Chaos {
             if let Some(delay) = fate.delay {
                 tokio::time::sleep(delay).await;
             }
-            let mut answer = verb(Arc::clone(&store)).await;
+            let mut reply = verb(Arc::clone(&store)).await;
             if fate.repeated {
                 let second = verb(store).await;
                 if fate.second_answer {
-                    answer = second;
+                    reply = second;
                 }
             }
-            answer
+            reply
         });
         if late {
-            return Err(Error::unavailable(doing, "chaos: not sent yet, as it seems"));
+            return Err(Error::unavailable(doing, "chaos: reported lost, and runs late"));
         }
-        let answer = running.await.map_err(|error| Error::unavailable(doing, error))?;
-        if unanswered { Err(Error::unavailable(doing, "chaos: the answer was lost")) } else { answer }
+        let reply = running.await.map_err(|error| Error::unavailable(doing, error))?;
+        if unanswered { Err(Error::unavailable(doing, "chaos: the reply was lost")) } else { reply }
     }
 }
 
@@ -175,7 +175,7 @@ impl Store for Chaos {
         self.pass_on("inspecting", verb).await
     }
 
-    /// Passed on as it is: a report that is counted twice is no fault of who reports.
+    /// Passed on without faults: `record` need not be idempotent.
     async fn record(&self, report: &Report) -> Result<()> {
         self.store.record(report).await
     }
@@ -184,7 +184,7 @@ impl Store for Chaos {
         let chance = self.faults.unpushed;
         let seed = self.rng.lock().unwrap_or_else(PoisonError::into_inner).u64(..);
         let pushes = self.store.watch(scope).scan(Rng::with_seed(seed), move |rng, change| {
-            // In place of the push that was lost: whoever hears this asks.
+            // Replaces the lost push: a client that receives it polls.
             futures::future::ready(Some(if rng.f64() < chance { Change::Resync } else { change }))
         });
         pushes.boxed()
@@ -216,7 +216,7 @@ mod tests {
         Name::new("a").unwrap()
     }
 
-    async fn in_line(store: &dyn Store) -> usize {
+    async fn queue_length(store: &dyn Store) -> usize {
         let query = Query { names: Names::One(name()), after: None, limit: 1, entries: usize::MAX };
         store.inspect(&query).await.unwrap().resources.first().map_or(0, |resource| resource.queue.len())
     }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_faults_answers_pass_through() {
+    async fn without_faults_replies_pass_through() {
         let (_, chaos) = around_memory(Faults::NONE);
         let claim = claim();
         assert!(matches!(chaos.acquire(&claim, Busy::Wait).await, Ok(Admission::Held(_))));
@@ -236,34 +236,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_answer_hides_a_claim_that_holds() {
+    async fn a_lost_reply_hides_a_claim_that_holds() {
         let (memory, chaos) = around_memory(Faults { unanswered: 1.0, ..Faults::NONE });
         let lost = chaos.acquire(&claim(), Busy::Wait).await;
         assert!(matches!(lost, Err(Error::Unavailable { .. })), "{lost:?}");
-        assert_eq!(in_line(&*memory).await, 1);
+        assert_eq!(queue_length(&*memory).await, 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_late_verb_runs_after_it_was_reported_lost() {
         let (memory, chaos) = around_memory(Faults { late: 1.0, ..Faults::NONE });
         assert!(chaos.acquire(&claim(), Busy::Wait).await.is_err());
-        assert_eq!(in_line(&*memory).await, 0);
+        assert_eq!(queue_length(&*memory).await, 0);
         tokio::time::sleep(Faults::NONE.delay).await;
-        assert_eq!(in_line(&*memory).await, 1);
+        assert_eq!(queue_length(&*memory).await, 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_dropped_verb_runs_all_the_same() {
+    async fn a_dropped_verb_still_runs() {
         let (memory, chaos) = around_memory(Faults { delayed: 1.0, ..Faults::NONE });
         let claim = claim();
         assert!(chaos.acquire(&claim, Busy::Wait).now_or_never().is_none());
-        assert_eq!(in_line(&*memory).await, 0);
+        assert_eq!(queue_length(&*memory).await, 0);
         tokio::time::sleep(Faults::NONE.delay).await;
-        assert_eq!(in_line(&*memory).await, 1);
+        assert_eq!(queue_length(&*memory).await, 1);
     }
 
     #[tokio::test]
-    async fn a_repeated_release_gives_either_answer() {
+    async fn a_repeated_release_gives_either_reply() {
         let (_, chaos) = around_memory(Faults { repeated: 1.0, ..Faults::NONE });
         let mut answers = Vec::new();
         for _ in 0..50 {
@@ -272,7 +272,7 @@ mod tests {
             answers.extend(chaos.release(&[Leaving::Done(claim)]).await.unwrap());
         }
         let first = answers.iter().filter(|it| **it == Standing::Gone(crate::store::Why::Left)).count();
-        assert!((1..50).contains(&first), "{first} of 50 were the first answer");
+        assert!((1..50).contains(&first), "{first} of 50 were the first reply");
     }
 
     #[tokio::test]

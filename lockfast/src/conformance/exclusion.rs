@@ -1,4 +1,4 @@
-//! Who holds with whom, and in which order.
+//! Which claims hold together, and in which order claims are granted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::claim::Claim;
 use crate::store::{Admission, Standing, Why};
 
-use super::place::{Client, Place};
+use super::fixture::{Client, Fixture};
 
-/// Of two mutex claims one holds, and the other does when the first has left.
-pub async fn one_holds_at_a_time(place: &Place) {
-    let (one, two) = (place.client().await, place.client().await);
+/// Of two claims on a mutex one holds; the other holds once the first has left.
+pub async fn one_claim_holds_a_mutex_at_a_time(fixture: &Fixture) {
+    let (one, two) = (fixture.client().await, fixture.client().await);
     let (first, second) = (one.mutex("a"), two.mutex("a"));
     one.held(&first).await;
     let Admission::Queued { position, .. } = two.wait(&second).await else { panic!("two hold one mutex") };
@@ -20,10 +20,10 @@ pub async fn one_holds_at_a_time(place: &Place) {
     two.holds(&second).await;
 }
 
-/// The order of arrival is the order of entry.
-pub async fn the_line_is_first_come_first_served(place: &Place) {
-    place.needs(place.guarantees().fair, "a line");
-    let client = place.client().await;
+/// Claims are granted in the order in which they joined.
+pub async fn the_queue_is_first_come_first_served(fixture: &Fixture) {
+    fixture.needs(fixture.guarantees().fair, "a queue");
+    let client = fixture.client().await;
     let claims: Vec<_> = (0..6).map(|_| client.mutex("a")).collect();
     client.held(&claims[0]).await;
     for (ahead, claim) in claims.iter().enumerate().skip(1) {
@@ -39,9 +39,9 @@ pub async fn the_line_is_first_come_first_served(place: &Place) {
     }
 }
 
-/// A waiter that left is not handed anything.
-pub async fn who_gave_up_is_passed_over(place: &Place) {
-    let client = place.client().await;
+/// A waiter that left is not granted anything; the next waiter is.
+pub async fn a_waiter_that_left_is_passed_over(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, front, last) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
     client.held(&holder).await;
     client.queued(&front).await;
@@ -54,17 +54,17 @@ pub async fn who_gave_up_is_passed_over(place: &Place) {
 }
 
 /// Any number of readers hold together.
-pub async fn readers_share(place: &Place) {
-    let (one, two) = (place.client().await, place.client().await);
+pub async fn readers_share(fixture: &Fixture) {
+    let (one, two) = (fixture.client().await, fixture.client().await);
     for _ in 0..5 {
         one.held(&one.reader("a")).await;
         two.held(&two.reader("a")).await;
     }
 }
 
-/// A writer waits for readers, and keeps out readers and writers.
-pub async fn a_writer_excludes_everybody(place: &Place) {
-    let client = place.client().await;
+/// A writer waits for all readers, and while it holds no reader and no writer does.
+pub async fn a_writer_excludes_all_other_claims(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (reader, other, writer) = (client.reader("a"), client.reader("a"), client.mutex("a"));
     client.held(&reader).await;
     client.held(&other).await;
@@ -77,10 +77,10 @@ pub async fn a_writer_excludes_everybody(place: &Place) {
     client.refused(&client.mutex("a")).await;
 }
 
-/// A reader does not pass a writer that waits, or writers would wait for ever.
-pub async fn a_reader_behind_a_writer_waits(place: &Place) {
-    place.needs(place.guarantees().fair, "a line");
-    let client = place.client().await;
+/// A new reader does not pass a waiting writer; otherwise writers could wait for ever.
+pub async fn a_reader_behind_a_writer_waits(fixture: &Fixture) {
+    fixture.needs(fixture.guarantees().fair, "a queue");
+    let client = fixture.client().await;
     let (reader, writer, late) = (client.reader("a"), client.mutex("a"), client.reader("a"));
     client.held(&reader).await;
     client.queued(&writer).await;
@@ -91,10 +91,10 @@ pub async fn a_reader_behind_a_writer_waits(place: &Place) {
     client.holds(&reader).await;
 }
 
-/// All readers between two writers enter when the first leaves.
-pub async fn readers_behind_a_writer_enter_together(place: &Place) {
-    place.needs(place.guarantees().fair, "a line");
-    let client = place.client().await;
+/// All readers between two writers are granted together when the first writer leaves.
+pub async fn readers_behind_a_writer_enter_together(fixture: &Fixture) {
+    fixture.needs(fixture.guarantees().fair, "a queue");
+    let client = fixture.client().await;
     let (writer, last) = (client.mutex("a"), client.mutex("a"));
     let readers = [client.reader("a"), client.reader("a"), client.reader("a")];
     client.held(&writer).await;
@@ -113,9 +113,9 @@ pub async fn readers_behind_a_writer_enter_together(place: &Place) {
     client.holds(&last).await;
 }
 
-/// Permits are given out up to the capacity, by weight.
-pub async fn a_semaphore_counts(place: &Place) {
-    let client = place.client().await;
+/// Permits are granted by weight, up to the capacity.
+pub async fn a_semaphore_counts(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (two, one, more) = (client.permits("s", 2, 3), client.permits("s", 1, 3), client.permits("s", 1, 3));
     client.held(&two).await;
     client.held(&one).await;
@@ -126,10 +126,10 @@ pub async fn a_semaphore_counts(place: &Place) {
     client.refused(&client.permits("s", 1, 3)).await;
 }
 
-/// What is free is kept for who came first, even when a later claim would fit.
-pub async fn a_light_claim_does_not_pass_a_heavy_one(place: &Place) {
-    place.needs(place.guarantees().fair, "a line");
-    let client = place.client().await;
+/// Free capacity is kept for the first waiter, even if a later claim would fit.
+pub async fn a_light_claim_does_not_pass_a_heavy_one(fixture: &Fixture) {
+    fixture.needs(fixture.guarantees().fair, "a queue");
+    let client = fixture.client().await;
     let (holder, heavy, light) = (client.permits("s", 2, 3), client.permits("s", 2, 3), client.permits("s", 1, 3));
     client.held(&holder).await;
     client.queued(&heavy).await;
@@ -140,9 +140,9 @@ pub async fn a_light_claim_does_not_pass_a_heavy_one(place: &Place) {
     client.holds(&light).await;
 }
 
-/// With one permit a semaphore excludes like a mutex.
-pub async fn a_semaphore_of_one_is_a_mutex(place: &Place) {
-    let (one, two) = (place.client().await, place.client().await);
+/// With a capacity of one, a semaphore excludes like a mutex.
+pub async fn a_semaphore_of_one_is_a_mutex(fixture: &Fixture) {
+    let (one, two) = (fixture.client().await, fixture.client().await);
     let (first, second) = (one.permits("s", 1, 1), two.permits("s", 1, 1));
     one.held(&first).await;
     two.queued(&second).await;
@@ -150,16 +150,16 @@ pub async fn a_semaphore_of_one_is_a_mutex(place: &Place) {
     two.holds(&second).await;
 }
 
-/// Clients that all come at once enter one by one, every one of them, and with rising fences.
-pub async fn many_at_once_never_overlap(place: &Place) {
-    place.needs(place.guarantees().push, "pushes");
+/// Concurrent clients hold one at a time, each of them in the end, with rising fences.
+pub async fn concurrent_claims_never_overlap(fixture: &Fixture) {
+    fixture.needs(fixture.guarantees().push, "pushes");
     const ROUNDS: usize = 25;
     let (inside, highest, entries) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let worker = async || {
-        let client = place.client().await;
+        let client = fixture.client().await;
         for _ in 0..ROUNDS {
             let (claim, fence) = enter(&client).await;
-            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders at once");
             assert!(highest.swap(fence, Ordering::SeqCst) < fence, "a fence went back");
             entries.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;
@@ -176,7 +176,7 @@ async fn enter(client: &Client<'_>) -> (Arc<Claim>, u64) {
     let ticket = match client.wait(&claim).await {
         Admission::Held(tickets) => tickets.first,
         Admission::Queued { ticket, .. } => {
-            client.told_held(&claim, ticket).await;
+            client.pushed_held(&claim, ticket).await;
             ticket
         }
         other => panic!("{other:?}"),

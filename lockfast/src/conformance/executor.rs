@@ -1,7 +1,7 @@
-//! What cases run on: any executor, and none.
+//! The executors that cases run on, and how cases spawn, sleep and limit their waits.
 //!
-//! Cases spawn, sleep and limit their waits through this file alone. So no case needs a tokio runtime, nor a timer of the
-//! runtime it runs on; what then fails on a runtime without timers is the client's or the store's.
+//! No case uses the runtime's own functions for that. So no case needs a tokio runtime or its timer; a failure on a
+//! runtime without a timer is the client's or the store's.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::pin;
@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// What a case runs on, with all that it spawns.
+/// The executor of a case and of all tasks it spawns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executor {
     /// A tokio runtime of two threads, with its timer and its I/O driver.
@@ -35,7 +35,7 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// Runs it to its end on this thread, and what it spawns where this executor runs tasks.
+    /// Runs `work` to its end on this thread; tasks it spawns run on this executor.
     pub(super) fn run<T>(self, work: impl Future<Output = T>) -> T {
         let (mut threads, mut single) = (Builder::new_multi_thread(), Builder::new_current_thread());
         let builder = match self {
@@ -50,7 +50,7 @@ impl Executor {
     }
 }
 
-/// Sleeps for so long by the machine's clock, on any executor. For [`Subject::pass`](super::Subject::pass) where time is real.
+/// Sleeps by the machine's clock, on any executor. For [`Subject::pass`](super::Subject::pass) where time is real.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -75,7 +75,7 @@ impl Drop for Sleeping {
     }
 }
 
-/// What it came to, or `None` if that took longer than the limit by the machine's clock.
+/// The result, or `None` if it took longer than the limit by the machine's clock.
 pub(super) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     match select(pin!(work), pin!(sleep(limit))).await {
         Either::Left((value, _)) => Some(value),
@@ -83,12 +83,14 @@ pub(super) async fn within<T>(limit: Duration, work: impl Future<Output = T>) ->
     }
 }
 
-/// Runs it beside its caller: on the caller's tokio runtime, or else on the thread pool. Dropped, the task goes on.
+/// Spawns a task: on the caller's tokio runtime, or else on the thread pool. If its handle is dropped, the task goes
+/// on.
 pub(super) fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Task<T> {
     let (work, stop) = abortable(AssertUnwindSafe(work).catch_unwind());
     let (tell, end) = oneshot::channel();
     let task = async move {
-        // Order matters: the work is dropped before its end is told, so that a cancelled task has left when `cancel` returns.
+        // Order matters: the work is dropped before its end is sent, so that a cancelled task has been dropped when
+        // `cancel` returns.
         let ended = work.await;
         let _ = tell.send(ended);
     };
@@ -105,7 +107,7 @@ fn pool() -> &'static ThreadPool {
     POOL.get_or_init(|| ThreadPool::builder().pool_size(2).create().expect("a test can start threads"))
 }
 
-/// Work that runs beside its caller.
+/// A spawned task.
 #[derive(Debug)]
 pub(super) struct Task<T> {
     stop: AbortHandle,
@@ -113,22 +115,22 @@ pub(super) struct Task<T> {
 }
 
 impl<T> Task<T> {
-    /// What it came to; if it panicked, so does this.
+    /// The result; a panic of the task is resumed here.
     pub(super) async fn join(self) -> T {
         match self.end.await.expect("an executor outlives its tasks") {
             Ok(Ok(value)) => value,
             Ok(Err(panic)) => resume_unwind(panic),
-            Err(Aborted) => panic!("a task that was cancelled is waited for"),
+            Err(Aborted) => panic!("a cancelled task is joined"),
         }
     }
 
-    /// Stops it, and comes back when all that it owned is dropped, a value that was ready included.
+    /// Stops the task, and returns once all it owned is dropped, including a result that was ready.
     pub(super) async fn cancel(self) {
         self.stop.abort();
         drop(self.end.await);
     }
 
-    /// Stops it some time soon.
+    /// Stops the task without waiting for it.
     pub(super) fn stop(&self) {
         self.stop.abort();
     }
@@ -151,7 +153,7 @@ mod tests {
         Executor::ThreadPool,
     ];
 
-    /// Whether the runtime that this is called on has a timer, and an I/O driver. `None` without a runtime.
+    /// Whether the current runtime has a timer, and an I/O driver. `None` without a runtime.
     fn drivers() -> Option<(bool, bool)> {
         Handle::try_current().ok()?;
         let works = |make: fn()| std::panic::catch_unwind(make).is_ok();
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn each_executor_has_the_drivers_it_says_also_for_what_is_spawned() {
+    fn each_executor_has_its_drivers_also_for_spawned_tasks() {
         let expected = [
             (Executor::Tokio, Some((true, true))),
             (Executor::WithoutTime, Some((false, true))),
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_ends_what_takes_longer_and_nothing_else() {
+    fn within_ends_only_work_that_exceeds_the_limit() {
         for executor in ALL {
             let long = Duration::from_secs(60);
             assert_eq!(executor.run(within(long, async { 1 })), Some(1), "{executor:?}");
@@ -205,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_task_has_dropped_what_it_owned() {
+    fn a_cancelled_task_has_dropped_its_values() {
         for executor in ALL {
             executor.run(async {
                 let (owned, mut left) = oneshot::channel::<()>();

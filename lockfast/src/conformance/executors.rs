@@ -1,4 +1,4 @@
-//! The same locks on other executors, and on none: which cases are run on which.
+//! Which cases run on which executor, and the blocking cases without one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
@@ -7,19 +7,20 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 
-use super::blocking::answer;
-use super::place::Place;
-use super::{Subject, judge};
+use super::blocking::wait_for;
+use super::fixture::Fixture;
+use super::{Subject, conclude};
 
 /// Makes tests of a store on executors other than a tokio runtime with all its drivers, in a module of this name. The expression
 /// is a future of a [`Subject`](crate::conformance::Subject), as for [`conformance!`](crate::conformance!), which does not run
 /// them.
 ///
-/// [`Locks`](crate::Locks) needs no particular runtime, and [`lockfast::blocking`](crate::blocking) needs none; a store that
-/// spawns, sleeps or does I/O on the runtime of its caller breaks that. The modules are
+/// [`Locks`](crate::Locks) needs no particular runtime, and [`lockfast::blocking`](crate::blocking) needs none; a store
+/// that spawns, sleeps or does I/O on its caller's runtime breaks that. The modules are
 ///
 /// - `blocking`: [`lockfast::blocking`](crate::blocking) from plain threads, without a runtime anywhere;
-/// - `blocking_in_a_runtime`: the same on the only thread of a tokio runtime, which therefore drives nothing meanwhile;
+/// - `blocking_in_a_runtime`: the same on the only thread of a tokio runtime, whose tasks and timers stand still
+///   meanwhile;
 /// - `thread_pool`, `without_time`, `without_io`, `bare` and `paused`: some cases of the
 ///   [users' half](crate::conformance::users) on each [`Executor`](crate::conformance::Executor).
 ///
@@ -50,8 +51,8 @@ macro_rules! conformance_of_executors {
                     the_next_candidate_leads_when_the_leader_steps_down
                     the_end_of_a_lease_is_noticed
                     a_queue_is_shown_while_threads_wait
-                    a_dropped_guard_is_given_back
-                    a_shutdown_ends_what_waits_and_what_is_held
+                    a_dropped_guard_is_released
+                    a_shutdown_ends_waiters_and_holders
                     a_guard_outlives_the_runtime_it_was_acquired_in
                 }
                 blocking_in_a_runtime run_blocking_in_a_runtime {
@@ -64,11 +65,11 @@ macro_rules! conformance_of_executors {
             $crate::conformance_of_executors! { @users $subject;
                 thread_pool ThreadPool {
                     exclusion a_mutex_excludes
-                    handoff a_release_hands_on_without_a_question
+                    handoff a_release_hands_off_without_polling
                     terms attempts_are_counted
                     deaths a_waiter_gets_a_dead_holders_lock
-                    election observers_hear_of_changes_and_of_nothing_else
-                    telling a_shutdown_leaves_nothing
+                    election observers_receive_changes_of_the_leader_only
+                    events a_shutdown_leaves_nothing
                 }
                 without_time WithoutTime {
                     terms giving_up_names_the_holder
@@ -81,14 +82,14 @@ macro_rules! conformance_of_executors {
                     once waiters_get_the_result_and_do_not_run
                 }
                 bare Bare {
-                    exclusion a_semaphore_reaches_its_permits_and_never_passes_them
+                    exclusion a_semaphore_reaches_its_permits_and_never_exceeds_them
                     order a_multi_is_all_or_nothing
-                    handoff a_drop_hands_on_without_a_question
+                    handoff a_dropped_guard_hands_off_without_polling
                     cron each_slot_runs_once
-                    looking a_line_can_be_looked_at
+                    inspection a_queue_can_be_inspected
                 }
                 paused Paused {
-                    handoff a_release_hands_on_without_a_question
+                    handoff a_release_hands_off_without_polling
                     terms giving_up_names_the_holder
                     terms attempts_are_counted
                     terms a_held_lock_outlives_its_lease
@@ -115,22 +116,22 @@ macro_rules! conformance_of_executors {
             $(#[test]
             fn $case() {
                 let executor = $crate::conformance::Executor::$executor;
-                $crate::conformance::run_on(executor, async { $subject.await }, async |place| {
-                    $crate::conformance::users::$topic::$case(place).await;
+                $crate::conformance::run_on(executor, async { $subject.await }, async |fixture| {
+                    $crate::conformance::users::$topic::$case(fixture).await;
                 });
             })+
         })+
     };
 }
 
-/// What takes longer than this does not end: longer than the patience of the cases themselves.
+/// A case that takes longer than this is blocked for ever: longer than the patience of the cases themselves.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs one of the [`blocking`](super::blocking) cases without a runtime: what
-/// [`conformance_of_executors!`](crate::conformance_of_executors!) puts into tests.
+/// Runs one of the [`blocking`](super::blocking) cases without a runtime: the body of tests that
+/// [`conformance_of_executors!`](crate::conformance_of_executors!) makes.
 pub fn run_blocking<S: Subject, F: Future<Output = S>>(
     subject: impl FnOnce() -> F + Send + 'static,
-    case: impl FnOnce(&Place) + Send + 'static,
+    case: impl FnOnce(&Fixture) + Send + 'static,
 ) {
     on_a_thread(move || {
         assert!(Handle::try_current().is_err(), "a new thread has no runtime");
@@ -141,7 +142,7 @@ pub fn run_blocking<S: Subject, F: Future<Output = S>>(
 /// The same on the only thread of a tokio runtime.
 pub fn run_blocking_in_a_runtime<S: Subject, F: Future<Output = S>>(
     subject: impl FnOnce() -> F + Send + 'static,
-    case: impl FnOnce(&Place) + Send + 'static,
+    case: impl FnOnce(&Fixture) + Send + 'static,
 ) {
     on_a_thread(move || {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a test can make a runtime");
@@ -149,17 +150,17 @@ pub fn run_blocking_in_a_runtime<S: Subject, F: Future<Output = S>>(
     });
 }
 
-fn run_here<S: Subject>(subject: impl Future<Output = S>, case: impl FnOnce(&Place)) {
-    let place = answer(async { Place::new(Box::new(subject.await), None).await });
-    let ended = catch_unwind(AssertUnwindSafe(|| case(&place)));
-    answer(judge(&place, ended));
+fn run_here<S: Subject>(subject: impl Future<Output = S>, case: impl FnOnce(&Fixture)) {
+    let fixture = wait_for(async { Fixture::new(Box::new(subject.await), None).await });
+    let ended = catch_unwind(AssertUnwindSafe(|| case(&fixture)));
+    wait_for(conclude(&fixture, ended));
 }
 
-/// A blocked thread cannot be stopped. So the case runs on one that is left behind if it is blocked for ever.
+/// Runs the case on a thread of its own: a blocked thread cannot be stopped, so it is left behind.
 fn on_a_thread(work: impl FnOnce() + Send + 'static) {
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(catch_unwind(AssertUnwindSafe(work))));
-    match told.recv_timeout(LIMIT) {
+    let (sender, result) = mpsc::channel();
+    thread::spawn(move || sender.send(catch_unwind(AssertUnwindSafe(work))));
+    match result.recv_timeout(LIMIT) {
         Ok(Ok(())) => {}
         Ok(Err(panic)) => resume_unwind(panic),
         Err(_) => panic!("a call blocks its thread for ever: does the store wait for the runtime of that thread?"),

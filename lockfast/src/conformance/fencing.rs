@@ -3,18 +3,18 @@
 use crate::claim::{Ticket, Tickets};
 use crate::store::{Standing, Why};
 
-use super::place::Place;
+use super::fixture::Fixture;
 
 fn fresh(standing: Standing) -> Tickets {
     match standing {
         Standing::Held(tickets) => tickets,
-        other => panic!("the turn should go on and is {other:?}"),
+        other => panic!("the claim should go on with a new block and is {other:?}"),
     }
 }
 
-/// Each grant has a higher fence than all before it.
-pub async fn tickets_rise_with_every_grant(place: &Place) {
-    let client = place.client().await;
+/// Each grant has a higher fence than all grants before it.
+pub async fn tickets_rise_with_every_grant(fixture: &Fixture) {
+    let client = fixture.client().await;
     let mut last = Ticket(0);
     for _ in 0..20 {
         let claim = client.mutex("a");
@@ -26,11 +26,11 @@ pub async fn tickets_rise_with_every_grant(place: &Place) {
     }
 }
 
-/// Also when the clients know nothing of each other.
-pub async fn tickets_rise_from_handle_to_handle(place: &Place) {
+/// Fences also rise between clients with handles of their own.
+pub async fn tickets_rise_from_handle_to_handle(fixture: &Fixture) {
     let mut last = Ticket(0);
     for _ in 0..5 {
-        let client = place.client().await;
+        let client = fixture.client().await;
         let claim = client.mutex("a");
         let tickets = client.held(&claim).await;
         assert!(tickets.first > last, "{tickets:?} after {last}");
@@ -39,9 +39,10 @@ pub async fn tickets_rise_from_handle_to_handle(place: &Place) {
     }
 }
 
-/// A client that has seen a higher ticket (from before a loss of data) gets a higher one, and so does everybody after it.
-pub async fn a_ticket_is_above_the_floor(place: &Place) {
-    let client = place.client().await;
+/// A claim with a floor (the highest ticket its client saw, perhaps before a loss of data) gets a higher ticket, and so
+/// does every later claim.
+pub async fn a_ticket_is_above_the_floor(fixture: &Fixture) {
+    let client = fixture.client().await;
     let first = client.mutex("a");
     let floor = Ticket(client.held(&first).await.last().0 + 1_000);
     client.done(&first).await;
@@ -52,9 +53,9 @@ pub async fn a_ticket_is_above_the_floor(place: &Place) {
     assert!(client.held(&client.mutex("a")).await.first > tickets.last());
 }
 
-/// A claim holds with the ticket it waited with, and is not overtaken by one that joined later.
-pub async fn a_waiter_keeps_its_ticket(place: &Place) {
-    let client = place.client().await;
+/// A waiter is granted with the ticket it joined with, before every claim that joined later.
+pub async fn a_waiter_keeps_its_ticket(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter, late) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
     let held = client.held(&holder).await.last();
     let ticket = client.queued(&waiter).await;
@@ -64,9 +65,9 @@ pub async fn a_waiter_keeps_its_ticket(place: &Place) {
     assert_eq!(client.holds(&waiter).await, Tickets::new(ticket, 1));
 }
 
-/// All numbers of a waiter's block are below those of who joins after it.
-pub async fn a_block_is_reserved_at_join(place: &Place) {
-    let client = place.client().await;
+/// All tickets of a waiter's block are below those of claims that join after it.
+pub async fn a_block_is_reserved_at_join(fixture: &Fixture) {
+    let client = fixture.client().await;
     let block = |count| client.with(client.mutex("a"), |claim| claim.block = count);
     let (holder, waiter, late) = (block(4), block(16), block(1));
     let held = client.held(&holder).await;
@@ -80,9 +81,9 @@ pub async fn a_block_is_reserved_at_join(place: &Place) {
     assert!(tickets.last() < later, "a waiter was overtaken by a block");
 }
 
-/// Who ends a turn and is alone goes on with fresh numbers.
-pub async fn a_turn_goes_on_when_nobody_waits(place: &Place) {
-    let client = place.client().await;
+/// `UnlessAlone` of a holder without waiters renews its claim with a new block of tickets.
+pub async fn unless_alone_goes_on_without_waiters(fixture: &Fixture) {
+    let client = fixture.client().await;
     let holder = client.mutex("a");
     let mut tickets = client.held(&holder).await;
     for block in [8, 1, 3] {
@@ -95,9 +96,9 @@ pub async fn a_turn_goes_on_when_nobody_waits(place: &Place) {
     assert!(client.queued(&client.mutex("a")).await > tickets.last());
 }
 
-/// Who ends a turn while somebody waits has left.
-pub async fn a_turn_ends_when_somebody_waits(place: &Place) {
-    let client = place.client().await;
+/// `UnlessAlone` of a holder with a waiter behind it releases the lock.
+pub async fn unless_alone_releases_with_waiters(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     let tickets = client.held(&holder).await;
     let ticket = client.queued(&waiter).await;
@@ -106,9 +107,10 @@ pub async fn a_turn_ends_when_somebody_waits(place: &Place) {
     client.is_gone(&holder).await;
 }
 
-/// Lost, repeated and answered, the first message may still arrive: it must not take the lock from who was told to go on.
-pub async fn an_end_of_turn_that_runs_late_changes_nothing(place: &Place) {
-    let client = place.client().await;
+/// A late or repeated `UnlessAlone` that was sent before the claim's present tickets were drawn must not release the
+/// lock: its owner has since received a reply to go on.
+pub async fn a_late_unless_alone_changes_nothing(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     let old = client.held(&holder).await.last();
     let tickets = fresh(client.unless_alone(&holder, 4, old).await);
@@ -119,21 +121,22 @@ pub async fn an_end_of_turn_that_runs_late_changes_nothing(place: &Place) {
     client.waits(&waiter).await;
 }
 
-/// Whoever gets an answer believes in a whole lease from when it asked.
-pub async fn a_repeated_end_of_turn_renews(place: &Place) {
-    let client = place.client().await;
+/// A repeated `UnlessAlone` renews the lease: the client counts a whole lease from when it sent the call that was
+/// answered.
+pub async fn a_repeated_unless_alone_renews(fixture: &Fixture) {
+    let client = fixture.client().await;
     let holder = client.brief_mutex("a");
     let old = client.held(&holder).await.last();
     let tickets = fresh(client.unless_alone(&holder, 4, old).await);
     for _ in 0..3 {
-        place.pass(0.4).await;
+        fixture.pass(0.4).await;
         assert_eq!(fresh(client.unless_alone(&holder, 4, old).await), tickets);
     }
 }
 
-/// Other readers are no reason to stop.
-pub async fn a_turn_of_a_reader_goes_on_beside_readers(place: &Place) {
-    let client = place.client().await;
+/// `UnlessAlone` of a reader goes on beside other readers, and releases once a writer waits.
+pub async fn unless_alone_of_a_reader_ignores_readers(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (one, two, writer) = (client.reader("a"), client.reader("a"), client.mutex("a"));
     client.held(&one).await;
     let seen = client.held(&two).await.last();

@@ -1,4 +1,4 @@
-//! The other ways out: lingering, sealing, being broken.
+//! The other ways to leave: lingering, sealing, and being broken.
 
 use std::sync::Arc;
 
@@ -7,124 +7,124 @@ use bytes::Bytes;
 use crate::claim::{Claim, Ticket};
 use crate::store::{Admission, Leaving, Standing, Why};
 
-use super::place::{Client, Place};
+use super::fixture::{Client, Fixture};
 
-async fn linger(place: &Place, client: &Client<'_>, claim: &Arc<Claim>, briefs: f64) -> Standing {
-    client.leave(Leaving::Linger(Arc::clone(claim), place.brief().mul_f64(briefs))).await
+async fn linger(fixture: &Fixture, client: &Client<'_>, claim: &Arc<Claim>, briefs: f64) -> Standing {
+    client.leave(Leaving::Linger(Arc::clone(claim), fixture.brief().mul_f64(briefs))).await
 }
 
-async fn seal(place: &Place, client: &Client<'_>, claim: &Arc<Claim>, value: &Bytes) -> Standing {
-    client.leave(Leaving::Seal { claim: Arc::clone(claim), value: value.clone(), keep: place.brief() }).await
+async fn seal(fixture: &Fixture, client: &Client<'_>, claim: &Arc<Claim>, value: &Bytes) -> Standing {
+    client.leave(Leaving::Seal { claim: Arc::clone(claim), value: value.clone(), keep: fixture.brief() }).await
 }
 
-async fn break_it(place: &Place, client: &Client<'_>, text: &str, ticket: Ticket, at_once: bool) -> Standing {
-    client.leave(Leaving::Break { name: place.name(text), ticket, at_once }).await
+async fn break_it(fixture: &Fixture, client: &Client<'_>, text: &str, ticket: Ticket, at_once: bool) -> Standing {
+    client.leave(Leaving::Break { name: fixture.name(text), ticket, at_once }).await
 }
 
-/// What lingers is held by nobody, for the time given, however long the lease was.
-pub async fn a_lingering_claim_keeps_others_out(place: &Place) {
-    let client = place.client().await;
+/// A lingering claim keeps others out for the given time, however long its lease was.
+pub async fn a_lingering_claim_keeps_others_out(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     client.held(&holder).await;
-    assert_eq!(linger(place, &client, &holder, 1.0).await, Standing::Gone(Why::Left));
+    assert_eq!(linger(fixture, &client, &holder, 1.0).await, Standing::Gone(Why::Left));
     client.queued(&waiter).await;
     client.refused(&client.mutex("a")).await;
-    place.pass(1.1).await;
+    fixture.pass(1.1).await;
     client.holds(&waiter).await;
 }
 
-/// A repeated call must not hold it longer.
-pub async fn lingering_twice_is_lingering_once(place: &Place) {
-    let client = place.client().await;
+/// A repeated `Linger` does not make the linger longer.
+pub async fn a_repeated_linger_is_not_longer(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     client.held(&holder).await;
-    linger(place, &client, &holder, 1.0).await;
+    linger(fixture, &client, &holder, 1.0).await;
     client.queued(&waiter).await;
-    place.pass(0.6).await;
-    assert_eq!(linger(place, &client, &holder, 1.0).await, Standing::Gone(Why::Left));
-    place.pass(0.5).await;
+    fixture.pass(0.6).await;
+    assert_eq!(linger(fixture, &client, &holder, 1.0).await, Standing::Gone(Why::Left));
+    fixture.pass(0.5).await;
     client.holds(&waiter).await;
 }
 
-/// Its owner is done: neither a renewal nor a question under way makes it longer.
-pub async fn a_lingering_claim_is_not_renewed(place: &Place) {
-    let client = place.client().await;
+/// A lingering claim's owner is done: neither a renewal nor a late acquire makes the linger longer.
+pub async fn a_lingering_claim_is_not_renewed(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     client.held(&holder).await;
-    linger(place, &client, &holder, 1.0).await;
+    linger(fixture, &client, &holder, 1.0).await;
     client.is_gone(&holder).await;
     let again = client.wait(&holder).await;
     assert!(matches!(again, Admission::Gone(_)), "{again:?}");
     client.queued(&waiter).await;
-    place.pass(1.1).await;
+    fixture.pass(1.1).await;
     client.holds(&waiter).await;
 }
 
-/// A claim that holds nothing has nothing to keep: it just leaves.
-pub async fn a_waiter_does_not_linger(place: &Place) {
-    let client = place.client().await;
+/// A waiter has nothing to keep: `Linger` makes it leave.
+pub async fn a_waiter_does_not_linger(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter, late) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
     client.held(&holder).await;
     client.queued(&waiter).await;
     client.queued(&late).await;
-    assert_eq!(linger(place, &client, &waiter, 1.0).await, Standing::Gone(Why::Left));
+    assert_eq!(linger(fixture, &client, &waiter, 1.0).await, Standing::Gone(Why::Left));
     client.done(&holder).await;
     client.holds(&late).await;
 }
 
-/// Whoever asks for something sealed gets the value, and may lock it again when the seal has ended.
-pub async fn a_seal_answers_with_its_value_until_it_ends(place: &Place) {
-    let client = place.client().await;
+/// An acquire of a sealed name returns the sealed value; once the seal has ended, the name can be locked again.
+pub async fn a_seal_answers_with_its_value_until_it_ends(fixture: &Fixture) {
+    let client = fixture.client().await;
     let value = Bytes::from_static(b"\0\xff done \r\n");
     let sealer = client.multi(&["a", "b"]);
     client.held(&sealer).await;
-    assert_eq!(seal(place, &client, &sealer, &value).await, Standing::Gone(Why::Left));
+    assert_eq!(seal(fixture, &client, &sealer, &value).await, Standing::Gone(Why::Left));
     for claim in [client.mutex("a"), client.reader("b"), client.multi(&["b", "c"])] {
         assert_eq!(client.wait(&claim).await, Admission::Sealed(value.clone()));
         assert_eq!(client.try_now(&claim).await, Admission::Sealed(value.clone()));
     }
     client.is_gone(&sealer).await;
-    place.pass(1.1).await;
+    fixture.pass(1.1).await;
     client.held(&client.multi(&["a", "b", "c"])).await;
 }
 
-/// Who waited is not handed the lock to do again what was just done.
-pub async fn a_seal_empties_the_line(place: &Place) {
-    let (one, two) = (place.client().await, place.client().await);
+/// A seal removes all waiters, so that none is granted the lock to repeat what was just done.
+pub async fn a_seal_empties_the_queue(fixture: &Fixture) {
+    let (one, two) = (fixture.client().await, fixture.client().await);
     let (sealer, waiter, both, other) = (one.mutex("a"), two.mutex("a"), two.multi(&["a", "b"]), two.mutex("b"));
     one.held(&sealer).await;
     two.queued(&waiter).await;
     two.queued(&both).await;
     two.queued(&other).await;
-    seal(place, &one, &sealer, &Bytes::from_static(b"x")).await;
+    seal(fixture, &one, &sealer, &Bytes::from_static(b"x")).await;
     two.is_gone(&waiter).await;
     two.is_gone(&both).await;
     two.holds(&other).await;
     assert!(matches!(two.wait(&two.mutex("a")).await, Admission::Sealed(_)));
 }
 
-/// Who shares, who waits and who is out just leaves.
-pub async fn only_an_exclusive_holder_seals(place: &Place) {
-    let client = place.client().await;
+/// `Seal` of a claim that shares, waits or is gone only releases it.
+pub async fn only_an_exclusive_holder_seals(fixture: &Fixture) {
+    let client = fixture.client().await;
     let value = Bytes::from_static(b"x");
     let (reader, waiter, stranger) = (client.reader("a"), client.mutex("a"), client.mutex("a"));
     client.held(&reader).await;
     client.queued(&waiter).await;
     for claim in [&stranger, &waiter, &reader] {
-        assert!(matches!(seal(place, &client, claim, &value).await, Standing::Gone(_)));
+        assert!(matches!(seal(fixture, &client, claim, &value).await, Standing::Gone(_)));
     }
     client.held(&client.mutex("a")).await;
 }
 
-/// A broken holder may still be at work: the lock passes on when it has left.
-pub async fn a_broken_holder_keeps_its_place_until_it_leaves(place: &Place) {
-    let (one, two) = (place.client().await, place.client().await);
+/// A broken holder may still be at work: the lock is handed off once it has left.
+pub async fn a_broken_holder_keeps_its_entry_until_it_leaves(fixture: &Fixture) {
+    let (one, two) = (fixture.client().await, fixture.client().await);
     let holder = one.with(one.mutex("a"), |claim| claim.block = 4);
     let waiter = two.mutex("a");
     let tickets = one.held(&holder).await;
     two.queued(&waiter).await;
     let any_of_the_block = Ticket(tickets.first.0 + 2);
-    assert_eq!(break_it(place, &two, "a", any_of_the_block, false).await, Standing::Gone(Why::Broken));
+    assert_eq!(break_it(fixture, &two, "a", any_of_the_block, false).await, Standing::Gone(Why::Broken));
     assert_eq!(one.is_gone(&holder).await, Why::Broken);
     let again = one.wait(&holder).await;
     assert_eq!(again, Admission::Gone(Why::Broken));
@@ -133,61 +133,61 @@ pub async fn a_broken_holder_keeps_its_place_until_it_leaves(place: &Place) {
     two.holds(&waiter).await;
 }
 
-/// A broken holder that does not leave is out when its lease ends: it cannot be renewed.
-pub async fn a_broken_holder_ends_with_its_lease(place: &Place) {
-    let client = place.client().await;
+/// A broken holder cannot be renewed: if it does not leave, its lease ends it.
+pub async fn a_broken_holder_ends_with_its_lease(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter) = (client.brief_mutex("a"), client.mutex("a"));
     let tickets = client.held(&holder).await;
     client.queued(&waiter).await;
-    break_it(place, &client, "a", tickets.first, false).await;
-    place.pass(0.5).await;
+    break_it(fixture, &client, "a", tickets.first, false).await;
+    fixture.pass(0.5).await;
     client.is_gone(&holder).await;
     client.waits(&waiter).await;
-    place.pass(0.6).await;
+    fixture.pass(0.6).await;
     client.holds(&waiter).await;
 }
 
-/// Somebody knows that the holder is dead, and does not want to wait for its lease.
-pub async fn a_break_at_once_hands_on(place: &Place) {
-    let client = place.client().await;
+/// A break at once hands the lock off without waiting for the lease: the operator knows that the holder is dead.
+pub async fn a_break_at_once_hands_off(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     let tickets = client.held(&holder).await;
     client.queued(&waiter).await;
-    assert_eq!(break_it(place, &client, "a", tickets.first, true).await, Standing::Gone(Why::Broken));
+    assert_eq!(break_it(fixture, &client, "a", tickets.first, true).await, Standing::Gone(Why::Broken));
     client.holds(&waiter).await;
     assert!(matches!(client.wait(&holder).await, Admission::Gone(_)), "a broken id does not come back");
     assert!(matches!(client.done(&holder).await, Standing::Gone(_)));
     client.holds(&waiter).await;
 }
 
-/// A waiter holds nothing: it ends at once.
-pub async fn a_waiting_claim_can_be_broken(place: &Place) {
-    let client = place.client().await;
+/// A broken waiter ends at once: it holds nothing.
+pub async fn a_waiting_claim_can_be_broken(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, front, last) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
     client.held(&holder).await;
     let ticket = client.queued(&front).await;
     client.queued(&last).await;
-    assert_eq!(break_it(place, &client, "a", ticket, false).await, Standing::Gone(Why::Broken));
+    assert_eq!(break_it(fixture, &client, "a", ticket, false).await, Standing::Gone(Why::Broken));
     client.is_gone(&front).await;
     client.holds(&holder).await;
     client.done(&holder).await;
     client.holds(&last).await;
 }
 
-/// Nobody is at work behind what lingers: it ends at once.
-pub async fn a_lingering_claim_can_be_broken(place: &Place) {
-    let client = place.client().await;
+/// A broken lingering claim ends at once: no owner is at work under it.
+pub async fn a_lingering_claim_can_be_broken(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     let tickets = client.held(&holder).await;
-    linger(place, &client, &holder, 3.0).await;
+    linger(fixture, &client, &holder, 3.0).await;
     client.queued(&waiter).await;
-    assert_eq!(break_it(place, &client, "a", tickets.first, false).await, Standing::Gone(Why::Broken));
+    assert_eq!(break_it(fixture, &client, "a", tickets.first, false).await, Standing::Gone(Why::Broken));
     client.holds(&waiter).await;
 }
 
-/// The operator looked, and since then somebody else holds it: that one is not meant.
-pub async fn a_break_needs_the_right_fence(place: &Place) {
-    let client = place.client().await;
+/// A break with another fence than the holder's has no effect: the lock was handed off since the operator looked.
+pub async fn a_break_needs_the_right_fence(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (old, holder) = (client.mutex("a"), client.mutex("a"));
     let seen = client.held(&old).await.first;
     client.done(&old).await;
@@ -195,9 +195,9 @@ pub async fn a_break_needs_the_right_fence(place: &Place) {
     let above = Ticket(tickets.last().0 + 1);
     for at_once in [false, true] {
         for ticket in [seen, above, Ticket(0)] {
-            assert_eq!(break_it(place, &client, "a", ticket, at_once).await, Standing::Gone(Why::Unknown));
+            assert_eq!(break_it(fixture, &client, "a", ticket, at_once).await, Standing::Gone(Why::Unknown));
         }
-        assert_eq!(break_it(place, &client, "b", tickets.first, at_once).await, Standing::Gone(Why::Unknown));
+        assert_eq!(break_it(fixture, &client, "b", tickets.first, at_once).await, Standing::Gone(Why::Unknown));
     }
     assert_eq!(client.holds(&holder).await, tickets);
 }

@@ -1,4 +1,4 @@
-//! What people see.
+//! What `inspect` shows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::name::Name;
 use crate::store::{Counters, Leaving, Names, Page, Query, Report};
 
 use super::Time;
-use super::place::{Client, Place, promised};
+use super::fixture::{Client, Fixture, promised};
 
 async fn report(client: &Client<'_>, counters: Counters, entered: &[Arc<Claim>]) {
     let entered = entered.iter().map(|claim| (claim.id.hash(), claim.demands.clone())).collect();
@@ -19,14 +19,14 @@ async fn report(client: &Client<'_>, counters: Counters, entered: &[Arc<Claim>])
     promised(client.store().record(&report).await);
 }
 
-async fn page(client: &Client<'_>, beginning: &str, after: Option<Name>, limit: usize) -> Page {
-    let query = Query { names: Names::Beginning(beginning.to_owned()), after, limit, entries: usize::MAX };
+async fn page(client: &Client<'_>, prefix: &str, after: Option<Name>, limit: usize) -> Page {
+    let query = Query { names: Names::Beginning(prefix.to_owned()), after, limit, entries: usize::MAX };
     promised(client.store().inspect(&query).await)
 }
 
-/// Holders and waiters as they stand, with what each is and since when.
-pub async fn a_line_is_shown_in_ticket_order(place: &Place) {
-    let client = place.client().await;
+/// Holders and waiters are shown in ticket order, each with its kind, weight, note and times.
+pub async fn a_queue_is_shown_in_ticket_order(fixture: &Fixture) {
+    let client = fixture.client().await;
     let note = Note { host: "web-2".into(), pid: 812, text: Some("ключ\r\n".into()), ..Note::default() };
     let labels = vec![("job".to_owned(), "42".to_owned())];
     let note = Arc::new(Note { program: "billing".into(), labels, ..note });
@@ -35,9 +35,9 @@ pub async fn a_line_is_shown_in_ticket_order(place: &Place) {
     let (writer, last) = (client.mutex("a"), client.reader("a"));
     let tickets = [client.held(&first).await, client.held(&second).await];
     let waiting = [client.queued(&writer).await, client.queued(&last).await];
-    place.pass(0.2).await;
-    let shown = place.look(&place.name("a")).await.expect("four are in it");
-    assert_eq!((&shown.name, shown.sealed_for), (&place.name("a"), None));
+    fixture.pass(0.2).await;
+    let shown = fixture.inspect(&fixture.name("a")).await.expect("four claims are in it");
+    assert_eq!((&shown.name, shown.sealed_for), (&fixture.name("a"), None));
     let owners: Vec<_> = shown.queue.iter().map(|entry| entry.owner).collect();
     assert_eq!(owners, [&first, &second, &writer, &last].map(|claim| claim.id.hash()));
     assert_eq!(shown.queue.iter().map(|entry| entry.holds).collect::<Vec<_>>(), [true, true, false, false]);
@@ -47,16 +47,16 @@ pub async fn a_line_is_shown_in_ticket_order(place: &Place) {
     assert_eq!((shown.queue[2].mode, shown.queue[2].weight), (Mode::Exclusive, shown.capacity));
     assert_eq!(shown.queue[0].note, note);
     for entry in &shown.queue {
-        assert!(entry.since >= place.brief().mul_f64(0.15) && entry.since < first.ttl, "{entry:?}");
+        assert!(entry.since >= fixture.brief().mul_f64(0.15) && entry.since < first.ttl, "{entry:?}");
         assert!(entry.expires_in <= first.ttl && entry.expires_in > Duration::ZERO, "{entry:?}");
         assert!(!entry.lingers && !entry.broken, "{entry:?}");
     }
     assert_eq!((shown.holders().count(), shown.waiters().count()), (2, 2));
 }
 
-/// Of a long line, the front can be had alone; of the others it is said how many they are.
-pub async fn of_a_line_as_many_are_shown_as_asked_for(place: &Place) {
-    let client = place.client().await;
+/// A query returns at most the requested number of entries of a queue, and how many more there are.
+pub async fn as_many_entries_are_shown_as_requested(fixture: &Fixture) {
+    let client = fixture.client().await;
     let claims: Vec<_> = (0..5).map(|_| client.mutex("a")).collect();
     client.held(&claims[0]).await;
     for waiter in &claims[1..] {
@@ -68,9 +68,9 @@ pub async fn of_a_line_as_many_are_shown_as_asked_for(place: &Place) {
     }
     for (text, all) in [("a", &claims), ("b", &reads)] {
         for entries in [0, 1, 2, all.len() - 1, all.len(), all.len() + 1, usize::MAX] {
-            let query = Query { names: Names::One(place.name(text)), after: None, limit: 1, entries };
+            let query = Query { names: Names::One(fixture.name(text)), after: None, limit: 1, entries };
             let shown = promised(client.store().inspect(&query).await).resources.remove(0);
-            // Who asks for nobody is shown the first all the same: of whom it is said how many follow.
+            // A query for no entries returns the first one all the same.
             let count = entries.clamp(1, all.len());
             let owners: Vec<_> = shown.queue.iter().map(|entry| entry.owner).collect();
             assert_eq!(
@@ -83,42 +83,45 @@ pub async fn of_a_line_as_many_are_shown_as_asked_for(place: &Place) {
     }
 }
 
-/// How long somebody waited is over when it holds.
-pub async fn a_hold_is_counted_from_its_beginning(place: &Place) {
-    let client = place.client().await;
+/// The time of a holder is counted from its grant, without the time it waited.
+pub async fn a_hold_is_counted_from_its_beginning(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     client.held(&holder).await;
     client.queued(&waiter).await;
-    place.pass(0.9).await;
+    fixture.pass(0.9).await;
     client.done(&holder).await;
-    let shown = place.look(&place.name("a")).await.expect("it was handed on");
-    assert!(shown.queue[0].holds && shown.queue[0].since < place.brief().mul_f64(0.8), "{shown:?}");
-    let held_for = client.refused(&client.mutex("a")).await.held_for.expect("since when is known");
-    assert!(held_for < place.brief().mul_f64(0.8), "{held_for:?}");
+    let shown = fixture.inspect(&fixture.name("a")).await.expect("it was handed off");
+    assert!(shown.queue[0].holds && shown.queue[0].since < fixture.brief().mul_f64(0.8), "{shown:?}");
+    let held_for = client.refused(&client.mutex("a")).await.held_for.expect("the time of the grant is known");
+    assert!(held_for < fixture.brief().mul_f64(0.8), "{held_for:?}");
 }
 
-/// What is not simply held can be told apart.
-pub async fn lingering_broken_and_sealed_are_shown(place: &Place) {
-    let client = place.client().await;
+/// Lingering, broken and sealed are shown as such.
+pub async fn lingering_broken_and_sealed_are_shown(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (lingers, broken, sealer) = (client.mutex("lingers"), client.mutex("broken"), client.mutex("sealed"));
     client.held(&lingers).await;
     let ticket = client.held(&broken).await.first;
     client.held(&sealer).await;
-    client.leave(Leaving::Linger(Arc::clone(&lingers), place.brief())).await;
-    client.leave(Leaving::Break { name: place.name("broken"), ticket, at_once: false }).await;
-    client.leave(Leaving::Seal { claim: Arc::clone(&sealer), value: Bytes::new(), keep: place.brief() }).await;
-    let shown = place.look(&place.name("lingers")).await.expect("it lingers");
-    assert!(shown.queue[0].lingers && shown.queue[0].holds && shown.queue[0].expires_in <= place.brief(), "{shown:?}");
-    let shown = place.look(&place.name("broken")).await.expect("it has not left");
+    client.leave(Leaving::Linger(Arc::clone(&lingers), fixture.brief())).await;
+    client.leave(Leaving::Break { name: fixture.name("broken"), ticket, at_once: false }).await;
+    client.leave(Leaving::Seal { claim: Arc::clone(&sealer), value: Bytes::new(), keep: fixture.brief() }).await;
+    let shown = fixture.inspect(&fixture.name("lingers")).await.expect("it lingers");
+    assert!(
+        shown.queue[0].lingers && shown.queue[0].holds && shown.queue[0].expires_in <= fixture.brief(),
+        "{shown:?}"
+    );
+    let shown = fixture.inspect(&fixture.name("broken")).await.expect("it has not left");
     assert!(shown.queue[0].broken && shown.queue[0].holds, "{shown:?}");
-    let shown = place.look(&place.name("sealed")).await.expect("it is sealed");
+    let shown = fixture.inspect(&fixture.name("sealed")).await.expect("it is sealed");
     assert!(shown.queue.is_empty(), "{shown:?}");
-    assert!(shown.sealed_for.is_some_and(|left| left <= place.brief() && !left.is_zero()), "{shown:?}");
+    assert!(shown.sealed_for.is_some_and(|left| left <= fixture.brief() && !left.is_zero()), "{shown:?}");
 }
 
-/// Names in order, a page at a time, each once.
-pub async fn pages_follow_each_other(place: &Place) {
-    let client = place.client().await;
+/// Names are listed in order, a page at a time, each once.
+pub async fn pages_follow_each_other(fixture: &Fixture) {
+    let client = fixture.client().await;
     let claims: Vec<_> = ["e", "b", "g", "a", "f", "c", "d"].iter().map(|text| client.mutex(text)).collect();
     for claim in &claims {
         client.held(claim).await;
@@ -126,7 +129,7 @@ pub async fn pages_follow_each_other(place: &Place) {
     report(&client, Counters::default(), &claims).await;
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
-        let page = page(&client, &place.beginning(), after.take(), 3).await;
+        let page = page(&client, &fixture.prefix(), after.take(), 3).await;
         assert!(page.resources.len() <= 3, "{page:?}");
         seen.extend(page.resources.into_iter().map(|resource| resource.name));
         match page.next {
@@ -134,36 +137,36 @@ pub async fn pages_follow_each_other(place: &Place) {
             None => break,
         }
     }
-    assert_eq!(seen, ["a", "b", "c", "d", "e", "f", "g"].map(|text| place.name(text)));
-    let some = page(&client, place.name("c").as_str(), None, 100).await;
-    assert_eq!(some.resources.iter().map(|resource| &resource.name).collect::<Vec<_>>(), [&place.name("c")]);
+    assert_eq!(seen, ["a", "b", "c", "d", "e", "f", "g"].map(|text| fixture.name(text)));
+    let some = page(&client, fixture.name("c").as_str(), None, 100).await;
+    assert_eq!(some.resources.iter().map(|resource| &resource.name).collect::<Vec<_>>(), [&fixture.name("c")]);
 }
 
-/// What each process reports is in the sum that everybody sees.
-pub async fn counters_of_all_clients_add_up(place: &Place) {
-    let (one, two) = (place.client().await, place.client().await);
-    let before = page(&one, &place.beginning(), None, 1).await.fleet;
+/// The counters that each client reports are in the sum that every client reads.
+pub async fn counters_of_all_clients_add_up(fixture: &Fixture) {
+    let (one, two) = (fixture.client().await, fixture.client().await);
+    let before = page(&one, &fixture.prefix(), None, 1).await.fleet;
     let counters = |times| Counters { acquired: 7 * times, released: 5 * times, contended: 3 * times, lost: times };
     report(&one, counters(1), &[]).await;
     report(&two, counters(2), &[]).await;
     report(&one, counters(1), &[]).await;
-    let after = page(&two, &place.beginning(), None, 1).await.fleet;
+    let after = page(&two, &fixture.prefix(), None, 1).await.fleet;
     let since = Counters {
         acquired: after.acquired - before.acquired,
         released: after.released - before.released,
         contended: after.contended - before.contended,
         lost: after.lost - before.lost,
     };
-    match place.time() {
+    match fixture.time() {
         Time::Set => assert_eq!(since, counters(4)),
-        // Others may use the same server.
+        // Other tests may use the same server.
         Time::Real => assert!(since.acquired >= 28 && since.released >= 20 && since.contended >= 12 && since.lost >= 4),
     }
 }
 
-/// Nothing is kept for a name that was used.
-pub async fn what_nobody_uses_is_not_shown(place: &Place) {
-    let client = place.client().await;
+/// A name without claims and seal is not shown: nothing is kept for names that were used.
+pub async fn an_unused_name_is_not_shown(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter, both) = (client.mutex("a"), client.mutex("a"), client.multi(&["a", "b"]));
     client.held(&holder).await;
     client.queued(&waiter).await;
@@ -172,7 +175,7 @@ pub async fn what_nobody_uses_is_not_shown(place: &Place) {
         client.done(claim).await;
     }
     for text in ["a", "b", "never"] {
-        assert_eq!(place.look(&place.name(text)).await, None);
+        assert_eq!(fixture.inspect(&fixture.name(text)).await, None);
     }
-    assert_eq!(page(&client, &place.beginning(), None, 10).await.resources, []);
+    assert_eq!(page(&client, &fixture.prefix(), None, 10).await.resources, []);
 }

@@ -1,8 +1,8 @@
-//! Random verbs, sent to the store and told to a [`Table`] side by side. Both must give the same kinds of answers, keep
+//! Random verbs, applied to the store and to a [`Table`] side by side. Both must give the same kinds of replies, keep
 //! tickets in the same order, and show the same queues after every step.
 //!
-//! Where time stands still until it is turned, leases run out in these histories. Where it goes on by itself, all leases are
-//! long and nothing is sealed, so that nothing ends by time.
+//! Where time is set, leases run out in these histories. Where time is real, all leases are long and no name is sealed,
+//! so that no claim ends by time.
 
 mod choices;
 mod compare;
@@ -22,21 +22,21 @@ use crate::store::{Busy, Change, Lease, Leaving, Resource, Standing};
 use crate::table::Table;
 
 use super::Time;
-use super::place::{Client, Place, promised};
+use super::fixture::{Client, Fixture, promised};
 
-/// Set this variable to the seed that a failure printed, to see the same history again.
+/// Set this variable to the seed that a failure printed, to repeat the same history.
 pub const SEED: &str = "LOCKFAST_LOCKSTEP_SEED";
 
-/// As many histories as there is time for, each on names of its own.
-pub async fn random_verbs_are_answered_as_a_table_would(place: &Place) {
+/// Random histories of verbs get the same replies from the store as from a [`Table`], each history on names of its own.
+pub async fn random_verbs_are_answered_as_by_a_table(fixture: &Fixture) {
     let pace = |steps, unit| Pace { steps, unit, tolerance: Duration::ZERO, trouble: None };
-    let (histories, pace) = match place.time() {
+    let (histories, pace) = match fixture.time() {
         Time::Set => (200, pace(60, Some(Duration::from_secs(1)))),
         Time::Real => (20, pace(40, None)),
     };
     let first = fastrand::u64(..u64::MAX / 2);
     let seeds = given_seed().map_or(first..first + histories, |seed| seed..seed + 1);
-    run(place, pace, seeds).await;
+    run(fixture, pace, seeds).await;
 }
 
 /// The seed to repeat, if one is given.
@@ -48,52 +48,52 @@ pub(crate) fn given_seed() -> Option<u64> {
 #[derive(Clone, Copy)]
 pub(crate) struct Pace<'a> {
     pub(crate) steps: u32,
-    /// All spans are multiples of this. Without it, nothing ends by time.
+    /// All spans are multiples of this. Without it, no claim ends by time.
     pub(crate) unit: Option<Duration>,
-    /// How far apart two times may be that should be the same. If this is not zero, no time is passed after every step, which puts
-    /// right what has passed by itself.
+    /// How far apart two times may be that should be equal. If it is not zero, `pass_time(ZERO)` is called after every
+    /// step, to correct for the time that has passed by itself.
     pub(crate) tolerance: Duration,
-    /// What else happens to the store.
+    /// Disturbances of the store.
     pub(crate) trouble: Option<&'a dyn Trouble>,
 }
 
-/// What happens to a store that takes a client without a subscription for dead when its turn comes, and what else is to be seen
-/// there.
+/// Disturbances of a store that takes a client without a subscription for dead when its claim is due, and checks of
+/// what the store keeps.
 #[async_trait]
 pub(crate) trait Trouble: Sync {
-    /// May do something that changes no answer. Called before each step.
+    /// May do something that changes no reply. Called before each step.
     fn disturb(&self, rng: &mut Rng);
 
-    /// Comes back when the store knows that this client has a subscription, or has none any more.
+    /// Returns once the store knows that this client has a subscription, or has none any more.
     async fn until_subscribed(&self, client: ClientId, subscribed: bool);
 
-    /// Looks at what belongs to a queue that was just shown, and says what is wrong with it.
+    /// Checks what the store keeps for a queue that was just shown. Returns what is wrong with it.
     fn fault_behind(&self, shown: &Resource) -> Option<String>;
 }
 
 /// One history for each seed.
-pub(crate) async fn run(place: &Place, pace: Pace<'_>, seeds: impl IntoIterator<Item = u64>) {
-    place.needs(place.guarantees().fair, "a queue");
-    let mut clients = vec![place.client().await, place.client().await, place.client().await];
+pub(crate) async fn run(fixture: &Fixture, pace: Pace<'_>, seeds: impl IntoIterator<Item = u64>) {
+    fixture.needs(fixture.guarantees().fair, "a queue");
+    let mut clients = vec![fixture.client().await, fixture.client().await, fixture.client().await];
     if pace.trouble.is_some() {
-        clients.push(place.client_without_subscription().await);
+        clients.push(fixture.client_without_subscription().await);
     }
     for seed in seeds {
         let mut clients: Vec<_> = clients.iter().collect();
-        let mortal = match pace.trouble {
+        let dying = match pace.trouble {
             Some(trouble) => {
-                let mortal = place.client().await;
-                trouble.until_subscribed(mortal.id(), true).await;
-                Some(mortal)
+                let dying = fixture.client().await;
+                trouble.until_subscribed(dying.id(), true).await;
+                Some(dying)
             }
             None => None,
         };
-        clients.extend(&mortal);
-        let mut both = Lockstep::new(place, &clients, pace, seed);
+        clients.extend(&dying);
+        let mut lockstep = Lockstep::new(fixture, &clients, pace, seed);
         for _ in 0..pace.steps {
-            both.step().await;
+            lockstep.step().await;
         }
-        both.end().await;
+        lockstep.end().await;
     }
 }
 
@@ -109,7 +109,7 @@ struct Pair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     Mixed,
-    /// As those of most users: one name, alone, one ticket.
+    /// As most users' claims: one name, alone, one ticket.
     Plain,
     Readers,
     /// Several names at once.
@@ -117,7 +117,7 @@ enum Style {
 }
 
 struct Lockstep<'a> {
-    place: &'a Place,
+    fixture: &'a Fixture,
     clients: &'a [&'a Client<'a>],
     pace: Pace<'a>,
     seed: u64,
@@ -125,11 +125,11 @@ struct Lockstep<'a> {
     style: Style,
     table: Table,
     now: Moment,
-    /// Since when queues were not looked at: then the store may not have settled them either.
+    /// Since when queues were not inspected: the store may not have removed expired claims since then.
     unseen_since: Option<Moment>,
     names: Vec<(Name, u32)>,
     pairs: Vec<Pair>,
-    /// Blocks that are the same claim's, the table's and the store's, in order.
+    /// The blocks of the same claims, in the table and in the store, in order.
     blocks: Vec<(Tickets, Tickets)>,
     /// The client that has died.
     dead: Option<usize>,
@@ -138,7 +138,7 @@ struct Lockstep<'a> {
 }
 
 impl<'a> Lockstep<'a> {
-    fn new(place: &'a Place, clients: &'a [&'a Client<'a>], pace: Pace<'a>, seed: u64) -> Self {
+    fn new(fixture: &'a Fixture, clients: &'a [&'a Client<'a>], pace: Pace<'a>, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let style = match rng.u32(0..6) {
             0 => Style::Plain,
@@ -159,12 +159,12 @@ impl<'a> Lockstep<'a> {
                 names.remove(rng.usize(..3));
             }
         }
-        let name = |(text, capacity): &(&str, u32)| (place.name(&format!("{seed}.{text}")), *capacity);
+        let name = |(text, capacity): &(&str, u32)| (fixture.name(&format!("{seed}.{text}")), *capacity);
         let (names, now) = (names.iter().map(name).collect(), Moment::from_nanos(1_000_000_000_000));
         let (table, unseen_since, dead) = (Table::new(Ticket(0)), None, None);
         let (pairs, blocks, detached, history) = Default::default();
         Self {
-            place,
+            fixture,
             clients,
             pace,
             seed,
@@ -186,7 +186,7 @@ impl<'a> Lockstep<'a> {
         self.pace.unit.is_some()
     }
 
-    /// Whether to choose what most users do.
+    /// Whether to make a claim as most users do.
     fn is_plain(&mut self) -> bool {
         self.style == Style::Plain && self.rng.u32(0..8) > 0
     }
@@ -196,8 +196,8 @@ impl<'a> Lockstep<'a> {
             trouble.disturb(&mut self.rng);
         }
         match self.rng.u32(0..31) {
-            0..9 => self.ask().await,
-            9..11 => self.ask_again().await,
+            0..9 => self.acquire_new().await,
+            9..11 => self.acquire_again().await,
             11..14 => self.renew().await,
             14..16 => self.renew_some().await,
             16..22 => self.leave().await,
@@ -205,26 +205,26 @@ impl<'a> Lockstep<'a> {
             24..26 => self.break_one().await,
             26 if self.pace.trouble.is_some() && self.dead.is_none() => self.die().await,
             _ if self.is_timed() => return self.pass().await,
-            _ => self.ask().await,
+            _ => self.acquire_new().await,
         }
-        self.look().await;
+        self.inspect_queues().await;
     }
 
-    async fn look(&mut self) {
+    async fn inspect_queues(&mut self) {
         if !self.pace.tolerance.is_zero() {
-            self.place.pass_time(Duration::ZERO).await;
+            self.fixture.pass_time(Duration::ZERO).await;
         }
         self.settle_table();
         self.compare_queues().await;
         self.unseen_since = None;
     }
 
-    /// Does one verb of the table. A waiter of a dead client is passed over when its turn comes.
+    /// Applies one verb to the table. A waiter of a dead client is passed over when it is granted.
     fn in_table<T>(&mut self, verb: impl FnOnce(&mut Table, Moment) -> T) -> T {
         self.settle_table();
-        let answer = verb(&mut self.table, self.now);
+        let reply = verb(&mut self.table, self.now);
         self.settle_table();
-        answer
+        reply
     }
 
     fn settle_table(&mut self) {
@@ -247,13 +247,13 @@ impl<'a> Lockstep<'a> {
         }
     }
 
-    async fn ask(&mut self) {
+    async fn acquire_new(&mut self) {
         let Some(pair) = self.new_pair() else { return };
         self.pairs.push(pair.clone());
         self.acquire(pair).await;
     }
 
-    async fn ask_again(&mut self) {
+    async fn acquire_again(&mut self) {
         if let Some(pair) = self.some_pair() {
             self.acquire(pair).await;
         }
@@ -276,7 +276,7 @@ impl<'a> Lockstep<'a> {
         self.compare_standings(store, table, true);
     }
 
-    /// Several at once, some of them only asked about, some detached from then on.
+    /// Several claims in one call, some of them with a zero TTL, some detached from then on.
     async fn renew_some(&mut self) {
         let pairs = self.some_pairs(4);
         let Some(client) = pairs.first().map(|pair| pair.client) else { return };
@@ -290,7 +290,7 @@ impl<'a> Lockstep<'a> {
             if lease.claim.detached && !matches!(table, Standing::Gone(_)) {
                 self.detached.insert(owner);
             }
-            // Which of them is renewed first decides how long the others wait.
+            // The order of the renewals decides how long the others wait.
             self.compare_standings(store, table, false);
         }
     }
@@ -319,8 +319,8 @@ impl<'a> Lockstep<'a> {
 
     async fn break_one(&mut self) {
         if self.unseen_since.is_some() {
-            // A person breaks what was shown.
-            self.look().await;
+            // An operator breaks claims that were shown.
+            self.inspect_queues().await;
         }
         let Some((table, store)) = self.some_block() else { return };
         let name = self.names[self.rng.usize(..self.names.len())].0.clone();
@@ -333,7 +333,7 @@ impl<'a> Lockstep<'a> {
         self.compare_standings(store, table, true);
     }
 
-    /// The last client does nothing any more.
+    /// The last client dies: it makes no more calls.
     async fn die(&mut self) {
         let (Some(trouble), Some(last), None) = (self.pace.trouble, self.clients.len().checked_sub(1), self.dead)
         else {
@@ -345,28 +345,28 @@ impl<'a> Lockstep<'a> {
         self.dead = Some(last);
     }
 
-    /// What has run out by then is seen at once, or by the next verb.
+    /// Expired claims are noticed at once, or by the next verb.
     async fn pass(&mut self) {
         let span = self.pace.unit.unwrap_or_default() * self.rng.u32(0..6);
         self.note(format_args!("pass {span:?}"));
-        self.place.pass_time(span).await;
+        self.fixture.pass_time(span).await;
         self.unseen_since.get_or_insert(self.now);
         self.now = self.now + span;
         if self.rng.bool() {
-            self.look().await;
+            self.inspect_queues().await;
         }
     }
 
-    /// All leave, so that nothing is left for the next history.
+    /// Releases all claims, so that nothing is left for the next history.
     async fn end(&mut self) {
         for pair in std::mem::take(&mut self.pairs) {
             self.clients[pair.client].done(&pair.of_store).await;
         }
         if let Some(unit) = self.pace.unit {
-            self.place.pass_time(16 * unit).await;
+            self.fixture.pass_time(16 * unit).await;
         }
         for (name, _) in &self.names {
-            assert_eq!(self.place.look(name).await, None, "left behind by seed {}", self.seed);
+            assert_eq!(self.fixture.inspect(name).await, None, "left behind by seed {}", self.seed);
         }
     }
 

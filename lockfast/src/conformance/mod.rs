@@ -1,9 +1,9 @@
 //! The suite that every store must pass, for authors of stores (cargo feature `conformance`).
 //!
-//! A store is tested as its clients meet it: through [`Store`], from several handles at once; and as
-//! [`users`] meet it, through [`Locks`](crate::Locks). Tell the
-//! suite how to reach the place and how time passes there, and [`conformance!`](crate::conformance!) makes one test for each
-//! case, so that a failure names the case and the store:
+//! A store is tested through [`Store`], from several handles at once, and through [`Locks`](crate::Locks) as [`users`]
+//! do. Implement [`Subject`] to open the store under test and to let its time pass;
+//! [`conformance!`](crate::conformance!) then makes one test for each case, so that a failure names the case and the
+//! store:
 //!
 //! ```no_run
 //! # use std::{sync::Arc, time::Duration};
@@ -45,15 +45,15 @@
 //! # fn main() {}
 //! ```
 //!
-//! What a store does not promise in its [`Guarantees`](crate::store::Guarantees), or refuses as
-//! [`Unsupported`](crate::Error::Unsupported), is not held against it: the case says so in its output and passes. What a
-//! case needs and cannot reach fails it.
+//! A case about something that a store does not promise in its [`Guarantees`](crate::store::Guarantees), or refuses as
+//! [`Unsupported`](crate::Error::Unsupported), passes and says so in its output. A case that cannot reach what it needs
+//! fails.
 //!
 //! [`conformance_of_executors!`](crate::conformance_of_executors!) makes further tests: without a runtime, on an executor that is
 //! not tokio's, and on tokio runtimes without drivers or with paused time.
 //!
-//! [`lockstep`] applies random verbs to the store and to a [`Table`](crate::table::Table) side by side. [`Chaos`] is a store
-//! around a store that delays, repeats and loses, for tests of what stands above.
+//! [`lockstep`] applies random verbs to the store and to a [`Table`](crate::table::Table) side by side. [`Chaos`] is a
+//! store around a store that delays, repeats and loses calls, for tests of the code above a store.
 
 pub mod blocking;
 mod chaos;
@@ -61,16 +61,16 @@ pub mod exclusion;
 mod executor;
 mod executors;
 pub mod fencing;
+mod fixture;
 pub mod leases;
 pub mod leaving;
 pub mod listing;
 pub mod lockstep;
 pub mod multi;
 pub mod names;
-mod place;
+mod pushes;
 pub mod refusal;
 pub mod repeats;
-mod told;
 pub mod users;
 pub mod wakes;
 
@@ -88,22 +88,22 @@ use crate::store::Store;
 pub use chaos::{Chaos, Faults};
 pub use executor::{Executor, sleep};
 pub use executors::{run_blocking, run_blocking_in_a_runtime};
-pub use place::{Client, Place};
-use users::Weather;
+pub use fixture::{Client, Fixture};
+use users::ChaosRun;
 
-/// A place to be tested, new for each case. It need not be empty: a case uses names of its own.
+/// A store to be tested, new for each case. It need not be empty: a case uses names of its own.
 #[async_trait]
 pub trait Subject: Send + Sync + 'static {
-    /// A new client's way to the place. What goes in through one handle is seen through the others.
+    /// A new handle to the store. Writes through one handle are seen through the others.
     async fn open(&self) -> Arc<dyn Store>;
 
-    /// Lets time pass for the leases in it. Where time is real, [`sleep`] does that on any executor.
+    /// Lets time pass for the leases in the store. Where time is real, [`sleep`] does that on any executor.
     async fn pass(&self, span: Duration);
 
-    /// How that is done.
+    /// How [`pass`](Self::pass) works.
     fn time(&self) -> Time;
 
-    /// The clock that clients read: for [`Time::Set`] the one that [`pass`](Self::pass) moves, otherwise the machine's.
+    /// The clock of the clients: for [`Time::Set`] the one that [`pass`](Self::pass) moves, otherwise the machine's.
     fn clock(&self) -> Clock {
         Clock::boot()
     }
@@ -112,9 +112,9 @@ pub trait Subject: Send + Sync + 'static {
 /// How time passes in a [`Subject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// It stands still but for [`Subject::pass`]: answers can be compared to the nanosecond.
+    /// It stands still except for [`Subject::pass`]: replies can be compared to the nanosecond.
     Set,
-    /// It goes on by itself; [`Subject::pass`] waits.
+    /// It passes by itself; [`Subject::pass`] waits.
     Real,
 }
 
@@ -129,35 +129,35 @@ macro_rules! conformance {
 
             $crate::conformance! { @cases $subject;
                 exclusion {
-                    one_holds_at_a_time
-                    the_line_is_first_come_first_served
-                    who_gave_up_is_passed_over
+                    one_claim_holds_a_mutex_at_a_time
+                    the_queue_is_first_come_first_served
+                    a_waiter_that_left_is_passed_over
                     readers_share
-                    a_writer_excludes_everybody
+                    a_writer_excludes_all_other_claims
                     a_reader_behind_a_writer_waits
                     readers_behind_a_writer_enter_together
                     a_semaphore_counts
                     a_light_claim_does_not_pass_a_heavy_one
                     a_semaphore_of_one_is_a_mutex
-                    many_at_once_never_overlap
+                    concurrent_claims_never_overlap
                 }
                 multi {
                     a_multi_is_all_or_nothing
-                    a_newcomer_does_not_pass_a_multi_at_the_front
+                    a_new_claim_does_not_pass_a_multi_at_the_front
                     opposite_orders_do_not_deadlock
                     a_multi_may_mix_kinds
                     a_multi_frees_all_it_held
-                    a_turn_ends_for_a_multi_that_waits_elsewhere
+                    unless_alone_releases_for_a_multi_waiting_elsewhere
                     a_multi_does_not_pass_a_waiter_that_fits
                 }
                 leases {
                     an_expired_lease_frees
                     a_renewed_lease_is_kept
-                    a_dropped_claim_does_not_come_back
+                    an_expired_claim_does_not_come_back
                     a_repeated_acquire_renews
                     no_verb_shortens_a_lease
                     a_waiting_claim_expires
-                    the_death_of_holder_and_front_waiter_is_covered_by_the_recheck
+                    a_recheck_covers_every_death_ahead
                     renewals_are_answered_in_order
                     a_renewal_never_joins
                 }
@@ -165,7 +165,7 @@ macro_rules! conformance {
                     a_refused_claim_leaves_no_trace
                     a_refusal_names_the_holder
                     capacity_mismatch_is_refused
-                    an_empty_line_adopts_a_new_capacity
+                    an_empty_queue_adopts_a_new_capacity
                     a_claim_heavier_than_the_capacity_is_refused
                 }
                 fencing {
@@ -174,62 +174,62 @@ macro_rules! conformance {
                     a_ticket_is_above_the_floor
                     a_waiter_keeps_its_ticket
                     a_block_is_reserved_at_join
-                    a_turn_goes_on_when_nobody_waits
-                    a_turn_ends_when_somebody_waits
-                    an_end_of_turn_that_runs_late_changes_nothing
-                    a_repeated_end_of_turn_renews
-                    a_turn_of_a_reader_goes_on_beside_readers
+                    unless_alone_goes_on_without_waiters
+                    unless_alone_releases_with_waiters
+                    a_late_unless_alone_changes_nothing
+                    a_repeated_unless_alone_renews
+                    unless_alone_of_a_reader_ignores_readers
                 }
                 leaving {
                     a_lingering_claim_keeps_others_out
-                    lingering_twice_is_lingering_once
+                    a_repeated_linger_is_not_longer
                     a_lingering_claim_is_not_renewed
                     a_waiter_does_not_linger
                     a_seal_answers_with_its_value_until_it_ends
-                    a_seal_empties_the_line
+                    a_seal_empties_the_queue
                     only_an_exclusive_holder_seals
-                    a_broken_holder_keeps_its_place_until_it_leaves
+                    a_broken_holder_keeps_its_entry_until_it_leaves
                     a_broken_holder_ends_with_its_lease
-                    a_break_at_once_hands_on
+                    a_break_at_once_hands_off
                     a_waiting_claim_can_be_broken
                     a_lingering_claim_can_be_broken
                     a_break_needs_the_right_fence
                 }
                 repeats {
                     every_verb_can_be_sent_twice
-                    nobody_elses_verbs_have_an_effect
+                    verbs_with_a_foreign_id_have_no_effect
                     a_late_acquire_is_refused
                     the_tombstone_of_a_long_lease_ends_after_a_minute
                     a_release_of_unknown_outcome_frees
-                    a_copy_of_a_release_is_told_what_the_first_found
-                    a_late_copy_of_a_release_ends_no_later_hold
-                    departures_are_answered_in_order
+                    a_repeated_release_gets_the_first_reply
+                    a_late_copy_of_unless_alone_ends_no_later_hold
+                    releases_are_answered_in_order
                 }
                 names {
                     odd_names_are_independent
-                    a_name_and_its_beginning_are_independent
+                    a_name_and_its_prefix_are_independent
                 }
                 wakes {
-                    a_waiter_is_told_once_with_its_ticket
-                    a_multi_is_told_when_it_holds_everything
-                    nobody_else_is_told
-                    a_waiter_that_expired_is_told
-                    a_broken_claim_is_told
-                    sealed_out_waiters_are_told
-                    the_first_waiter_is_told_when_a_lease_ahead_gets_shorter
-                    changes_of_lines_can_be_watched
+                    a_grant_is_pushed_once_with_its_ticket
+                    a_multi_is_pushed_once_it_holds_all_names
+                    a_grant_is_pushed_to_one_client_only
+                    an_expired_waiter_is_notified
+                    a_broken_claim_is_notified
+                    waiters_removed_by_a_seal_are_notified
+                    a_linger_pushes_its_end_to_the_first_waiter
+                    changes_of_queues_can_be_watched
                 }
                 listing {
-                    a_line_is_shown_in_ticket_order
-                    of_a_line_as_many_are_shown_as_asked_for
+                    a_queue_is_shown_in_ticket_order
+                    as_many_entries_are_shown_as_requested
                     a_hold_is_counted_from_its_beginning
                     lingering_broken_and_sealed_are_shown
                     pages_follow_each_other
                     counters_of_all_clients_add_up
-                    what_nobody_uses_is_not_shown
+                    an_unused_name_is_not_shown
                 }
                 lockstep {
-                    random_verbs_are_answered_as_a_table_would
+                    random_verbs_are_answered_as_by_a_table
                 }
             }
             $crate::conformance_of_users! { users, $subject }
@@ -242,39 +242,40 @@ macro_rules! conformance {
 
             $(#[test]
             fn $case() {
-                $crate::conformance::run(async { $subject.await }, async |place| {
-                    $crate::conformance::$topic::$case(place).await;
+                $crate::conformance::run(async { $subject.await }, async |fixture| {
+                    $crate::conformance::$topic::$case(fixture).await;
                 });
             })+
         })+
     };
 }
 
-/// Runs one case: what [`conformance!`](crate::conformance!) puts into each test.
-pub fn run<S: Subject>(subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Place)) {
+/// Runs one case: the body of each test that [`conformance!`](crate::conformance!) makes.
+pub fn run<S: Subject>(subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Fixture)) {
     run_on(Executor::Tokio, subject, case);
 }
 
-/// Runs one case on this executor: what [`conformance_of_executors!`](crate::conformance_of_executors!) puts into tests.
-pub fn run_on<S: Subject>(executor: Executor, subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Place)) {
+/// Runs one case on this executor: the body of tests that
+/// [`conformance_of_executors!`](crate::conformance_of_executors!) makes.
+pub fn run_on<S: Subject>(executor: Executor, subject: impl Future<Output = S>, case: impl AsyncFnOnce(&Fixture)) {
     executor.run(run_in(subject, None, case));
 }
 
 async fn run_in<S: Subject>(
     subject: impl Future<Output = S>,
-    weather: Option<Weather>,
-    case: impl AsyncFnOnce(&Place),
+    chaos: Option<ChaosRun>,
+    case: impl AsyncFnOnce(&Fixture),
 ) {
-    let place = Place::new(Box::new(subject.await), weather).await;
-    let ended = AssertUnwindSafe(case(&place)).catch_unwind().await;
-    judge(&place, ended).await;
+    let fixture = Fixture::new(Box::new(subject.await), chaos).await;
+    let ended = AssertUnwindSafe(case(&fixture)).catch_unwind().await;
+    conclude(&fixture, ended).await;
 }
 
-async fn judge(place: &Place, ended: std::thread::Result<()>) {
+async fn conclude(fixture: &Fixture, ended: std::thread::Result<()>) {
     match ended {
         Ok(()) => {
-            place.assert_nothing_is_left().await;
-            place.assert_users_leave_nothing().await;
+            fixture.assert_nothing_is_left().await;
+            fixture.assert_users_leave_nothing().await;
         }
         Err(panic) => match panic.downcast::<NotPromised>() {
             Ok(not_promised) => eprintln!("not promised by this store: {}", not_promised.0),
@@ -283,7 +284,7 @@ async fn judge(place: &Place, ended: std::thread::Result<()>) {
     }
 }
 
-/// Ends a case that is about something the store does not promise. Travels as a panic, past the case's own code.
+/// Ends a case about something that the store does not promise. Travels as a panic, past the case's own code.
 struct NotPromised(String);
 
 fn not_promised(what: impl Into<String>) -> ! {
@@ -294,7 +295,7 @@ fn not_promised(what: impl Into<String>) -> ! {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn every_case_is_in_the_macro_and_the_other_way_round() {
+    fn the_macro_lists_exactly_the_written_cases() {
         let files = [
             include_str!("exclusion.rs"),
             include_str!("fencing.rs"),

@@ -3,11 +3,11 @@
 use crate::claim::{Demand, Demands};
 use crate::store::{Admission, Standing, Why};
 
-use super::place::Place;
+use super::fixture::Fixture;
 
-/// A claim that cannot have everything has nothing.
-pub async fn a_multi_is_all_or_nothing(place: &Place) {
-    let client = place.client().await;
+/// A claim on several names that cannot have all of them takes none.
+pub async fn a_multi_is_all_or_nothing(fixture: &Fixture) {
+    let client = fixture.client().await;
     let holder = client.mutex("b");
     client.held(&holder).await;
     client.refused(&client.multi(&["a", "b", "c"])).await;
@@ -23,10 +23,10 @@ pub async fn a_multi_is_all_or_nothing(place: &Place) {
     }
 }
 
-/// A name without a holder is not free when a claim waits there for its other name.
-pub async fn a_newcomer_does_not_pass_a_multi_at_the_front(place: &Place) {
-    place.needs(place.guarantees().fair, "a line");
-    let client = place.client().await;
+/// A name without a holder is not free while a claim waits there for its other name.
+pub async fn a_new_claim_does_not_pass_a_multi_at_the_front(fixture: &Fixture) {
+    fixture.needs(fixture.guarantees().fair, "a queue");
+    let client = fixture.client().await;
     let (holder, both, late) = (client.mutex("b"), client.multi(&["a", "b"]), client.mutex("a"));
     client.held(&holder).await;
     let ticket = client.queued(&both).await;
@@ -39,9 +39,9 @@ pub async fn a_newcomer_does_not_pass_a_multi_at_the_front(place: &Place) {
     client.holds(&late).await;
 }
 
-/// Claims on the same names in any order of writing never wait for each other in a circle.
-pub async fn opposite_orders_do_not_deadlock(place: &Place) {
-    let (one, two) = (place.client().await, place.client().await);
+/// Claims on the same names, written in any order, never wait for each other in a cycle.
+pub async fn opposite_orders_do_not_deadlock(fixture: &Fixture) {
+    let (one, two) = (fixture.client().await, fixture.client().await);
     for _ in 0..10 {
         let (first, second) = (one.multi(&["a", "b"]), two.multi(&["b", "a"]));
         let (a, b) = futures::join!(one.wait(&first), two.wait(&second));
@@ -61,12 +61,12 @@ pub async fn opposite_orders_do_not_deadlock(place: &Place) {
     }
 }
 
-/// A mutex, a reader's part and some permits, in one claim.
-pub async fn a_multi_may_mix_kinds(place: &Place) {
-    let client = place.client().await;
+/// One claim may combine an exclusive lock, a shared lock and permits.
+pub async fn a_multi_may_mix_kinds(fixture: &Fixture) {
+    let client = fixture.client().await;
     let demands = || {
-        let permits = Demand::permits(place.name("c"), 2, 3).expect("two of three");
-        Demands::of(vec![Demand::exclusive(place.name("a")), Demand::shared(place.name("b")), permits])
+        let permits = Demand::permits(fixture.name("c"), 2, 3).expect("two of three");
+        Demands::of(vec![Demand::exclusive(fixture.name("a")), Demand::shared(fixture.name("b")), permits])
     };
     let mixed = client.claim(demands().expect("three names"));
     client.held(&mixed).await;
@@ -81,9 +81,9 @@ pub async fn a_multi_may_mix_kinds(place: &Place) {
     client.holds(&next).await;
 }
 
-/// When it leaves, who waits on any of its names is handed that.
-pub async fn a_multi_frees_all_it_held(place: &Place) {
-    let client = place.client().await;
+/// When a claim on several names leaves, the first waiter of each name is granted.
+pub async fn a_multi_frees_all_it_held(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (both, first, second) = (client.multi(&["a", "b"]), client.mutex("a"), client.mutex("b"));
     client.held(&both).await;
     client.queued(&first).await;
@@ -93,11 +93,12 @@ pub async fn a_multi_frees_all_it_held(place: &Place) {
     client.holds(&second).await;
 }
 
-/// It fits beside the reader, but its number is lower than the reader's next would be.
-pub async fn a_turn_ends_for_a_multi_that_waits_elsewhere(place: &Place) {
-    let client = place.client().await;
+/// `UnlessAlone` of a reader releases if a claim behind it fits on this name and waits on another: its ticket is lower
+/// than the reader's next one would be.
+pub async fn unless_alone_releases_for_a_multi_waiting_elsewhere(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (reader, elsewhere) = (client.reader("a"), client.mutex("b"));
-    let demands = vec![Demand::shared(place.name("a")), Demand::exclusive(place.name("b"))];
+    let demands = vec![Demand::shared(fixture.name("a")), Demand::exclusive(fixture.name("b"))];
     let both = client.claim(Demands::of(demands).expect("two names"));
     client.held(&reader).await;
     client.held(&elsewhere).await;
@@ -106,16 +107,17 @@ pub async fn a_turn_ends_for_a_multi_that_waits_elsewhere(place: &Place) {
     client.waits(&both).await;
 }
 
-/// The lease ahead of both has run out when the claim on several names gets its other name.
-pub async fn a_multi_does_not_pass_a_waiter_that_fits(place: &Place) {
-    let client = place.client().await;
-    let permits = |weight| Demand::permits(place.name("p"), weight, 3).expect("at most three");
-    let shared = |text: &str| Demand::shared(place.name(text));
+/// When the lease ahead of both has run out, a claim on several names that gets its last name does not pass a waiter
+/// that fits too.
+pub async fn a_multi_does_not_pass_a_waiter_that_fits(fixture: &Fixture) {
+    let client = fixture.client().await;
+    let permits = |weight| Demand::permits(fixture.name("p"), weight, 3).expect("at most three");
+    let shared = |text: &str| Demand::shared(fixture.name(text));
     let (holds, dies) = (client.mutex("a"), client.claim(permits(2)));
-    let dies = client.with(dies, |claim| claim.ttl = place.brief());
+    let dies = client.with(dies, |claim| claim.ttl = fixture.brief());
     let (writes, reads) = (client.brief_mutex("b"), client.reader("b"));
     let (light, third) = (client.permits("p", 2, 3), permits(1));
-    let all = vec![Demand::exclusive(place.name("a")), shared("b"), third];
+    let all = vec![Demand::exclusive(fixture.name("a")), shared("b"), third];
     let all = client.claim(Demands::of(all).expect("three names"));
     for holder in [&holds, &dies, &writes] {
         client.held(holder).await;
@@ -123,7 +125,7 @@ pub async fn a_multi_does_not_pass_a_waiter_that_fits(place: &Place) {
     for waiter in [&light, &reads, &all] {
         client.queued(waiter).await;
     }
-    place.pass(1.1).await;
+    fixture.pass(1.1).await;
     client.done(&holds).await;
     for holder in [&all, &light, &reads] {
         client.holds(holder).await;

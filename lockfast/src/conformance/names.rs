@@ -1,4 +1,4 @@
-//! Any text is a name, and every name its own.
+//! Any text is a name, and different names are independent.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::claim::{Claim, Demand};
 use crate::name::Name;
 use crate::store::Admission;
 
-use super::place::{Client, Place};
+use super::fixture::{Client, Fixture};
 
 async fn each_is_its_own(client: &Client<'_>, names: &[Name]) {
     let claim = |name: &Name| client.claim(Demand::exclusive(name.clone()));
@@ -22,9 +22,10 @@ async fn each_is_its_own(client: &Client<'_>, names: &[Name]) {
     }
 }
 
-/// Braces, slashes, patterns, quotes, other scripts, control characters, and the longest there is.
-pub async fn odd_names_are_independent(place: &Place) {
-    let client = place.client().await;
+/// Names with braces, slashes, patterns, quotes, other scripts, control characters, and of the maximum length are
+/// independent of each other.
+pub async fn odd_names_are_independent(fixture: &Fixture) {
+    let client = fixture.client().await;
     let short = [
         "a}b",
         "{}x",
@@ -81,17 +82,17 @@ pub async fn odd_names_are_independent(place: &Place) {
         "A",
         "a",
     ];
-    let mut names: Vec<Name> = short.iter().map(|text| place.plain_name(text)).collect();
-    names.push(place.plain_name(&"n".repeat(Name::LONGEST)));
-    names.push(place.plain_name(&("n".repeat(Name::LONGEST - 1) + "m")));
-    names.push(place.plain_name(&"🔒".repeat(Name::LONGEST / 4)));
+    let mut names: Vec<Name> = short.iter().map(|text| fixture.plain_name(text)).collect();
+    names.push(fixture.plain_name(&"n".repeat(Name::LONGEST)));
+    names.push(fixture.plain_name(&("n".repeat(Name::LONGEST - 1) + "m")));
+    names.push(fixture.plain_name(&"🔒".repeat(Name::LONGEST / 4)));
     each_is_its_own(&client, &names).await;
 }
 
-/// A name that begins like another, or ends like what a store might append, is another name.
-pub async fn a_name_and_its_beginning_are_independent(place: &Place) {
-    let client = place.client().await;
-    let texts = ["a", "aa", "a:", "a:a", "a/a", "a:line", "a:claims", "a:seal", "a:gone", "a/0", "a\0a"];
-    let names: Vec<Name> = texts.iter().map(|text| place.name(text)).collect();
+/// A name that begins like another, or ends like a suffix that a store might append, is independent of it.
+pub async fn a_name_and_its_prefix_are_independent(fixture: &Fixture) {
+    let client = fixture.client().await;
+    let texts = ["a", "aa", "a:", "a:a", "a/a", "a:line", "a:queue", "a:claims", "a:seal", "a:gone", "a/0", "a\0a"];
+    let names: Vec<Name> = texts.iter().map(|text| fixture.name(text)).collect();
     each_is_its_own(&client, &names).await;
 }

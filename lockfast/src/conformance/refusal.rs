@@ -1,4 +1,4 @@
-//! Who is not let in, and what it is told.
+//! Which claims are refused, and what the refusal says.
 
 use std::sync::Arc;
 
@@ -6,52 +6,52 @@ use crate::claim::{Claim, Demand};
 use crate::error::Error;
 use crate::store::{Admission, Busy};
 
-use super::place::{Client, Place};
+use super::fixture::{Client, Fixture};
 
 async fn is_invalid(client: &Client<'_>, claim: &Arc<Claim>) {
     for busy in [Busy::Wait, Busy::Refuse] {
         match client.store().acquire(claim, busy).await {
             Err(Error::Invalid(_)) => {}
-            other => panic!("{:?} makes no sense and was answered {other:?}", claim.demands),
+            other => panic!("{:?} is invalid and was answered {other:?}", claim.demands),
         }
     }
 }
 
-/// Nothing of a refused claim stays: no place in line, nothing to renew, nobody to wait for.
-pub async fn a_refused_claim_leaves_no_trace(place: &Place) {
-    let (one, two) = (place.client().await, place.client().await);
+/// A refused claim leaves nothing behind: no entry, nothing to renew, nothing that blocks another claim.
+pub async fn a_refused_claim_leaves_no_trace(fixture: &Fixture) {
+    let (one, two) = (fixture.client().await, fixture.client().await);
     let (holder, refused, next) = (one.mutex("a"), two.mutex("a"), two.mutex("a"));
     one.held(&holder).await;
     for _ in 0..3 {
         two.refused(&refused).await;
     }
-    let line = place.look(&place.name("a")).await.expect("somebody holds it").queue;
-    assert_eq!(line.iter().map(|entry| entry.owner).collect::<Vec<_>>(), [holder.id.hash()]);
+    let queue = fixture.inspect(&fixture.name("a")).await.expect("it is held").queue;
+    assert_eq!(queue.iter().map(|entry| entry.owner).collect::<Vec<_>>(), [holder.id.hash()]);
     two.is_gone(&refused).await;
     two.queued(&next).await;
     one.done(&holder).await;
     two.holds(&next).await;
 }
 
-/// A refusal says who is there.
-pub async fn a_refusal_names_the_holder(place: &Place) {
-    let client = place.client().await;
+/// A refusal carries the holder with its fence and note, for how long it has held, and the number of claims ahead.
+pub async fn a_refusal_names_the_holder(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     let tickets = client.held(&holder).await;
     client.queued(&waiter).await;
-    place.pass(0.2).await;
+    fixture.pass(0.2).await;
     let busy = client.refused(&client.mutex("a")).await;
     let named = busy.holder.expect("the holder is known");
     assert_eq!((named.owner, named.fence), (holder.id.hash(), tickets.first));
     assert_eq!(named.note, holder.note);
     assert_eq!(busy.position, 2);
-    let held_for = busy.held_for.expect("since when is known");
-    assert!(held_for >= place.brief().mul_f64(0.15) && held_for < holder.ttl, "{held_for:?}");
+    let held_for = busy.held_for.expect("the time of the grant is known");
+    assert!(held_for >= fixture.brief().mul_f64(0.15) && held_for < holder.ttl, "{held_for:?}");
 }
 
-/// Parties that disagree about how much there is are not let in together.
-pub async fn capacity_mismatch_is_refused(place: &Place) {
-    let client = place.client().await;
+/// A claim with another capacity than the queue's entries is invalid, and does not join.
+pub async fn capacity_mismatch_is_refused(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, mutex) = (client.permits("s", 1, 3), client.mutex("m"));
     client.held(&holder).await;
     client.held(&mutex).await;
@@ -63,9 +63,9 @@ pub async fn capacity_mismatch_is_refused(place: &Place) {
     client.holds(&holder).await;
 }
 
-/// When the last has left, others may have another opinion: how a rolling deploy changes a capacity.
-pub async fn an_empty_line_adopts_a_new_capacity(place: &Place) {
-    let client = place.client().await;
+/// An empty queue takes the capacity of the next claim: this is how a rolling deploy changes a capacity.
+pub async fn an_empty_queue_adopts_a_new_capacity(fixture: &Fixture) {
+    let client = fixture.client().await;
     let old = client.permits("s", 1, 1);
     client.held(&old).await;
     client.done(&old).await;
@@ -79,10 +79,11 @@ pub async fn an_empty_line_adopts_a_new_capacity(place: &Place) {
     client.held(&client.mutex("s")).await;
 }
 
-/// A claim that could never hold would block the line for ever.
-pub async fn a_claim_heavier_than_the_capacity_is_refused(place: &Place) {
-    let client = place.client().await;
-    is_invalid(&client, &client.claim(Demand { name: place.name("s"), capacity: 3, weight: 4 })).await;
-    is_invalid(&client, &client.claim(Demand { name: place.name("s"), capacity: 3, weight: 0 })).await;
+/// A claim heavier than the capacity, or without weight, is invalid: it could never hold, and would block its queue for
+/// ever.
+pub async fn a_claim_heavier_than_the_capacity_is_refused(fixture: &Fixture) {
+    let client = fixture.client().await;
+    is_invalid(&client, &client.claim(Demand { name: fixture.name("s"), capacity: 3, weight: 4 })).await;
+    is_invalid(&client, &client.claim(Demand { name: fixture.name("s"), capacity: 3, weight: 0 })).await;
     assert!(matches!(client.try_now(&client.permits("s", 3, 3)).await, Admission::Held(_)));
 }

@@ -1,4 +1,4 @@
-//! Messages that come twice, late, or from somebody who has no business sending them.
+//! Calls that arrive twice or late, or that another client forged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use bytes::Bytes;
 use crate::claim::{Claim, Ticket};
 use crate::store::{Admission, Leaving, Standing, Why};
 
-use super::place::{Place, promised};
+use super::fixture::{Fixture, promised};
 use super::{Time, not_promised};
 
-fn all_ways_out(place: &Place, claim: &Arc<Claim>, floor: Ticket) -> Vec<Leaving> {
+fn all_ways_out(fixture: &Fixture, claim: &Arc<Claim>, floor: Ticket) -> Vec<Leaving> {
     let claim = || Arc::clone(claim);
     vec![
         Leaving::UnlessAlone { claim: claim(), block: 2, floor },
-        Leaving::Linger(claim(), place.brief()),
-        Leaving::Seal { claim: claim(), value: Bytes::from_static(b"x"), keep: place.brief() },
+        Leaving::Linger(claim(), fixture.brief()),
+        Leaving::Seal { claim: claim(), value: Bytes::from_static(b"x"), keep: fixture.brief() },
         Leaving::Unknown(claim()),
         Leaving::Done(claim()),
     ]
 }
 
-/// Every verb, said twice, has the effect of once.
-pub async fn every_verb_can_be_sent_twice(place: &Place) {
-    let client = place.client().await;
+/// Every verb that is sent twice has the effect of once.
+pub async fn every_verb_can_be_sent_twice(fixture: &Fixture) {
+    let client = fixture.client().await;
     for way in 0..5 {
         let text = format!("way {way}");
         let (holder, waiter) = (client.mutex(&text), client.mutex(&text));
@@ -33,47 +33,47 @@ pub async fn every_verb_can_be_sent_twice(place: &Place) {
         let ticket = client.queued(&waiter).await;
         assert_eq!(client.queued(&waiter).await, ticket);
         assert_eq!(client.holds(&holder).await, client.holds(&holder).await);
-        let leaving = all_ways_out(place, &holder, ticket).swap_remove(way);
+        let leaving = all_ways_out(fixture, &holder, ticket).swap_remove(way);
         assert_eq!(client.leave(leaving.clone()).await, Standing::Gone(Why::Left), "{leaving:?}");
-        let after_once = place.look(&place.name(&text)).await.map(|resource| resource.queue.len());
+        let after_once = fixture.inspect(&fixture.name(&text)).await.map(|resource| resource.queue.len());
         assert!(matches!(client.leave(leaving.clone()).await, Standing::Gone(_)), "{leaving:?} again");
-        let after_twice = place.look(&place.name(&text)).await.map(|resource| resource.queue.len());
+        let after_twice = fixture.inspect(&fixture.name(&text)).await.map(|resource| resource.queue.len());
         assert_eq!(after_once, after_twice, "{leaving:?} again");
     }
     let (holder, waiter) = (client.mutex("b"), client.mutex("b"));
     let tickets = client.held(&holder).await;
     client.queued(&waiter).await;
     for _ in 0..2 {
-        let leaving = Leaving::Break { name: place.name("b"), ticket: tickets.first, at_once: false };
+        let leaving = Leaving::Break { name: fixture.name("b"), ticket: tickets.first, at_once: false };
         assert_eq!(client.leave(leaving).await, Standing::Gone(Why::Broken));
     }
     client.waits(&waiter).await;
 }
 
-/// Only the id gives the right: a claim that is the same in everything else has no effect.
-pub async fn nobody_elses_verbs_have_an_effect(place: &Place) {
-    let client = place.client().await;
+/// Only the claim's id authorizes a verb: a claim that is equal in everything else has no effect.
+pub async fn verbs_with_a_foreign_id_have_no_effect(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, waiter, forger) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
     let tickets = client.held(&holder).await;
     let ticket = client.queued(&waiter).await;
     assert_ne!(forger.id.hash(), holder.id.hash());
-    for leaving in all_ways_out(place, &forger, ticket) {
+    for leaving in all_ways_out(fixture, &forger, ticket) {
         assert!(matches!(client.leave(leaving).await, Standing::Gone(_)));
     }
     assert!(matches!(client.renew_by(&forger, Duration::from_secs(3600)).await, Standing::Gone(_)));
     assert_eq!(client.holds(&holder).await, tickets);
     assert_eq!(client.waits(&waiter).await, ticket);
-    let line = place.look(&place.name("a")).await.expect("two are in it");
-    assert_eq!(line.queue.len(), 2);
-    assert_eq!(line.sealed_for, None);
+    let shown = fixture.inspect(&fixture.name("a")).await.expect("two claims are in it");
+    assert_eq!(shown.queue.len(), 2);
+    assert_eq!(shown.sealed_for, None);
 }
 
-/// An acquire that runs after its caller has given up leaves no ghost that is never renewed.
-pub async fn a_late_acquire_is_refused(place: &Place) {
-    let client = place.client().await;
+/// An acquire that runs after its caller has withdrawn it is refused, and leaves no claim that is never renewed.
+pub async fn a_late_acquire_is_refused(fixture: &Fixture) {
+    let client = fixture.client().await;
     let late = client.brief_mutex("a");
     client.leave(Leaving::Unknown(Arc::clone(&late))).await;
-    place.pass(0.6).await;
+    fixture.pass(0.6).await;
     for admission in [client.wait(&late).await, client.try_now(&late).await] {
         assert!(matches!(admission, Admission::Gone(_)), "{admission:?}");
     }
@@ -84,28 +84,28 @@ pub async fn a_late_acquire_is_refused(place: &Place) {
     client.done(&other).await;
 }
 
-/// Cancelled acquires leave their ids behind for a minute, however long the lease would have been.
-pub async fn the_tombstone_of_a_long_lease_ends_after_a_minute(place: &Place) {
-    if place.time() == Time::Real {
+/// The tombstone of a withdrawn acquire lasts for a minute at most, however long the lease would have been.
+pub async fn the_tombstone_of_a_long_lease_ends_after_a_minute(fixture: &Fixture) {
+    if fixture.time() == Time::Real {
         not_promised("a case cannot wait for a minute");
     }
-    let client = place.client().await;
+    let client = fixture.client().await;
     let week = Duration::from_secs(7 * 24 * 3600);
     let late = client.with(client.mutex("a"), |claim| claim.ttl = week);
     let dead = client.with(client.mutex("b"), |claim| claim.ttl = week);
     client.leave(Leaving::Unknown(Arc::clone(&late))).await;
     let fence = client.held(&dead).await.first;
-    client.leave(Leaving::Break { name: place.name("b"), ticket: fence, at_once: true }).await;
-    place.pass_time(Duration::from_secs(59)).await;
+    client.leave(Leaving::Break { name: fixture.name("b"), ticket: fence, at_once: true }).await;
+    fixture.pass_time(Duration::from_secs(59)).await;
     assert!(matches!(client.wait(&late).await, Admission::Gone(_)));
-    place.pass_time(Duration::from_secs(2)).await;
+    fixture.pass_time(Duration::from_secs(2)).await;
     client.held(&late).await;
     assert_eq!(client.is_gone(&dead).await, Why::Broken, "the tombstone of a broken claim lives for one lease");
 }
 
-/// Where it did run, the claim is out like any other.
-pub async fn a_release_of_unknown_outcome_frees(place: &Place) {
-    let client = place.client().await;
+/// `Leaving::Unknown` of a claim that did join releases it like any other.
+pub async fn a_release_of_unknown_outcome_frees(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (holder, front, last) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
     client.held(&holder).await;
     client.queued(&front).await;
@@ -118,9 +118,9 @@ pub async fn a_release_of_unknown_outcome_frees(place: &Place) {
     }
 }
 
-/// A copy of a release is told what the first copy found: that the claim left only if it did by then.
-pub async fn a_copy_of_a_release_is_told_what_the_first_found(place: &Place) {
-    let client = place.client().await;
+/// A repeated `Leaving::Unknown` gets the reply of the first: that the claim left only if it had joined.
+pub async fn a_repeated_release_gets_the_first_reply(fixture: &Fixture) {
+    let client = fixture.client().await;
     let left = |standing: &Standing| matches!(standing, Standing::Gone(Why::Left | Why::PassedOn(..)));
     let (held, unknown) = (client.mutex("a"), client.mutex("b"));
     client.held(&held).await;
@@ -132,9 +132,10 @@ pub async fn a_copy_of_a_release_is_told_what_the_first_found(place: &Place) {
     }
 }
 
-/// A release that was sent twice, of a claim that went on by the first copy. The second ends nothing of the next holder's.
-pub async fn a_late_copy_of_a_release_ends_no_later_hold(place: &Place) {
-    let (one, two) = (place.client().await, place.client().await);
+/// A second copy of an `UnlessAlone` by whose first copy the claim went on does not end a later linger or a broken
+/// hold.
+pub async fn a_late_copy_of_unless_alone_ends_no_later_hold(fixture: &Fixture) {
+    let (one, two) = (fixture.client().await, fixture.client().await);
     let goes_on = async |text: &str| {
         let holder = one.mutex(text);
         let floor = one.held(&holder).await.last();
@@ -145,21 +146,22 @@ pub async fn a_late_copy_of_a_release_ends_no_later_hold(place: &Place) {
         (holder, fresh, release, waiter)
     };
     let (holder, _, release, waiter) = goes_on("a").await;
-    one.leave(Leaving::Linger(holder, place.ttl())).await;
+    one.leave(Leaving::Linger(holder, fixture.ttl())).await;
     assert_eq!(one.leave(release).await, Standing::Gone(Why::Left));
     two.waits(&waiter).await;
 
     let (holder, fresh, release, waiter) = goes_on("b").await;
-    one.leave(Leaving::Break { name: place.name("b"), ticket: fresh.first, at_once: false }).await;
+    one.leave(Leaving::Break { name: fixture.name("b"), ticket: fresh.first, at_once: false }).await;
     assert_eq!(one.leave(release).await, Standing::Gone(Why::Broken));
     two.waits(&waiter).await;
     assert_eq!(one.done(&holder).await, Standing::Gone(Why::Broken));
     two.holds(&waiter).await;
 }
 
-/// One call, many departures: as many answers, in the same order, each after the effect of the one before it.
-pub async fn departures_are_answered_in_order(place: &Place) {
-    let client = place.client().await;
+/// One call that releases many claims returns as many standings, in the same order, each after the effect of the one
+/// before.
+pub async fn releases_are_answered_in_order(fixture: &Fixture) {
+    let client = fixture.client().await;
     let (first, second, other) = (client.mutex("a"), client.mutex("a"), client.mutex("b"));
     let last = [client.held(&first).await.last(), client.queued(&second).await, client.held(&other).await.last()];
     let never = client.mutex("c");
@@ -171,7 +173,7 @@ pub async fn departures_are_answered_in_order(place: &Place) {
         Leaving::Done(other),
     ];
     let answers = promised(client.store().release(&leaving).await);
-    let [left, unknown, goes_on, also_left] = &answers[..] else { panic!("four answers, not {answers:?}") };
+    let [left, unknown, goes_on, also_left] = &answers[..] else { panic!("four replies, not {answers:?}") };
     assert_eq!((left, also_left), (&Standing::Gone(Why::Left), &Standing::Gone(Why::Left)));
     assert!(matches!(unknown, Standing::Gone(_)));
     assert!(matches!(goes_on, Standing::Held(tickets) if tickets.count == 2), "{goes_on:?}");

@@ -1,4 +1,4 @@
-//! What a history does next.
+//! The random choices of a history.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::store::{Lease, Leaving, Standing};
 use super::{Lockstep, Pair, Style};
 
 impl Lockstep<'_> {
-    /// A span within which things end, or one within which nothing does.
+    /// A span within which leases end, or one within which none does.
     pub(super) fn span(&mut self, most: u32) -> Duration {
         let count = self.rng.u32(1..=most);
         self.pace.unit.map_or(Duration::from_secs(600 + u64::from(count)), |unit| unit * count)
     }
 
-    /// A claim of a client that lives.
+    /// A claim of a client that is not dead.
     pub(super) fn new_pair(&mut self) -> Option<Pair> {
         let client = self.rng.usize(..self.clients.len());
         if self.dead == Some(client) {
@@ -37,7 +37,7 @@ impl Lockstep<'_> {
         let several = !plain && self.rng.u32(0..4) < if self.style == Style::Several { 2 } else { 1 };
         let wanted = match (several, self.style) {
             (true, _) => self.rng.usize(1..1 << count),
-            // So that claims on several names wait for one of them, behind claims on that one.
+            // Makes claims on several names wait for one of them, behind claims on that one.
             (false, Style::Several) if self.rng.u32(0..4) > 0 => 1 << (count - 1),
             (false, _) => 1 << self.rng.usize(..count),
         };
@@ -58,7 +58,7 @@ impl Lockstep<'_> {
         Demands::of(demands).expect("one to four names, each once")
     }
 
-    /// The last numbers of a block that both sides know.
+    /// The last tickets of a block that both sides know.
     fn floors(&mut self) -> (Ticket, Ticket) {
         match self.blocks.len() {
             0 => Default::default(),
@@ -70,13 +70,13 @@ impl Lockstep<'_> {
     }
 
     pub(super) fn some_pair(&mut self) -> Option<Pair> {
-        // The latest are the likeliest to be in a queue.
+        // The latest claims are the likeliest to be in a queue.
         let back = self.rng.usize(..8).min(self.rng.usize(..8));
         let pair = self.pairs.iter().rev().nth(back).cloned();
         pair.filter(|pair| self.dead != Some(pair.client))
     }
 
-    /// One that holds, half of the time.
+    /// A holder, half of the time.
     pub(super) fn some_holder_or_pair(&mut self) -> Option<Pair> {
         for _ in 0..self.rng.u32(..12) {
             if let Some(pair) = self.some_pair().filter(|pair| self.held_when_seen(pair)) {
@@ -118,10 +118,11 @@ impl Lockstep<'_> {
     /// The same way to leave, for the table and for the store.
     pub(super) fn leaving(&mut self, pair: &Pair) -> (Leaving, Leaving) {
         let (span, block, floors) = (self.span(12), self.rng.u32(1..5), self.floors());
-        // Only a holder lingers, seals or goes on. A claim that holds because a lease has just run out was not told so.
+        // Only a holder lingers, seals or goes on. A claim that holds because a lease has just run out was not
+        // notified.
         let way = match (self.unseen_since, self.held_when_seen(pair)) {
             (None, _) => self.rng.u32(..12),
-            // Whether a claim goes on depends on the claims behind it, which may hold by now.
+            // `UnlessAlone` depends on the claims behind, which may hold by now.
             (Some(_), true) => self.rng.u32(4..9),
             (Some(_), false) => self.rng.u32(..6),
         };
@@ -136,7 +137,7 @@ impl Lockstep<'_> {
         (leaving(&pair.of_table, floors.0), leaving(&pair.of_store, floors.1))
     }
 
-    /// Whether it held when queues were last looked at.
+    /// Whether the claim held when queues were last inspected.
     fn held_when_seen(&mut self, pair: &Pair) -> bool {
         let question = Lease { claim: Arc::clone(&pair.of_table), ttl: Duration::ZERO };
         matches!(self.table.renew(&question, self.unseen_since.unwrap_or(self.now)), Standing::Held(_))

@@ -1,4 +1,4 @@
-//! What has to be the same on both sides.
+//! What must be equal in store and table.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Admission, Names, Query, Resource, Standing, Why};
 
-use super::super::place::promised;
+use super::super::fixture::promised;
 use super::{Lockstep, Pair, SEED};
 
 impl Lockstep<'_> {
@@ -49,7 +49,7 @@ impl Lockstep<'_> {
         self.check(same, "position", (store, table));
     }
 
-    /// `in_turn` if both sides did this verb after the others.
+    /// `in_turn` if both sides applied this verb after the same others.
     pub(super) fn compare_standings(&mut self, store: Standing, table: Standing, in_turn: bool) {
         match (store, table) {
             (Standing::Held(store), Standing::Held(table)) => self.match_blocks(table, store),
@@ -63,7 +63,7 @@ impl Lockstep<'_> {
         }
     }
 
-    /// A store may forget why; it may not make something up.
+    /// A store may forget the reason; it may not give a wrong one.
     fn match_reasons(&self, store: Why, table: Why) {
         self.check(store == table || store == Why::Unknown, "reason", (store, table));
     }
@@ -85,11 +85,12 @@ impl Lockstep<'_> {
     pub(super) async fn compare_queues(&mut self) {
         let query = |name: &Name| Query { names: Names::One(name.clone()), after: None, limit: 1, entries: usize::MAX };
         let queries: Vec<_> = self.names.iter().map(|(name, _)| query(name)).collect();
-        // All at once: where each answer takes a while, looking is most of what this case does.
+        // All at once: where each reply takes a while, inspecting is most of what this case does.
         let look = || join_all(queries.iter().map(|query| self.clients[0].store().inspect(query)));
         let mut shown = look().await;
         if self.unseen_since.is_some() && self.pace.trouble.is_some() {
-            // A look at one name may settle its queue only. Then a claim on several names is granted by the look at another one.
+            // Inspecting one name may remove expired claims of that queue only, and grant a claim on several names in
+            // another queue.
             shown = look().await;
         }
         for (query, store) in queries.iter().zip(shown) {
@@ -120,14 +121,14 @@ impl Lockstep<'_> {
             self.check(!self.is_timed() || times, "times", (entry, other));
         }
         let fault = self.pace.trouble.and_then(|trouble| trouble.fault_behind(shown));
-        self.check(fault.is_none(), "what is behind a queue", (fault, shown));
+        self.check(fault.is_none(), "what the store keeps for a queue", (fault, shown));
     }
 
     fn is_near(&self, one: Duration, other: Duration) -> bool {
         one.abs_diff(other) <= self.pace.tolerance
     }
 
-    /// Fails with what is needed to see it again.
+    /// Fails with the history and the seed to repeat it.
     fn check(&self, same: bool, what: &str, store_and_table: impl fmt::Debug) {
         if !same {
             let (seed, history) = (self.seed, self.history.join("\n  "));

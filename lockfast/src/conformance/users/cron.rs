@@ -1,4 +1,4 @@
-//! Jobs that every server starts: one of them runs each, and no other until it is due again.
+//! Jobs that every server starts: one server runs each job, and no other does until it is due again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use tokio::sync::Barrier;
 use crate::error::{Error, LostWhy, Result};
 use crate::primitives::{Cron, Outcome};
 
-use super::super::place::{LONG, Place, promised};
+use super::super::fixture::{Fixture, LONG, promised};
 use super::user::{User, soon, together};
 
 /// A job that counts how often it ran.
@@ -26,52 +26,52 @@ impl Job {
     }
 }
 
-/// With the claim of an attempt whose answer got lost, until that is withdrawn.
-fn in_its_own_way() -> Error {
-    Error::unavailable("starting", "it is in its own way")
+/// The claim of an attempt whose reply got lost blocks the next attempt until it is withdrawn.
+fn blocked_by_lost_attempt() -> Error {
+    Error::unavailable("starting", "the claim of a lost attempt is still there")
 }
 
-/// What came of one start on this server.
+/// The result of one start on this server.
 async fn start(user: &User, cron: &Cron, job: &Job) -> Option<()> {
     loop {
         match soon(cron.run(async |_| job.run())).await {
-            Err(Error::Unavailable { .. }) if !user.is_exact() => {}
-            // The job ran; its departure was sent twice, and the answer to the second time is that there is nobody.
-            Err(Error::Lost { .. }) if !user.is_exact() => return Some(()),
-            answer => return promised(answer),
+            Err(Error::Unavailable { .. }) if !user.is_reliable() => {}
+            // The job ran; its release was sent twice, and the second reply is that there is no claim.
+            Err(Error::Lost { .. }) if !user.is_reliable() => return Some(()),
+            reply => return promised(reply),
         }
     }
 }
 
-/// What came of one start for this slot. Where answers get lost that is asked again: also after a departure that was sent
-/// twice, where the answer to the second time is that there is nobody.
+/// The result of one start for this slot. Where replies get lost the start is repeated: also after a release that was
+/// sent twice, whose second reply is that there is no claim.
 async fn start_for(user: &User, cron: &Cron, slot: &str, job: &Job) -> Outcome<()> {
     loop {
         match soon(cron.run_for(slot, async |_| job.run())).await {
-            Err(Error::Unavailable { .. } | Error::Lost { .. }) if !user.is_exact() => {}
-            answer => return promised(answer),
+            Err(Error::Unavailable { .. } | Error::Lost { .. }) if !user.is_reliable() => {}
+            reply => return promised(reply),
         }
     }
 }
 
-/// What was in the way under chaos (an attempt whose answer got lost) goes; without it nothing is in the way.
+/// Starts until the job ran: under chaos, the claim of a lost attempt may block it for a while.
 async fn starts(user: &User, cron: &Cron, job: &Job) {
     let started = async {
         while start(user, cron, job).await.is_none() {
-            assert!(!user.is_exact(), "nobody has it, and it was not run");
+            assert!(!user.is_reliable(), "the job is free and did not run");
             tokio::task::yield_now().await;
         }
     };
     soon(started).await;
 }
 
-/// Three servers start it at the same time.
-pub async fn one_of_three_servers_runs_the_job(place: &Place) {
-    let users = place.three().await;
+/// Of three servers that start a job at the same time one runs it.
+pub async fn one_of_three_servers_runs_the_job(fixture: &Fixture) {
+    let users = fixture.three_users().await;
     let (job, all_are_there) = (Job::default(), Arc::new(Barrier::new(users.len())));
     let server = |user: User| {
         let (job, all_are_there) = (job.clone(), Arc::clone(&all_are_there));
-        let cron = user.cron("report").at_least(place.brief() * 3);
+        let cron = user.cron("report").at_least(fixture.brief() * 3);
         async move {
             all_are_there.wait().await;
             start(&user, &cron, &job).await
@@ -79,35 +79,35 @@ pub async fn one_of_three_servers_runs_the_job(place: &Place) {
     };
     let ran = together(users.map(server)).await.into_iter().flatten().count();
     assert_eq!(ran, job.times());
-    // An attempt whose answer got lost keeps the others away, and is none.
-    assert!(ran == 1 || (ran == 0 && !place.is_exact()), "{ran} ran it");
+    // An attempt whose reply got lost blocks the others and does not run the job.
+    assert!(ran == 1 || (ran == 0 && !fixture.is_reliable()), "{ran} ran it");
 }
 
-/// A job that is quicker than the servers' clocks are apart stays taken, and is free when it is due again.
-pub async fn a_quick_job_stays_taken(place: &Place) {
-    let [one, two, three] = place.three().await;
-    let cron = |user: &User| user.cron("report").at_least(place.brief() * 3);
+/// A job that ends within `at_least` stays taken for that long, since servers' clocks differ; then it is free again.
+pub async fn a_quick_job_stays_taken(fixture: &Fixture) {
+    let [one, two, three] = fixture.three_users().await;
+    let cron = |user: &User| user.cron("report").at_least(fixture.brief() * 3);
     let job = Job::default();
     starts(&one, &cron(&one), &job).await;
     for late in [&two, &three, &one] {
         assert_eq!(start(late, &cron(late), &job).await, None);
     }
     assert_eq!(job.times(), 1);
-    place.pass(3.1).await;
+    fixture.pass(3.1).await;
     starts(&two, &cron(&two), &job).await;
     assert_eq!(job.times(), 2);
 }
 
-/// Without such a time it is free when it has ended, and the job's error is its server's alone.
-pub async fn a_job_is_free_when_it_has_ended(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// Without `at_least`, a job is free when it has ended; its error goes to its own server only.
+pub async fn a_job_is_free_when_it_has_ended(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     let job = Job::default();
     let failing = one.cron("report");
-    let failed = one.at_last(async || {
+    let failed = one.retry_result(async || {
         match failing.run(async |_| Err::<(), _>(Error::invalid("no paper"))).await {
-            Ok(None) => Err(in_its_own_way()),
-            // The departure was sent twice.
-            Err(Error::Lost { .. }) if !one.is_exact() => Err(in_its_own_way()),
+            Ok(None) => Err(blocked_by_lost_attempt()),
+            // The release was sent twice.
+            Err(Error::Lost { .. }) if !one.is_reliable() => Err(blocked_by_lost_attempt()),
             outcome => outcome,
         }
     });
@@ -117,31 +117,31 @@ pub async fn a_job_is_free_when_it_has_ended(place: &Place) {
     assert_eq!(job.times(), 2);
 }
 
-/// A job that takes too long is stopped, and another server may run it.
-pub async fn a_job_that_takes_too_long_is_stopped(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// A job that exceeds `at_most` is stopped, and another server may run it.
+pub async fn a_job_that_takes_too_long_is_stopped(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     let job = Job::default();
-    let cron = one.cron("report").at_most(place.brief().mul_f64(0.2));
-    let endless = one.at_last(async || {
+    let cron = one.cron("report").at_most(fixture.brief().mul_f64(0.2));
+    let endless = one.retry_result(async || {
         let run = cron.run(async |_| {
-            place.pass(0.21).await;
+            fixture.pass(0.21).await;
             std::future::pending::<Result<()>>().await
         });
-        soon(run).await?.ok_or_else(in_its_own_way)
+        soon(run).await?.ok_or_else(blocked_by_lost_attempt)
     });
     assert!(matches!(endless.await, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
-    // The last one's departure is on its way.
+    // The release of the stopped job is in flight.
     let freed = async { while start(&two, &two.cron("report"), &job).await.is_none() {} };
     soon(freed).await;
     assert_eq!(job.times(), 1);
 
-    let endless = one.at_last(async || {
+    let endless = one.retry_result(async || {
         let run = cron.run_for("monday", async |_| {
-            place.pass(0.21).await;
+            fixture.pass(0.21).await;
             std::future::pending::<Result<()>>().await
         });
         match soon(run).await {
-            Ok(Outcome::InProgress) => Err(in_its_own_way()),
+            Ok(Outcome::InProgress) => Err(blocked_by_lost_attempt()),
             outcome => outcome,
         }
     });
@@ -152,9 +152,9 @@ pub async fn a_job_that_takes_too_long_is_stopped(place: &Place) {
     assert_eq!(job.times(), 2);
 }
 
-/// Each slot is run by one server, however late or often the others come; the next slot is another matter.
-pub async fn each_slot_runs_once(place: &Place) {
-    let users = place.three().await;
+/// Each slot is run by one server, however late or often others start it; the next slot is independent.
+pub async fn each_slot_runs_once(fixture: &Fixture) {
+    let users = fixture.three_users().await;
     let job = Job::default();
     for (index, slot) in ["02:00", "03:00", "04:00"].into_iter().enumerate() {
         let all_are_there = Arc::new(Barrier::new(users.len()));
@@ -168,13 +168,13 @@ pub async fn each_slot_runs_once(place: &Place) {
         };
         let outcomes = together(users.clone().map(server)).await;
         let ran = outcomes.iter().filter(|outcome| **outcome == Outcome::Ran(())).count();
-        assert!(ran == 1 || (ran == 0 && !place.is_exact()), "{outcomes:?}");
+        assert!(ran == 1 || (ran == 0 && !fixture.is_reliable()), "{outcomes:?}");
         for user in &users {
             let cron = user.cron("report").keep(LONG);
             let done = async {
-                // What is in progress here is on its way, and ends.
+                // A release in flight ends what is in progress here.
                 while start_for(user, &cron, slot, &job).await != Outcome::AlreadyDone(()) {
-                    assert!(!place.is_exact(), "it was done before");
+                    assert!(!fixture.is_reliable(), "the slot was done before");
                 }
             };
             soon(done).await;
@@ -183,9 +183,9 @@ pub async fn each_slot_runs_once(place: &Place) {
     }
 }
 
-/// A server that comes while the slot is run does not wait.
-pub async fn a_slot_in_progress_is_not_waited_for(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// A server that starts a slot while another runs it gets `InProgress` without waiting.
+pub async fn a_slot_in_progress_is_not_waited_for(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     let job = Job::default();
     let (cron, other) = (one.cron("report").keep(LONG), two.cron("report").keep(LONG));
     let run = async {
@@ -195,26 +195,26 @@ pub async fn a_slot_in_progress_is_not_waited_for(place: &Place) {
                 job.run()
             });
             match meanwhile.await {
-                Ok(Outcome::InProgress) if !place.is_exact() => {}
-                Err(Error::Unavailable { .. } | Error::Lost { .. }) if !place.is_exact() => {}
-                answer => return promised(answer),
+                Ok(Outcome::InProgress) if !fixture.is_reliable() => {}
+                Err(Error::Unavailable { .. } | Error::Lost { .. }) if !fixture.is_reliable() => {}
+                reply => return promised(reply),
             }
         }
     };
     let outcome = soon(run).await;
-    assert!(outcome == Outcome::Ran(()) || !place.is_exact(), "{outcome:?}");
+    assert!(outcome == Outcome::Ran(()) || !fixture.is_reliable(), "{outcome:?}");
     assert_eq!(start_for(&two, &other, "02:00", &job).await, Outcome::AlreadyDone(()));
     assert_eq!(job.times(), 1);
 }
 
-/// A job that failed was not done: its slot can be run again, by anybody.
-pub async fn a_slot_that_failed_can_be_run_again(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// A slot whose job failed can be run again, by any server.
+pub async fn a_slot_that_failed_can_be_run_again(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     let job = Job::default();
     let failing = one.cron("report").keep(LONG);
     let failed =
-        one.at_last(async || match failing.run_for("02:00", async |_| Err(Error::invalid("no paper"))).await {
-            Ok(Outcome::InProgress) => Err(in_its_own_way()),
+        one.retry_result(async || match failing.run_for("02:00", async |_| Err(Error::invalid("no paper"))).await {
+            Ok(Outcome::InProgress) => Err(blocked_by_lost_attempt()),
             outcome => outcome,
         });
     assert!(matches!(failed.await, Err(Error::Invalid(why)) if why == "no paper"));
@@ -229,15 +229,15 @@ pub async fn a_slot_that_failed_can_be_run_again(place: &Place) {
     assert_eq!(job.times(), 1);
 }
 
-/// A slot is remembered for as long as was asked for.
-pub async fn a_slot_is_forgotten_after_its_time(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// A slot is remembered for as long as `keep` says.
+pub async fn a_slot_is_forgotten_after_its_time(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     let job = Job::default();
-    let (mine, other) = (one.cron("report").keep(place.brief() * 3), two.cron("report").keep(LONG));
+    let (mine, other) = (one.cron("report").keep(fixture.brief() * 3), two.cron("report").keep(LONG));
     let done = async { while start_for(&one, &mine, "02:00", &job).await == Outcome::InProgress {} };
     soon(done).await;
     assert_eq!(start_for(&two, &other, "02:00", &job).await, Outcome::AlreadyDone(()));
-    place.pass(3.1).await;
+    fixture.pass(3.1).await;
     let done = async { while start_for(&two, &other, "02:00", &job).await == Outcome::InProgress {} };
     soon(done).await;
     assert_eq!(job.times(), 2);

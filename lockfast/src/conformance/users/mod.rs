@@ -1,56 +1,59 @@
-//! The half of the suite that meets a store as users do: through [`Locks`](crate::Locks), several clients at once.
+//! The half of the suite that uses a store through [`Locks`](crate::Locks), with several clients at once.
 //!
-//! [`conformance!`](crate::conformance!) runs it together with the rest. [`conformance_of_users!`](crate::conformance_of_users!)
-//! runs it alone, and can run it through [`Chaos`](super::Chaos) on several days: what is safe must stay so, and what was
-//! asked for must come, whatever the network does. Promises that a bad network breaks by its nature are listed in
-//! [`NOT_THROUGH_CHAOS`], each with the reason.
+//! [`conformance!`](crate::conformance!) runs it together with the rest.
+//! [`conformance_of_users!`](crate::conformance_of_users!) runs it alone, and can run it through
+//! [`Chaos`](super::Chaos) with several seeds: safety and progress must hold whatever the network does. Promises that a
+//! faulty network breaks by its nature are listed in [`NOT_THROUGH_CHAOS`], each with the reason.
 
 pub mod cron;
 pub mod deaths;
 pub mod election;
+pub mod events;
 pub mod exclusion;
 pub mod handoff;
-pub mod looking;
+pub mod inspection;
+mod link;
 pub mod once;
 pub mod order;
-pub mod telling;
 pub mod terms;
 mod user;
-mod wire;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use fastrand::Rng;
 
 use super::chaos::Faults;
-use super::place::Place;
+use super::fixture::Fixture;
 use super::{Executor, Subject, Time, run_in};
 
-pub use user::{Asking, User};
-pub(super) use user::{Users, Weather};
+pub(super) use user::{ChaosRun, Users};
+pub use user::{Request, User};
 
 /// The cases that are not run through [`Chaos`](super::Chaos), and why.
 pub const NOT_THROUGH_CHAOS: &[(&str, &str)] = &[
-    ("handoff::a_release_hands_on_without_a_question", ASKS),
-    ("handoff::a_drop_hands_on_without_a_question", ASKS),
-    ("handoff::a_cancelled_waiter_hands_on_without_a_question", ASKS),
-    ("handoff::a_release_hands_on_within_the_bound", "the bound is that of a healthy store"),
-    ("once::a_waiter_hears_of_the_result_without_polling", ASKS),
-    ("election::observers_are_told", "an observer whose look got lost looks again after a second"),
+    ("handoff::a_release_hands_off_without_polling", POLLS),
+    ("handoff::a_dropped_guard_hands_off_without_polling", POLLS),
+    ("handoff::a_cancelled_waiter_unblocks_others_without_polling", POLLS),
+    ("handoff::a_release_hands_off_within_the_bound", "the bound is that of a healthy store"),
+    ("once::a_waiter_gets_the_result_without_polling", POLLS),
+    ("election::observers_are_pushed_to", "an observer whose inspect got lost repeats it after a second"),
     (
         "terms::try_lock_says_no_at_once",
-        "an attempt whose answer is lost fails, and its claim is in the way until withdrawn",
+        "an attempt whose reply is lost fails, and its claim blocks others until it is withdrawn",
     ),
-    ("terms::giving_up_names_the_holder", "who gives up looks once more, briefly; a lost answer leaves nobody to name"),
-    ("terms::attempts_are_counted", "an attempt whose answer is lost ends as unavailable, not as busy"),
+    (
+        "terms::giving_up_names_the_holder",
+        "a waiter that gives up inspects once more; a lost reply leaves no holder to name",
+    ),
+    ("terms::attempts_are_counted", "an attempt whose reply is lost ends as unavailable, not as busy"),
 ];
 
-const ASKS: &str = "a waiter whose push was lost has to ask";
+const POLLS: &str = "a waiter whose push was lost has to poll";
 
 /// Makes one test for each case of the [users' half](crate::conformance::users) of the suite, in a module of this name.
 ///
-/// With days, each a pair of faults and a seed, every case is run through [`Chaos`](crate::conformance::Chaos) on each of
-/// them, all at once:
+/// With a list of faults and seeds, every case is run through [`Chaos`](crate::conformance::Chaos) with each of them,
+/// all at once:
 ///
 /// ```text
 /// lockfast::conformance_of_users!(chaos, InMemory::new(), &[(Faults::BAD_DAY, 1), (Faults::BAD_DAY, 2)]);
@@ -62,19 +65,19 @@ macro_rules! conformance_of_users {
             #[allow(unused_imports)]
             use super::*;
 
-            $crate::conformance_of_users! { @all calm $subject }
+            $crate::conformance_of_users! { @all healthy $subject }
         }
     };
-    ($module:ident, $subject:expr, $days:expr) => {
+    ($module:ident, $subject:expr, $runs:expr) => {
         mod $module {
             #[allow(unused_imports)]
             use super::*;
 
-            $crate::conformance_of_users! { @all [$days] $subject }
+            $crate::conformance_of_users! { @all [$runs] $subject }
         }
     };
-    (@all $weather:tt $subject:expr) => {
-            $crate::conformance_of_users! { @cases $weather $subject;
+    (@all $chaos:tt $subject:expr) => {
+            $crate::conformance_of_users! { @cases $chaos $subject;
                 exclusion {
                     a_mutex_excludes
                     a_semaphore_of_one_excludes
@@ -82,74 +85,74 @@ macro_rules! conformance_of_users {
                     a_multi_of_one_excludes
                     a_mutex_a_write_lock_and_a_multi_exclude_each_other
                     readers_share_and_writers_exclude
-                    a_semaphore_reaches_its_permits_and_never_passes_them
+                    a_semaphore_reaches_its_permits_and_never_exceeds_them
                     several_permits_count_as_several
-                    stays_never_overlap_and_fences_rise
+                    guards_never_overlap_and_fences_rise
                 }
                 order {
-                    who_was_in_line_first_enters_first
-                    a_turn_ends_when_another_client_waits
+                    waiters_of_all_clients_are_granted_in_order
+                    a_local_hand_off_ends_when_another_client_waits
                     a_reader_behind_a_writer_waits_for_it
                     opposite_orders_do_not_deadlock
                     a_multi_is_all_or_nothing
-                    a_multi_that_gives_up_leaves_every_line
+                    a_multi_that_gives_up_leaves_every_queue
                 }
                 handoff {
-                    a_release_hands_on_without_a_question
-                    a_drop_hands_on_without_a_question
-                    a_cancelled_waiter_hands_on_without_a_question
-                    a_release_hands_on_within_the_bound
+                    a_release_hands_off_without_polling
+                    a_dropped_guard_hands_off_without_polling
+                    a_cancelled_waiter_unblocks_others_without_polling
+                    a_release_hands_off_within_the_bound
                     a_cancelled_waiter_is_passed_over
-                    who_is_cancelled_when_handed_over_passes_it_on
-                    who_is_cancelled_at_any_moment_does_not_block_the_next
-                    a_lock_that_nobody_picks_up_is_given_back
+                    a_waiter_cancelled_after_its_grant_hands_off
+                    a_waiter_cancelled_at_any_moment_blocks_no_other
+                    a_grant_that_is_not_taken_is_handed_off
                 }
                 deaths {
                     a_dead_holders_lock_is_free_after_its_lease
                     a_waiter_gets_a_dead_holders_lock
                     a_dead_waiter_is_passed_over
                     a_dead_holder_and_a_dead_waiter_are_passed_over
-                    who_lost_a_lock_cannot_touch_it
+                    a_client_that_lost_a_lock_cannot_change_it
                 }
                 terms {
                     a_held_lock_outlives_its_lease
                     without_renewal_a_lock_ends_with_its_lease
-                    a_guard_trusts_its_lease_less_than_the_store_does
+                    a_guard_ends_before_its_lease_in_the_store
                     an_extended_lock_lasts
                     hold_at_least_lingers
                     a_waiter_enters_when_a_lingering_lock_ends
-                    what_was_held_long_enough_does_not_linger
+                    a_lock_held_long_enough_does_not_linger
                     hold_at_most_loses
                     work_stops_when_its_lock_is_lost
                     try_lock_says_no_at_once
                     giving_up_names_the_holder
                     attempts_are_counted
                 }
-                looking {
-                    a_line_can_be_looked_at
+                inspection {
+                    a_queue_can_be_inspected
                     prefixes_keep_names_apart
                     odd_names_are_locked_and_shown
-                    a_broken_lock_passes_on_when_its_holder_has_left
-                    a_lock_broken_at_once_passes_on
+                    a_broken_lock_is_handed_off_once_its_holder_left
+                    a_lock_broken_at_once_is_handed_off
                     a_wrong_fence_breaks_nothing
                     disagreement_about_permits_is_refused
                 }
                 once {
-                    the_first_runs_it_and_the_others_get_the_result
-                    who_does_not_wait_hears_that_it_is_in_progress
+                    the_first_caller_runs_and_later_ones_get_the_result
+                    a_caller_that_does_not_wait_gets_in_progress
                     waiters_get_the_result_and_do_not_run
-                    a_waiter_hears_of_the_result_without_polling
-                    many_at_once_run_it_once
+                    a_waiter_gets_the_result_without_polling
+                    concurrent_callers_run_it_once
                     a_thousand_deliveries_run_once
                     a_failure_is_not_remembered
                     cancelled_work_is_run_by_the_next
                     a_crash_lets_the_next_run
-                    what_was_lost_is_not_remembered
+                    a_result_after_a_loss_is_not_remembered
                     a_result_is_forgotten_after_its_time
-                    the_result_can_be_asked_for
-                    asking_for_the_result_is_in_nobodys_way
+                    the_result_can_be_read
+                    reading_the_result_blocks_no_caller
                     a_result_outlives_its_client
-                    a_lock_on_what_was_done_once_is_refused
+                    a_lock_on_a_name_done_once_is_refused
                     results_are_bytes_of_any_size
                 }
                 cron {
@@ -165,21 +168,21 @@ macro_rules! conformance_of_users {
                 election {
                     one_leads_and_the_next_takes_over
                     candidates_of_one_client_take_turns
-                    who_stops_campaigning_is_passed_over
+                    a_candidate_that_stops_is_passed_over
                     the_leader_can_be_seen
-                    who_lingers_does_not_lead
-                    observers_hear_of_changes_and_of_nothing_else
-                    observers_are_told
+                    a_lingering_candidate_does_not_lead
+                    observers_receive_changes_of_the_leader_only
+                    observers_are_pushed_to
                     an_observation_ends_with_its_client
                     callbacks_are_called_once_each
-                    work_is_stopped_with_its_leadership_and_begins_again
+                    work_stops_with_its_leadership_and_starts_again
                     leading_ends_with_its_client
                     work_ends_before_the_successor_begins
                     dead_leaders_are_followed_and_never_met
                 }
-                telling {
-                    events_tell_what_happened
-                    events_tell_what_went_wrong
+                events {
+                    events_of_a_lock_come_in_order
+                    losses_and_cancellations_have_events
                     stats_count
                     fleet_stats_add_up
                     a_shutdown_leaves_nothing
@@ -187,59 +190,59 @@ macro_rules! conformance_of_users {
                 }
             }
     };
-    (@cases $weather:tt $subject:expr; $($topic:ident { $($case:ident)+ })+) => {
+    (@cases $chaos:tt $subject:expr; $($topic:ident { $($case:ident)+ })+) => {
         $(mod $topic {
             #[allow(unused_imports)]
             use super::*;
 
             $(#[test]
             fn $case() {
-                $crate::conformance_of_users!(@run $weather $subject, $topic, $case);
+                $crate::conformance_of_users!(@run $chaos $subject, $topic, $case);
             })+
         })+
     };
-    (@run calm $subject:expr, $topic:ident, $case:ident) => {
-        $crate::conformance::run(async { $subject.await }, async |place| {
-            $crate::conformance::users::$topic::$case(place).await;
+    (@run healthy $subject:expr, $topic:ident, $case:ident) => {
+        $crate::conformance::run(async { $subject.await }, async |fixture| {
+            $crate::conformance::users::$topic::$case(fixture).await;
         })
     };
-    (@run [$days:expr] $subject:expr, $topic:ident, $case:ident) => {
+    (@run [$runs:expr] $subject:expr, $topic:ident, $case:ident) => {
         $crate::conformance::users::run_through_chaos(
             concat!(stringify!($topic), "::", stringify!($case)),
             || async { $subject.await },
-            $days,
-            async |place| $crate::conformance::users::$topic::$case(place).await,
+            $runs,
+            async |fixture| $crate::conformance::users::$topic::$case(fixture).await,
         )
     };
 }
 
-/// Runs one case through [`Chaos`](super::Chaos), on all days at once: what
-/// [`conformance_of_users!`](crate::conformance_of_users!) puts into each test. The subject's time has to be real.
+/// Runs one case through [`Chaos`](super::Chaos), with all faults and seeds at once: the body of each test that
+/// [`conformance_of_users!`](crate::conformance_of_users!) makes. The subject's time must be real.
 pub fn run_through_chaos<S: Subject, F: Future<Output = S>>(
     name: &str,
     subject: impl Fn() -> F + Sync,
-    days: &[(Faults, u64)],
-    case: impl AsyncFn(&Place) + Sync,
+    runs: &[(Faults, u64)],
+    case: impl AsyncFn(&Fixture) + Sync,
 ) {
     if let Some((_, why)) = NOT_THROUGH_CHAOS.iter().find(|(excluded, _)| *excluded == name) {
         eprintln!("{name} is not run through chaos: {why}");
         return;
     }
-    let on_day = |(faults, seed): (Faults, u64)| {
-        let weather = Weather { faults, rng: Rng::with_seed(seed) };
-        let watched = async |place: &Place| {
-            assert_eq!(place.time(), Time::Real, "chaos takes real time");
-            case(place).await;
+    let run_one = |(faults, seed): (Faults, u64)| {
+        let chaos = ChaosRun { faults, rng: Rng::with_seed(seed) };
+        let checked = async |fixture: &Fixture| {
+            assert_eq!(fixture.time(), Time::Real, "chaos takes real time");
+            case(fixture).await;
         };
         if let Err(failure) =
-            catch_unwind(AssertUnwindSafe(|| Executor::Tokio.run(run_in(subject(), Some(weather), watched))))
+            catch_unwind(AssertUnwindSafe(|| Executor::Tokio.run(run_in(subject(), Some(chaos), checked))))
         {
             eprintln!("{name} failed with seed {seed} and {faults:?}");
             resume_unwind(failure);
         }
     };
     std::thread::scope(|threads| {
-        let running: Vec<_> = days.iter().map(|day| threads.spawn(|| on_day(*day))).collect();
+        let running: Vec<_> = runs.iter().map(|run| threads.spawn(|| run_one(*run))).collect();
         for thread in running {
             if let Err(failure) = thread.join() {
                 resume_unwind(failure);
@@ -258,10 +261,10 @@ mod tests {
         ("election", include_str!("election.rs")),
         ("exclusion", include_str!("exclusion.rs")),
         ("handoff", include_str!("handoff.rs")),
-        ("looking", include_str!("looking.rs")),
+        ("inspection", include_str!("inspection.rs")),
         ("once", include_str!("once.rs")),
         ("order", include_str!("order.rs")),
-        ("telling", include_str!("telling.rs")),
+        ("events", include_str!("events.rs")),
         ("terms", include_str!("terms.rs")),
     ];
 
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_case_is_in_the_macro_and_the_other_way_round() {
+    fn the_macro_lists_exactly_the_written_cases() {
         let mut topic = "";
         let mut listed = Vec::new();
         for line in include_str!("mod.rs").lines().filter(|line| line.starts_with(&" ".repeat(16))) {
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_run_through_chaos_exists_and_says_why() {
+    fn cases_not_run_through_chaos_exist_and_have_a_reason() {
         for (excluded, why) in NOT_THROUGH_CHAOS {
             let (topic, case) = excluded.split_once("::").unwrap();
             assert!(written().contains(&(topic, case)), "{excluded}");

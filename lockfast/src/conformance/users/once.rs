@@ -1,4 +1,5 @@
-//! What is done once: by whoever comes first, for everybody who comes; by somebody else only if that one failed.
+//! `once`: the first caller runs the work and every caller gets its result; another caller runs it only if the first
+//! failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +12,13 @@ use crate::error::{Error, LostWhy, Result};
 use crate::primitives::{Once, Outcome};
 
 use super::super::Time;
-use super::super::place::{LONG, Place, promised};
-use super::user::{Asking, User, soon, together};
+use super::super::fixture::{Fixture, LONG, promised};
+use super::user::{Request, User, soon, together};
 
-/// How many tasks of each user come at once.
+/// How many tasks of each user call at once.
 const TASKS: usize = 4;
 
-/// Work that counts how often it was done.
+/// Work that counts how often it ran.
 #[derive(Clone, Debug, Default)]
 struct Work(Arc<AtomicUsize>);
 
@@ -32,31 +33,31 @@ impl Work {
     }
 }
 
-/// Remembered for longer than the case takes.
+/// A `once` whose result is kept for longer than the case takes.
 fn once(user: &User, name: &str) -> Once {
     user.once(name).keep(LONG)
 }
 
-/// Has it done, by itself or by somebody else. Where answers get lost that is asked again, as callers do.
+/// The outcome of one call. Where replies get lost the call is repeated, as callers do.
 async fn outcome(user: &User, once: &Once, work: &Work, value: &'static str) -> Outcome<Bytes> {
     loop {
         match soon(once.run(async |_| work.done(value))).await {
-            // The departure was sent twice, and the answer to the second time is that there is nobody.
-            Err(Error::Unavailable { .. } | Error::Lost { .. }) if !user.is_exact() => {}
-            answer => return promised(answer),
+            // The release was sent twice, and the second reply is that there is no claim.
+            Err(Error::Unavailable { .. } | Error::Lost { .. }) if !user.is_reliable() => {}
+            reply => return promised(reply),
         }
     }
 }
 
-/// Does the work when told to, and is at it when this comes back.
-async fn at_it(user: &User, once: Once, work: &Work) -> (oneshot::Sender<Bytes>, Asking<Outcome<Bytes>>) {
-    let ((begun, has_begun), (go_on, told)) = (oneshot::channel(), oneshot::channel());
+/// Runs the work in a task that waits for its value, and returns once the work has begun.
+async fn running(user: &User, once: Once, work: &Work) -> (oneshot::Sender<Bytes>, Request<Outcome<Bytes>>) {
+    let ((begun, has_begun), (go_on, receiver)) = (oneshot::channel(), oneshot::channel());
     let work = work.clone();
-    let asking = user.asking(async move {
+    let request = user.request(async move {
         once.run(async |_| {
             let _ = begun.send(());
-            // Without a word it never ends.
-            match told.await {
+            // Without a value the work never ends.
+            match receiver.await {
                 Ok(value) => work.done(value),
                 Err(_) => std::future::pending().await,
             }
@@ -64,87 +65,87 @@ async fn at_it(user: &User, once: Once, work: &Work) -> (oneshot::Sender<Bytes>,
         .await
     });
     soon(has_begun).await.expect("the work begins");
-    (go_on, asking)
+    (go_on, request)
 }
 
-/// Asks, and is in line behind who is at it.
-async fn waits(user: &User, once: Once, work: &Work) -> Asking<Outcome<Bytes>> {
+/// Calls, and waits behind the caller that runs the work.
+async fn waits(user: &User, once: Once, work: &Work) -> Request<Outcome<Bytes>> {
     let work = work.clone();
-    user.in_line(async move { once.run(async |_| work.done("again")).await }).await
+    user.queued(async move { once.run(async |_| work.done("again")).await }).await
 }
 
-/// The work's own client may not have heard that it is remembered; everybody else does.
-async fn ended(user: &User, asking: Asking<Outcome<Bytes>>) {
-    match asking.ended().await {
+/// Under chaos, the reply to the caller that ran the work may be lost; every other caller gets the result.
+async fn ended(user: &User, request: Request<Outcome<Bytes>>) {
+    match request.ended().await {
         Ok(outcome) => assert!(matches!(outcome, Outcome::Ran(_)), "{outcome:?}"),
-        Err(Error::Unavailable { .. } | Error::Lost { .. }) if !user.is_exact() => {}
-        Err(error) => panic!("what was done could not be remembered: {error}"),
+        Err(Error::Unavailable { .. } | Error::Lost { .. }) if !user.is_reliable() => {}
+        Err(error) => panic!("the result could not be stored: {error}"),
     }
 }
 
-/// Hardly any patience: time enough for one answer.
-fn hardly_any(place: &Place) -> Duration {
-    place.brief().mul_f64(0.3)
+/// A patience that is enough for one reply.
+fn short_patience(fixture: &Fixture) -> Duration {
+    fixture.brief().mul_f64(0.3)
 }
 
 fn already(value: &'static str) -> Outcome<Bytes> {
     Outcome::AlreadyDone(value.into())
 }
 
-/// The first one runs it; all later ones get the result, whichever way they ask.
-pub async fn the_first_runs_it_and_the_others_get_the_result(place: &Place) {
-    let ([one, two, three], patience) = (place.three().await, hardly_any(place));
+/// The first caller runs the work; all later callers get the result, by whichever method they call.
+pub async fn the_first_caller_runs_and_later_ones_get_the_result(fixture: &Fixture) {
+    let ([one, two, three], patience) = (fixture.three_users().await, short_patience(fixture));
     let work = Work::default();
     let first = outcome(&one, &once(&one, "a"), &work, "paid").await;
-    assert!(first == Outcome::Ran("paid".into()) || !place.is_exact(), "{first:?}");
+    assert!(first == Outcome::Ran("paid".into()) || !fixture.is_reliable(), "{first:?}");
     for user in [&one, &two] {
         assert_eq!(outcome(user, &once(user, "a"), &work, "again").await, already("paid"));
     }
     let later = once(&three, "a");
-    let tried = three.surely(async || later.try_run(async |_| work.done("again")).await).await;
+    let tried = three.retry(async || later.try_run(async |_| work.done("again")).await).await;
     assert_eq!(tried, already("paid"));
-    let within = three.surely(async || later.run_within(patience, async |_| work.done("again")).await).await;
+    let within = three.retry(async || later.run_within(patience, async |_| work.done("again")).await).await;
     assert_eq!(within, already("paid"));
     assert_eq!(work.times(), 1);
     assert_eq!(outcome(&two, &once(&two, "b"), &work, "another").await.into_value(), Some("another".into()));
 }
 
-/// Who does not want to wait hears that somebody is at it.
-pub async fn who_does_not_wait_hears_that_it_is_in_progress(place: &Place) {
-    let ([one, two, three], patience) = (place.three().await, hardly_any(place));
+/// A caller that does not wait, or not for long, gets `InProgress` while another runs the work.
+pub async fn a_caller_that_does_not_wait_gets_in_progress(fixture: &Fixture) {
+    let ([one, two, three], patience) = (fixture.three_users().await, short_patience(fixture));
     let work = Work::default();
-    let (go_on, first) = at_it(&one, once(&one, "a"), &work).await;
+    let (go_on, first) = running(&one, once(&one, "a"), &work).await;
     let other = once(&two, "a");
-    let tried = two.surely(async || other.try_run(async |_| work.done("again")).await).await;
+    let tried = two.retry(async || other.try_run(async |_| work.done("again")).await).await;
     assert_eq!(tried, Outcome::InProgress);
     let (other, again) = (once(&three, "a"), work.clone());
-    let within = match place.time() {
+    let within = match fixture.time() {
         Time::Set => {
-            // Time does not pass before the store has answered, however long that takes.
-            let asking = async move { other.run_within(patience, async |_| again.done("again")).await };
-            let asking = three.in_line(asking).await;
-            place.pass_time(patience).await;
-            asking.held().await
+            // Time must not pass before the store has replied, however long that takes.
+            let request = async move { other.run_within(patience, async |_| again.done("again")).await };
+            let request = three.queued(request).await;
+            fixture.pass_time(patience).await;
+            request.held().await
         }
-        Time::Real => three.surely(async || other.run_within(patience, async |_| again.done("again")).await).await,
+        Time::Real => three.retry(async || other.run_within(patience, async |_| again.done("again")).await).await,
     };
     assert_eq!(within, Outcome::InProgress);
-    go_on.send("paid".into()).expect("the work waits for it");
+    go_on.send("paid".into()).expect("the work waits for its value");
     ended(&one, first).await;
     assert_eq!(outcome(&two, &once(&two, "a"), &work, "again").await, already("paid"));
     assert_eq!(work.times(), 1);
 }
 
-/// Who waits in line gets the result of who was at it, and does nothing.
-pub async fn waiters_get_the_result_and_do_not_run(place: &Place) {
-    let [one, two, three] = place.three().await;
+/// Callers that wait get the result of the caller that ran the work, and do not run it.
+pub async fn waiters_get_the_result_and_do_not_run(fixture: &Fixture) {
+    let [one, two, three] = fixture.three_users().await;
     let work = Work::default();
-    let (go_on, first) = at_it(&one, once(&one, "a"), &work).await;
+    let (go_on, first) = running(&one, once(&one, "a"), &work).await;
     let mut waiting = Vec::new();
     for user in [&one, &two, &two, &three] {
         waiting.push(waits(user, once(user, "a"), &work).await);
     }
-    go_on.send("paid".into()).expect("the work waits for it");
+    go_on.send("paid".into()).expect("the work waits for its value");
     ended(&one, first).await;
     for waiter in waiting {
         assert_eq!(waiter.held().await, already("paid"));
@@ -152,25 +153,26 @@ pub async fn waiters_get_the_result_and_do_not_run(place: &Place) {
     assert_eq!(work.times(), 1);
 }
 
-/// A waiter is told that its place is gone, asks where it stands, asks anew, and is answered with the result: that is all.
-pub async fn a_waiter_hears_of_the_result_without_polling(place: &Place) {
-    place.needs(place.guarantees().push, "pushes");
-    let [one, two, _] = place.three().await;
+/// A waiter gets the result after one push and at most two calls: it learns that its claim is gone, acquires again, and
+/// is answered with the result.
+pub async fn a_waiter_gets_the_result_without_polling(fixture: &Fixture) {
+    fixture.needs(fixture.guarantees().push, "pushes");
+    let [one, two, _] = fixture.three_users().await;
     let work = Work::default();
-    let (go_on, first) = at_it(&one, once(&one, "a"), &work).await;
+    let (go_on, first) = running(&one, once(&one, "a"), &work).await;
     let waiter = waits(&two, once(&two, "a"), &work).await;
-    let asked = two.questions();
-    go_on.send("paid".into()).expect("the work waits for it");
+    let calls = two.calls();
+    go_on.send("paid".into()).expect("the work waits for its value");
     ended(&one, first).await;
     assert_eq!(waiter.held().await, already("paid"));
-    assert!(two.questions() <= asked + 2, "{} questions", two.questions() - asked);
+    assert!(two.calls() <= calls + 2, "{} questions", two.calls() - calls);
 }
 
-/// However many come at the same time, from tasks and clients, one of them runs it. There is no moment between the end of
-/// the work and the memory of it.
-pub async fn many_at_once_run_it_once(place: &Place) {
-    let users = place.three().await;
-    for round in 0..place.rounds(30) {
+/// Of concurrent callers, tasks and clients, one runs the work: there is no moment between the end of the work and the
+/// stored result.
+pub async fn concurrent_callers_run_it_once(fixture: &Fixture) {
+    let users = fixture.three_users().await;
+    for round in 0..fixture.rounds(30) {
         let (work, name) = (Work::default(), format!("a{round}"));
         let all_are_there = Arc::new(Barrier::new(users.len() * TASKS));
         let come = |user: User| {
@@ -184,16 +186,16 @@ pub async fn many_at_once_run_it_once(place: &Place) {
         let outcomes = together(tasks.collect::<Vec<_>>()).await;
         assert_eq!(work.times(), 1);
         let ran = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Ran(_))).count();
-        assert!(ran == 1 || (ran == 0 && !place.is_exact()), "{ran} say that they ran it");
+        assert!(ran == 1 || (ran == 0 && !fixture.is_reliable()), "{ran} say that they ran it");
         assert!(outcomes.into_iter().all(|outcome| outcome.into_value() == Some("paid".into())));
     }
 }
 
-/// A webhook that is delivered a thousand times at once, over twenty tasks of four clients.
-pub async fn a_thousand_deliveries_run_once(place: &Place) {
-    let deliveries = if place.is_exact() { 1000 } else { 40 };
-    let (work, mut users) = (Work::default(), place.three().await.to_vec());
-    users.push(place.user().await);
+/// Of a thousand concurrent deliveries over twenty tasks of four clients, one runs the work.
+pub async fn a_thousand_deliveries_run_once(fixture: &Fixture) {
+    let deliveries = if fixture.is_reliable() { 1000 } else { 40 };
+    let (work, mut users) = (Work::default(), fixture.three_users().await.to_vec());
+    users.push(fixture.user().await);
     let deliver = |user: User| {
         let work = work.clone();
         async move {
@@ -206,45 +208,46 @@ pub async fn a_thousand_deliveries_run_once(place: &Place) {
     let outcomes = together(tasks.collect::<Vec<_>>()).await.concat();
     assert_eq!((work.times(), outcomes.len()), (1, deliveries));
     let already = outcomes.iter().filter(|outcome| **outcome == already("paid")).count();
-    assert!(already == deliveries - 1 || (already == deliveries && !place.is_exact()), "{already} got the result");
+    assert!(already == deliveries - 1 || (already == deliveries && !fixture.is_reliable()), "{already} got the result");
 }
 
-/// Work that fails is not done: its error is returned as it is, and the next one runs it, waiting or not.
-pub async fn a_failure_is_not_remembered(place: &Place) {
-    let [one, two, three] = place.three().await;
+/// Work that fails is not done: its error is returned unchanged, and the next caller runs it, whether it waited or not.
+pub async fn a_failure_is_not_remembered(fixture: &Fixture) {
+    let [one, two, three] = fixture.three_users().await;
     let work = Work::default();
     let failing = once(&one, "a");
-    let failed = one.at_last(async || failing.run(async |_| Err::<Bytes, _>(Error::invalid("no money"))).await).await;
+    let failed =
+        one.retry_result(async || failing.run(async |_| Err::<Bytes, _>(Error::invalid("no money"))).await).await;
     assert!(matches!(failed, Err(Error::Invalid(why)) if why == "no money"));
-    assert_eq!(three.surely(async || once(&three, "a").result().await).await, None);
+    assert_eq!(three.retry(async || once(&three, "a").result().await).await, None);
     assert_eq!(outcome(&two, &once(&two, "a"), &work, "paid").await.into_value(), Some("paid".into()));
     assert_eq!(work.times(), 1);
 
-    let (fail, told) = oneshot::channel();
+    let (fail, receiver) = oneshot::channel();
     let (begun, has_begun) = oneshot::channel();
     let failing = once(&one, "b");
-    let first = one.asking(async move {
+    let first = one.request(async move {
         failing
             .run(async |_| {
                 let _ = begun.send(());
-                told.await.map_err(|_| Error::invalid("the case is over"))?;
+                receiver.await.map_err(|_| Error::invalid("the case has ended"))?;
                 Err::<Bytes, _>(Error::invalid("no money"))
             })
             .await
     });
     soon(has_begun).await.expect("the work begins");
     let waiter = waits(&two, once(&two, "b"), &work).await;
-    fail.send(()).expect("the work waits for it");
+    fail.send(()).expect("the work waits for its value");
     assert!(matches!(first.ended().await, Err(Error::Invalid(_))));
     ended(&two, waiter).await;
     assert_eq!(work.times(), 2);
 }
 
-/// Whose future is dropped has not done it; the next one does.
-pub async fn cancelled_work_is_run_by_the_next(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// Work whose future is dropped is not done; the next caller runs it.
+pub async fn cancelled_work_is_run_by_the_next(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     let work = Work::default();
-    let (go_on, first) = at_it(&one, once(&one, "a"), &work).await;
+    let (go_on, first) = running(&one, once(&one, "a"), &work).await;
     let waiter = waits(&two, once(&two, "a"), &work).await;
     first.cancel().await;
     drop(go_on);
@@ -252,15 +255,15 @@ pub async fn cancelled_work_is_run_by_the_next(place: &Place) {
     assert_eq!(work.times(), 1);
 }
 
-/// Who dies before the end has not done it: the next one runs it when the lease has ended, and what the dead one would
-/// still say is not heard.
-pub async fn a_crash_lets_the_next_run(place: &Place) {
-    let [one, two, three] = place.three().await;
+/// Work of a client that dies is not done: the next caller runs it when the lease has ended, and the dead client's
+/// result is not stored.
+pub async fn a_crash_lets_the_next_run(fixture: &Fixture) {
+    let [one, two, three] = fixture.three_users().await;
     let work = Work::default();
-    let (go_on, first) = at_it(&one, once(&one, "a").ttl(place.brief()), &work).await;
+    let (go_on, first) = running(&one, once(&one, "a").ttl(fixture.brief()), &work).await;
     let waiter = waits(&two, once(&two, "a"), &work).await;
     one.die();
-    let waiter = place.over_within(2.0, waiter).await;
+    let waiter = fixture.over_within(2.0, waiter).await;
     ended(&two, waiter).await;
     assert!(matches!(first.ended().await, Err(Error::Lost { why: LostWhy::Expired, .. })));
     assert!(go_on.send("paid".into()).is_err(), "the work was stopped");
@@ -268,73 +271,74 @@ pub async fn a_crash_lets_the_next_run(place: &Place) {
     assert_eq!(work.times(), 1);
 }
 
-/// Who loses the lock while at it is stopped and told, and nothing is remembered; also of work that did not hear of it.
-pub async fn what_was_lost_is_not_remembered(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// Work that loses its lock is stopped with an error and nothing is stored, even if the work returned a result without
+/// noticing.
+pub async fn a_result_after_a_loss_is_not_remembered(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     let work = Work::default();
-    let capped = once(&one, "a").hold_at_most(place.brief().mul_f64(0.2));
+    let capped = once(&one, "a").hold_at_most(fixture.brief().mul_f64(0.2));
     let endless = capped.run(async |_| {
-        place.pass(0.21).await;
+        fixture.pass(0.21).await;
         std::future::pending::<Result<Bytes>>().await
     });
     assert!(matches!(soon(endless).await, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
-    let too_late = one.at_last(async || {
+    let too_late = one.retry_result(async || {
         let done = capped.run(async |_| {
-            place.pass(0.21).await;
+            fixture.pass(0.21).await;
             Ok::<_, Error>("too late")
         });
         soon(done).await
     });
     assert!(matches!(too_late.await, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
-    assert_eq!(two.surely(async || once(&two, "a").result().await).await, None);
+    assert_eq!(two.retry(async || once(&two, "a").result().await).await, None);
     assert_eq!(outcome(&two, &once(&two, "a"), &work, "paid").await.into_value(), Some("paid".into()));
     assert_eq!(work.times(), 1);
 }
 
-/// A result is remembered for as long as was asked for, then it can be done again.
-pub async fn a_result_is_forgotten_after_its_time(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// A result is stored for as long as `keep` says; then the work can run again.
+pub async fn a_result_is_forgotten_after_its_time(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     let work = Work::default();
-    let brief = once(&one, "a").keep(place.brief() * 3);
+    let brief = once(&one, "a").keep(fixture.brief() * 3);
     outcome(&one, &brief, &work, "first").await;
     assert_eq!(outcome(&two, &once(&two, "a"), &work, "second").await, already("first"));
-    place.pass(3.1).await;
-    assert_eq!(two.surely(async || once(&two, "a").result().await).await, None);
+    fixture.pass(3.1).await;
+    assert_eq!(two.retry(async || once(&two, "a").result().await).await, None);
     assert_eq!(outcome(&two, &once(&two, "a"), &work, "second").await.into_value(), Some("second".into()));
     assert_eq!(work.times(), 2);
 }
 
-/// The result can be asked for without running anything.
-pub async fn the_result_can_be_asked_for(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// The result can be read without running anything.
+pub async fn the_result_can_be_read(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     let work = Work::default();
-    let result = async || two.surely(async || once(&two, "a").result().await).await;
+    let result = async || two.retry(async || once(&two, "a").result().await).await;
     assert_eq!(result().await, None);
-    let (go_on, first) = at_it(&one, once(&one, "a"), &work).await;
+    let (go_on, first) = running(&one, once(&one, "a"), &work).await;
     assert_eq!(result().await, None);
-    go_on.send("paid".into()).expect("the work waits for it");
+    go_on.send("paid".into()).expect("the work waits for its value");
     ended(&one, first).await;
-    // Where the answer got lost, the keeper says it again.
+    // Where the reply got lost, the keeper repeats the seal.
     while result().await.is_none() {
-        assert!(!place.is_exact(), "it was remembered with the end of the work");
+        assert!(!fixture.is_reliable(), "the result is stored when the work has ended");
     }
     assert_eq!(result().await, Some("paid".into()));
 }
 
-/// Who only asks for the result takes nothing: or those who would run it in that moment would hear that somebody is at it.
-pub async fn asking_for_the_result_is_in_nobodys_way(place: &Place) {
-    let [one, two, _] = place.three().await;
-    assert_eq!(one.surely(async || once(&one, "a").result().await).await, None);
-    assert_eq!((one.questions(), one.stats().acquired), (0, 0), "it asked for the lock");
+/// Reading the result acquires nothing: otherwise a concurrent caller would get `InProgress`.
+pub async fn reading_the_result_blocks_no_caller(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
+    assert_eq!(one.retry(async || once(&one, "a").result().await).await, None);
+    assert_eq!((one.calls(), one.stats().acquired), (0, 0), "it calls for the lock");
     let held = promised(two.mutex("a").lock().await);
-    assert_eq!(one.surely(async || once(&one, "a").result().await).await, None);
-    assert_eq!((one.questions(), one.stats().contended), (0, 0), "it asked for the lock");
-    two.let_go(held).await;
+    assert_eq!(one.retry(async || once(&one, "a").result().await).await, None);
+    assert_eq!((one.calls(), one.stats().contended), (0, 0), "it calls for the lock");
+    two.release(held).await;
 }
 
-/// What is done stays done when its client is gone.
-pub async fn a_result_outlives_its_client(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// A result stays when its client is gone.
+pub async fn a_result_outlives_its_client(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     let work = Work::default();
     outcome(&one, &once(&one, "a"), &work, "paid").await;
     promised(soon(one.shutdown(LONG)).await);
@@ -343,16 +347,16 @@ pub async fn a_result_outlives_its_client(place: &Place) {
     assert_eq!(work.times(), 1);
 }
 
-/// A name that was done once is no name for a lock, of any kind, and whoever waits for one there hears that too.
-pub async fn a_lock_on_what_was_done_once_is_refused(place: &Place) {
-    let [one, two, three] = place.three().await;
+/// A name that was done once is refused as a lock of any kind, also to waiters that joined before.
+pub async fn a_lock_on_a_name_done_once_is_refused(fixture: &Fixture) {
+    let [one, two, three] = fixture.three_users().await;
     let work = Work::default();
-    let (go_on, first) = at_it(&one, once(&one, "a"), &work).await;
+    let (go_on, first) = running(&one, once(&one, "a"), &work).await;
     let lock = two.mutex("a");
-    let waiter = two.in_line(async move { lock.lock().await }).await;
+    let waiter = two.queued(async move { lock.lock().await }).await;
     let candidate = three.election("a");
-    let candidate = three.in_line(async move { candidate.campaign().await }).await;
-    go_on.send("paid".into()).expect("the work waits for it");
+    let candidate = three.queued(async move { candidate.campaign().await }).await;
+    go_on.send("paid".into()).expect("the work waits for its value");
     ended(&one, first).await;
     let refused = |error: Option<Error>| match error {
         Some(Error::Invalid(why)) => assert!(why.contains("runs once") && why.contains("another"), "{why}"),
@@ -360,32 +364,32 @@ pub async fn a_lock_on_what_was_done_once_is_refused(place: &Place) {
     };
     refused(waiter.ended().await.err());
     refused(candidate.ended().await.err());
-    refused(two.at_last(async || two.mutex("a").lock().await).await.err());
-    refused(two.at_last(async || two.mutex("a").try_lock().await).await.err());
-    refused(two.at_last(async || two.mutex("a").lock_within(hardly_any(place)).await).await.err());
-    refused(two.at_last(async || two.rwlock("a").read().await).await.err());
-    refused(two.at_last(async || two.semaphore("a", 3).acquire().await).await.err());
-    refused(two.at_last(async || two.multi(["a", "b"]).lock().await).await.err());
-    refused(two.at_last(async || two.election("a").campaign().await).await.err());
+    refused(two.retry_result(async || two.mutex("a").lock().await).await.err());
+    refused(two.retry_result(async || two.mutex("a").try_lock().await).await.err());
+    refused(two.retry_result(async || two.mutex("a").lock_within(short_patience(fixture)).await).await.err());
+    refused(two.retry_result(async || two.rwlock("a").read().await).await.err());
+    refused(two.retry_result(async || two.semaphore("a", 3).acquire().await).await.err());
+    refused(two.retry_result(async || two.multi(["a", "b"]).lock().await).await.err());
+    refused(two.retry_result(async || two.election("a").campaign().await).await.err());
     let other = promised(soon(three.mutex("b").lock()).await);
-    three.let_go(other).await;
+    three.release(other).await;
 }
 
-/// Nothing at all is a result, and so are 64 KiB of every byte there is.
-pub async fn results_are_bytes_of_any_size(place: &Place) {
-    let [one, two, _] = place.three().await;
+/// A result is any bytes, from none to 64 KiB.
+pub async fn results_are_bytes_of_any_size(fixture: &Fixture) {
+    let [one, two, _] = fixture.three_users().await;
     for size in [0, 1, 1 << 16] {
         let (name, work) = (format!("a{size}"), Work::default());
         let value: Bytes = (0..size).map(|index: u32| (index % 251) as u8 ^ (index >> 8) as u8).collect();
         let mine = once(&one, &name);
         let ran = loop {
             match mine.run(async |_| work.done(value.clone())).await {
-                Err(Error::Unavailable { .. } | Error::Lost { .. }) if !place.is_exact() => {}
-                answer => break promised(answer),
+                Err(Error::Unavailable { .. } | Error::Lost { .. }) if !fixture.is_reliable() => {}
+                reply => break promised(reply),
             }
         };
         assert_eq!(ran.into_value().as_ref(), Some(&value));
-        assert!(two.surely(async || once(&two, &name).result().await).await == Some(value.clone()));
+        assert!(two.retry(async || once(&two, &name).result().await).await == Some(value.clone()));
         assert!(outcome(&two, &once(&two, &name), &work, "again").await == Outcome::AlreadyDone(value));
         assert_eq!(work.times(), 1);
     }

@@ -1,130 +1,130 @@
-//! Who is next: the order of arrival, and several names at once.
+//! The order of grants, and locks on several names.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::super::place::{Place, promised};
+use super::super::fixture::{Fixture, promised};
 use super::user::{soon, together};
 
-/// Whoever was in line before another asked enters before it, whichever clients they belong to.
-pub async fn who_was_in_line_first_enters_first(place: &Place) {
-    place.needs(place.guarantees().fair, "order of arrival");
-    let users = place.three().await;
+/// A claim that joined before another is granted before it, whichever clients they belong to.
+pub async fn waiters_of_all_clients_are_granted_in_order(fixture: &Fixture) {
+    fixture.needs(fixture.guarantees().fair, "order of arrival");
+    let users = fixture.three_users().await;
     let entered = Arc::new(Mutex::new(Vec::new()));
     let holder = promised(users[0].mutex("a").lock().await);
-    let mut line = Vec::new();
+    let mut queue = Vec::new();
     for number in 0..7 {
         let (user, entered) = (users[number % 3].clone(), Arc::clone(&entered));
         let lock = user.mutex("a").local_handoff(false);
-        let asking = async move {
+        let request = async move {
             let guard = lock.lock().await?;
             entered.lock().unwrap_or_else(PoisonError::into_inner).push(number);
             Ok(guard)
         };
-        line.push(user.in_line(asking).await);
+        queue.push(user.queued(request).await);
     }
-    users[0].let_go(holder).await;
-    for (number, asking) in line.into_iter().enumerate() {
-        users[number % 3].let_go(asking.held().await).await;
+    users[0].release(holder).await;
+    for (number, request) in queue.into_iter().enumerate() {
+        users[number % 3].release(request.held().await).await;
     }
     assert_eq!(*entered.lock().unwrap_or_else(PoisonError::into_inner), [0, 1, 2, 3, 4, 5, 6]);
 }
 
-/// Tasks of one client pass the lock among themselves for one turn at most while somebody waits elsewhere.
-pub async fn a_turn_ends_when_another_client_waits(place: &Place) {
-    const LONGEST_TURN: usize = 64;
-    let [one, two, _] = place.three().await;
+/// Tasks of one client hand a lock off among themselves at most 64 times while another client waits.
+pub async fn a_local_hand_off_ends_when_another_client_waits(fixture: &Fixture) {
+    const MOST_HAND_OFFS: usize = 64;
+    let [one, two, _] = fixture.three_users().await;
     let (count, is_in) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let first = promised(one.mutex("a").lock().await);
     let lock = two.mutex("a");
-    let elsewhere = two.in_line(async move { lock.lock().await }).await;
-    let again_and_again = (0..4).map(|_| {
+    let elsewhere = two.queued(async move { lock.lock().await }).await;
+    let contenders = (0..4).map(|_| {
         let (user, count, is_in) = (one.clone(), Arc::clone(&count), Arc::clone(&is_in));
         async move {
             while !is_in.load(Ordering::SeqCst) {
                 let guard = promised(user.mutex("a").lock().await);
                 count.fetch_add(1, Ordering::SeqCst);
-                user.let_go(guard).await;
+                user.release(guard).await;
             }
         }
     });
-    let here = together(again_and_again.collect::<Vec<_>>());
+    let here = together(contenders.collect::<Vec<_>>());
     let there = async {
-        one.let_go(first).await;
+        one.release(first).await;
         let guard = elsewhere.held().await;
         let overtaken = count.load(Ordering::SeqCst);
         is_in.store(true, Ordering::SeqCst);
-        two.let_go(guard).await;
-        assert!(overtaken <= LONGEST_TURN, "overtaken {overtaken} times");
+        two.release(guard).await;
+        assert!(overtaken <= MOST_HAND_OFFS, "overtaken {overtaken} times");
     };
     futures::join!(here, there);
 }
 
-/// A writer that waits is not passed by readers who came later.
-pub async fn a_reader_behind_a_writer_waits_for_it(place: &Place) {
-    place.needs(place.guarantees().fair, "order of arrival");
-    let [one, two, three] = place.three().await;
+/// A waiting writer is not passed by readers that came later.
+pub async fn a_reader_behind_a_writer_waits_for_it(fixture: &Fixture) {
+    fixture.needs(fixture.guarantees().fair, "order of arrival");
+    let [one, two, three] = fixture.three_users().await;
     let reading = promised(one.rwlock("a").read().await);
     let lock = two.rwlock("a");
-    let writer = two.in_line(async move { lock.write().await }).await;
-    assert!(three.surely(async || three.rwlock("a").try_read().await).await.is_none());
+    let writer = two.queued(async move { lock.write().await }).await;
+    assert!(three.retry(async || three.rwlock("a").try_read().await).await.is_none());
     let lock = three.rwlock("a");
-    let reader = three.in_line(async move { lock.read().await }).await;
-    one.let_go(reading).await;
+    let reader = three.queued(async move { lock.read().await }).await;
+    one.release(reading).await;
     let writing = writer.held().await;
     assert!(!reader.is_over());
-    two.let_go(writing).await;
-    three.let_go(reader.held().await).await;
+    two.release(writing).await;
+    three.release(reader.held().await).await;
 }
 
-/// Two who take the same names in opposite orders get through, again and again.
-pub async fn opposite_orders_do_not_deadlock(place: &Place) {
-    let rounds = place.rounds(9);
-    let users = place.three().await;
+/// Clients that lock the same names in different orders never deadlock.
+pub async fn opposite_orders_do_not_deadlock(fixture: &Fixture) {
+    let rounds = fixture.rounds(9);
+    let users = fixture.three_users().await;
     let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]];
     let tasks = users.into_iter().zip(orders).map(|(user, names)| async move {
         for _ in 0..rounds {
             let guard = promised(user.multi(names).lock().await);
             assert_eq!(guard.names().collect::<Vec<_>>(), ["a", "b", "c"]);
-            user.let_go(guard).await;
+            user.release(guard).await;
         }
     });
     together(tasks).await;
 }
 
-/// All of the names, or none of them.
-pub async fn a_multi_is_all_or_nothing(place: &Place) {
-    let [one, two, three] = place.three().await;
+/// A lock on several names takes all of them or none.
+pub async fn a_multi_is_all_or_nothing(fixture: &Fixture) {
+    let [one, two, three] = fixture.three_users().await;
     let b = promised(one.mutex("b").lock().await);
-    assert!(two.surely(async || two.multi(["a", "b"]).try_lock().await).await.is_none());
+    assert!(two.retry(async || two.multi(["a", "b"]).try_lock().await).await.is_none());
     let a = promised(soon(three.mutex("a").lock()).await);
-    three.let_go(a).await;
+    three.release(a).await;
     let both = two.multi(["a", "b"]);
-    let both = two.in_line(async move { both.lock().await }).await;
+    let both = two.queued(async move { both.lock().await }).await;
     assert!(!both.is_over());
-    one.let_go(b).await;
+    one.release(b).await;
     let both = both.held().await;
     for name in ["a", "b"] {
-        assert!(three.surely(async || three.mutex(name).try_lock().await).await.is_none());
+        assert!(three.retry(async || three.mutex(name).try_lock().await).await.is_none());
         assert!(both.fence_of(name).is_ok());
     }
-    two.let_go(both).await;
+    two.release(both).await;
     for name in ["a", "b"] {
         let free = promised(soon(three.mutex(name).lock()).await);
-        three.let_go(free).await;
+        three.release(free).await;
     }
 }
 
-/// A multi that gives up leaves every line it stood in.
-pub async fn a_multi_that_gives_up_leaves_every_line(place: &Place) {
-    let [one, two, three] = place.three().await;
+/// A cancelled acquisition of several names leaves all of its queues.
+pub async fn a_multi_that_gives_up_leaves_every_queue(fixture: &Fixture) {
+    let [one, two, three] = fixture.three_users().await;
     let b = promised(one.mutex("b").lock().await);
     let both = two.multi(["a", "b"]);
-    let both = two.in_line(async move { both.lock().await }).await;
+    let both = two.queued(async move { both.lock().await }).await;
     both.cancel().await;
     let a = promised(soon(three.mutex("a").lock()).await);
-    one.let_go(b).await;
+    one.release(b).await;
     let b = promised(soon(three.mutex("b").lock()).await);
-    three.let_go(a).await;
-    three.let_go(b).await;
+    three.release(a).await;
+    three.release(b).await;
 }

@@ -1,4 +1,4 @@
-//! What the cases are written with: users of the place, each with a client of their own.
+//! What the cases are written with: users of the store, each with a client of its own.
 
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
@@ -16,34 +16,34 @@ use crate::primitives::{Builder, Locks};
 use super::super::Time;
 use super::super::chaos::{Chaos, Faults};
 use super::super::executor::{Task, sleep, spawn, within};
-use super::super::place::{LONG, Place, promised};
-use super::wire::Wire;
+use super::super::fixture::{Fixture, LONG, promised};
+use super::link::Link;
 
-/// What takes longer than this does not come; only a failing case waits that long.
+/// The limit for a result; only a failing case waits that long.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A lease under [`Chaos`]: it has to end within the test if somebody was forgotten in a line.
+/// The TTL under [`Chaos`]: a claim that was left in a queue must end within the test.
 const CHAOTIC_TTL: Duration = Duration::from_secs(2);
 
-/// What goes wrong between the users of a place and its store.
+/// The faults between the users of a fixture and its store.
 #[derive(Debug)]
-pub(in crate::conformance) struct Weather {
+pub(in crate::conformance) struct ChaosRun {
     pub(in crate::conformance) faults: Faults,
     pub(in crate::conformance) rng: Rng,
 }
 
-/// Those who ever were in a place, and the names they used.
+/// All users that a fixture made, and the names they used.
 #[derive(Debug, Default)]
 pub(in crate::conformance) struct Users {
     present: Vec<User>,
-    wires: Vec<Arc<Wire>>,
+    links: Vec<Arc<Link>>,
 }
 
-/// One user of the place: a client as programs use it, with a way to the store that can be watched and cut.
+/// One user of the store: a client as programs use it, with a link to the store that counts calls and can be cut.
 #[derive(Clone, Debug)]
 pub struct User {
     locks: Locks,
-    wire: Arc<Wire>,
-    is_exact: bool,
+    link: Arc<Link>,
+    is_reliable: bool,
 }
 
 impl Deref for User {
@@ -54,27 +54,27 @@ impl Deref for User {
     }
 }
 
-/// A user who asks for a lock, or for what comes with one, in a task of their own.
+/// A running acquisition of a lock, or of something that needs one, in a task of its own.
 #[derive(Debug)]
-pub struct Asking<T = Guard>(Task<Result<T>>);
+pub struct Request<T = Guard>(Task<Result<T>>);
 
-impl<T> Asking<T> {
-    /// Gets it.
+impl<T> Request<T> {
+    /// The result, which must be a success.
     pub async fn held(self) -> T {
         promised(self.ended().await)
     }
 
-    /// What came of it.
+    /// The result.
     pub async fn ended(self) -> Result<T> {
         soon(self.0.join()).await
     }
 
-    /// Stops asking, at whatever point it is.
+    /// Drops the acquisition, at whatever point it is.
     pub async fn cancel(self) {
         self.0.cancel().await;
     }
 
-    /// Whether there is an answer.
+    /// Whether there is a result.
     pub fn is_over(&self) -> bool {
         self.0.is_over()
     }
@@ -86,70 +86,71 @@ impl User {
         self.locks.clone()
     }
 
-    /// Dies, as far as the store can tell: nothing gets through to it any more, and nothing back.
+    /// Cuts the link: for the store, this client's process has died.
     pub fn die(&self) {
-        self.wire.cut();
+        self.link.cut();
     }
 
-    /// How often this user's client has asked the store where it stands.
-    pub fn questions(&self) -> usize {
-        self.wire.questions()
+    /// How many `acquire` and `renew` calls this user's client has made.
+    pub fn calls(&self) -> usize {
+        self.link.calls()
     }
 
-    /// Whether every answer arrives, once and in time.
-    pub fn is_exact(&self) -> bool {
-        self.is_exact
+    /// Whether every reply arrives, once and in time.
+    pub fn is_reliable(&self) -> bool {
+        self.is_reliable
     }
 
-    /// Starts asking.
-    pub fn asking<T: Send + 'static>(&self, asking: impl Future<Output = Result<T>> + Send + 'static) -> Asking<T> {
-        Asking(spawn(asking))
+    /// Starts an acquisition.
+    pub fn request<T: Send + 'static>(&self, request: impl Future<Output = Result<T>> + Send + 'static) -> Request<T> {
+        Request(spawn(request))
     }
 
-    /// Starts asking, and comes back when the store has acknowledged that it is in line.
-    pub async fn in_line<T: Send + 'static>(
+    /// Starts an acquisition, and returns once the store has acknowledged that it waits.
+    pub async fn queued<T: Send + 'static>(
         &self,
-        asking: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Asking<T> {
+        request: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Request<T> {
         let mut events = self.events();
-        let task = spawn(asking);
+        let task = spawn(request);
         loop {
             let event = soon(events.next()).await.expect("the events end after the case");
             match event.kind {
-                EventKind::Waiting => return Asking(task),
+                EventKind::Waiting => return Request(task),
                 EventKind::Acquired { .. } => panic!("{:?} should wait and holds", event.demands),
                 _ => {}
             }
         }
     }
 
-    /// Asks for something that has an answer, again if the answer got lost.
-    pub async fn surely<T>(&self, ask: impl AsyncFn() -> Result<T>) -> T {
-        promised(self.at_last(ask).await)
+    /// Repeats a call until its reply arrives; it must be a success.
+    pub async fn retry<T>(&self, call: impl AsyncFn() -> Result<T>) -> T {
+        promised(self.retry_result(call).await)
     }
 
-    /// The same, and what it fails with in the end.
-    pub async fn at_last<T>(&self, ask: impl AsyncFn() -> Result<T>) -> Result<T> {
+    /// Repeats a call until its reply arrives.
+    pub async fn retry_result<T>(&self, call: impl AsyncFn() -> Result<T>) -> Result<T> {
         loop {
-            match ask().await {
-                Err(Error::Unavailable { .. }) if !self.is_exact => {}
-                answer => return answer,
+            match call().await {
+                Err(Error::Unavailable { .. }) if !self.is_reliable => {}
+                reply => return reply,
             }
         }
     }
 
-    /// Gives back, and hears that it was held to the end; unless the answer got lost, or a repeated release found nothing.
-    pub async fn let_go(&self, guard: Guard) {
+    /// Releases a guard, which must have held to the end; unless the reply got lost, or a repeated release found no
+    /// claim.
+    pub async fn release(&self, guard: Guard) {
         match guard.release().await {
             Ok(()) => {}
-            Err(Error::Unavailable { .. } | Error::Lost { .. }) if !self.is_exact => {}
-            Err(error) => panic!("a lock that was held could not be given back: {error}"),
+            Err(Error::Unavailable { .. } | Error::Lost { .. }) if !self.is_reliable => {}
+            Err(error) => panic!("a held lock could not be released: {error}"),
         }
     }
 }
 
-impl Place {
-    /// Another user, whose names all begin with [`Place::beginning`].
+impl Fixture {
+    /// Another user, whose names all begin with [`Fixture::prefix`].
     pub async fn user(&self) -> User {
         self.user_with(|builder| builder).await
     }
@@ -157,66 +158,66 @@ impl Place {
     /// Another user, with other settings.
     pub async fn user_with(&self, settings: impl FnOnce(Builder) -> Builder) -> User {
         let mut store = self.open().await;
-        if let Some(weather) = &self.weather {
-            let mut weather = weather.lock().unwrap_or_else(PoisonError::into_inner);
-            store = Arc::new(Chaos::around(store, weather.faults, weather.rng.u64(..)));
+        if let Some(chaos) = &self.chaos {
+            let mut chaos = chaos.lock().unwrap_or_else(PoisonError::into_inner);
+            store = Arc::new(Chaos::around(store, chaos.faults, chaos.rng.u64(..)));
         }
-        let wire = Arc::new(Wire::to(store));
-        let builder = Locks::builder().prefix(self.beginning()).clock(self.clock()).ttl(self.ttl());
-        let locks = promised(settings(builder).build(Arc::clone(&wire) as _));
-        let user = User { locks, wire, is_exact: self.is_exact() };
+        let link = Arc::new(Link::to(store));
+        let builder = Locks::builder().prefix(self.prefix()).clock(self.clock()).ttl(self.ttl());
+        let locks = promised(settings(builder).build(Arc::clone(&link) as _));
+        let user = User { locks, link, is_reliable: self.is_reliable() };
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        users.wires.push(Arc::clone(&user.wire));
+        users.links.push(Arc::clone(&user.link));
         users.present.push(user.clone());
         user
     }
 
-    /// The user's handle is dropped, like any other; what was made with it stays.
-    pub fn dismiss(&self, user: User) {
+    /// Drops the user's handle as a program would; guards made with it stay.
+    pub fn drop_user(&self, user: User) {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        users.present.retain(|present| !Arc::ptr_eq(&present.wire, &user.wire));
+        users.present.retain(|present| !Arc::ptr_eq(&present.link, &user.link));
     }
 
     /// Three users.
-    pub async fn three(&self) -> [User; 3] {
+    pub async fn three_users(&self) -> [User; 3] {
         [self.user().await, self.user().await, self.user().await]
     }
 
-    /// A lease that nobody waits for.
+    /// A TTL that no case waits for.
     pub fn ttl(&self) -> Duration {
-        if self.is_exact() { LONG } else { CHAOTIC_TTL.max(self.guarantees().min_ttl) }
+        if self.is_reliable() { LONG } else { CHAOTIC_TTL.max(self.guarantees().min_ttl) }
     }
 
-    /// Whether every answer arrives, once and in time: not so under [`Chaos`].
-    pub fn is_exact(&self) -> bool {
-        self.weather.is_none()
+    /// Whether every reply arrives, once and in time: not so under [`Chaos`].
+    pub fn is_reliable(&self) -> bool {
+        self.chaos.is_none()
     }
 
-    /// How often to repeat something: fewer times when each takes long.
+    /// How often to repeat something: fewer times where each takes long.
     pub fn rounds(&self, healthy: usize) -> usize {
-        if self.is_exact() { healthy } else { healthy.div_ceil(3) }
+        if self.is_reliable() { healthy } else { healthy.div_ceil(3) }
     }
 
-    /// Lets time pass in steps until it is there, at most this many brief leases.
-    pub async fn held_within(&self, briefs: f64, asking: Asking) -> Guard {
-        self.over_within(briefs, asking).await.held().await
+    /// Lets time pass in steps until the lock is held, at most this many brief TTLs.
+    pub async fn held_within(&self, briefs: f64, request: Request) -> Guard {
+        self.over_within(briefs, request).await.held().await
     }
 
-    /// Lets time pass in steps until there is an answer, at most this many brief leases.
-    pub async fn over_within<T>(&self, briefs: f64, asking: Asking<T>) -> Asking<T> {
+    /// Lets time pass in steps until there is a result, at most this many brief TTLs.
+    pub async fn over_within<T>(&self, briefs: f64, request: Request<T>) -> Request<T> {
         let steps = 20;
         for _ in 0..steps {
-            if asking.is_over() {
+            if request.is_over() {
                 break;
             }
             self.pass(briefs / f64::from(steps)).await;
-            self.let_others_work().await;
+            self.let_clients_settle().await;
         }
-        asking
+        request
     }
 
-    /// Where time stands still, other threads need some all the same: until all clients have done what is due by now.
-    pub async fn let_others_work(&self) {
+    /// Where time is set, waits until all clients have done what is due by now: their threads need real time.
+    pub async fn let_clients_settle(&self) {
         if self.time() == Time::Set {
             sleep(Duration::from_millis(5)).await;
             let users = self.users.lock().unwrap_or_else(PoisonError::into_inner).present.clone();
@@ -229,47 +230,49 @@ impl Place {
         }
     }
 
-    /// Nobody is inside or waits any more, and all clients live: so no name they used is in use. Then all users leave, and
-    /// still none is.
+    /// Asserts that no name the users used is in use, while all clients live; then shuts all users down, and asserts it
+    /// again.
     pub(in crate::conformance) async fn assert_users_leave_nothing(&self) {
         let users = std::mem::take(&mut *self.users.lock().unwrap_or_else(PoisonError::into_inner));
         self.is_empty_soon(&users).await;
-        for user in users.present.iter().filter(|user| !user.wire.is_cut()) {
+        for user in users.present.iter().filter(|user| !user.link.is_cut()) {
             let stats = user.stats();
-            assert_eq!((stats.held, stats.waiting), (0, 0), "it believes that somebody is there");
+            assert_eq!((stats.held, stats.waiting), (0, 0), "the client counts a holder or waiter that does not exist");
             let left = soon(user.shutdown(PATIENCE)).await;
-            assert!(left.is_ok() || !self.is_exact(), "{left:?}");
+            assert!(left.is_ok() || !self.is_reliable(), "{left:?}");
         }
         self.is_empty_soon(&users).await;
     }
 
     async fn is_empty_soon(&self, users: &Users) {
-        let somebody_died = users.wires.iter().any(|wire| wire.is_cut());
+        let has_deaths = users.links.iter().any(|link| link.is_cut());
         let since = Clock::boot().now();
-        for name in users.wires.iter().flat_map(|wire| wire.names()) {
-            while let Some(left) = self.look(&name).await {
+        for name in users.links.iter().flat_map(|link| link.names()) {
+            while let Some(left) = self.inspect(&name).await {
                 if self.time() == Time::Real && left.queue.is_empty() && left.sealed_for.is_some() {
-                    // A seal, which has an end and no owner. It is waited for where that costs no time.
+                    // A seal: it ends by time, and no claim can remove it. The case waits for it only where that costs
+                    // no time.
                     break;
                 }
-                let (limit, has_an_end) = match self.is_exact() {
-                    // The dead, and what lingers, are gone when their lease has ended; a dropped guard's release is on its way.
-                    true => (PATIENCE, somebody_died || left.queue.iter().all(|entry| entry.lingers)),
+                let (limit, has_an_end) = match self.is_reliable() {
+                    // Claims of the dead and lingering claims end with their lease; a dropped guard's release is in
+                    // flight.
+                    true => (PATIENCE, has_deaths || left.queue.iter().all(|entry| entry.lingers)),
                     false => (self.ttl() * 4, true),
                 };
-                assert!(spent(since) < limit, "left behind: {left:?}");
+                assert!(elapsed_since(since) < limit, "left behind: {left:?}");
                 if has_an_end {
                     self.pass(0.1).await;
                 }
-                self.let_others_work().await;
+                self.let_clients_settle().await;
             }
         }
     }
 }
 
-/// The result, which comes soon or not at all.
+/// The result, within [`PATIENCE`].
 pub(super) async fn soon<T>(work: impl Future<Output = T>) -> T {
-    within(PATIENCE, work).await.expect("this takes no half minute")
+    within(PATIENCE, work).await.expect("a result within half a minute")
 }
 
 /// Runs tasks side by side, on several threads, until all have ended.
@@ -284,7 +287,7 @@ pub(super) async fn together<T: Send + 'static>(
     results
 }
 
-/// How long ago that was, on the machine's clock.
-pub(super) fn spent(since: Moment) -> Duration {
+/// The time since then, by the machine's clock.
+pub(super) fn elapsed_since(since: Moment) -> Duration {
     Clock::boot().now().since(since)
 }

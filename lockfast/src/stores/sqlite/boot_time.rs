@@ -1,9 +1,9 @@
-//! Whose moments are in the file: those of the machine's clock since its boot, as the initial time namespace reads it.
+//! The clock of the moments in the file: the machine's clock since its boot, as the initial time namespace reads it.
 //!
-//! A process in another time namespace reads the same clock with an offset (time_namespaces(7)), under the same boot id. Its
-//! moments, compared with those of others, would end leases early or make them last. So the offset is taken off before a moment
-//! is written to the file or compared with one. It cannot change later: a process with threads cannot move to another time
-//! namespace.
+//! A process in another time namespace reads the same clock with an offset (time_namespaces(7)), under the same boot
+//! id. Compared with the moments of other processes, its own would end leases too early or too late. So the offset is
+//! subtracted before a moment is written to the file or compared with one. The offset is constant: a process with
+//! threads cannot move to another time namespace.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ pub(super) struct BootTime {
     clock: Clock,
     /// By how many nanoseconds this process's clock is ahead of the initial namespace's.
     ahead: i64,
-    /// Which boot.
+    /// The boot id.
     id: String,
 }
 
@@ -40,15 +40,16 @@ impl BootTime {
         Moment::from_nanos(self.clock.now().as_nanos().saturating_add_signed(-self.ahead))
     }
 
-    /// Since 1970, by the time of day.
+    /// The time of day, as a span since 1970.
     pub(super) fn wall(&self) -> Duration {
         self.clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 }
 
-/// By how much the process behind this directory of `/proc` is ahead.
+/// The clock offset of the process with this directory in `/proc`.
 ///
-/// `timens_offsets` is about the namespace of its children. It counts only if that is its own.
+/// `timens_offsets` describes the namespace of the process's children. It counts only if that is the process's own
+/// namespace.
 fn ahead_in(process: &Path) -> Result<i64> {
     let failed = |what: &str, cause: &dyn std::fmt::Display| {
         Error::unavailable(
@@ -59,18 +60,18 @@ fn ahead_in(process: &Path) -> Result<i64> {
     let namespaces = process.join("ns");
     let own = match fs::read_link(namespaces.join("time")) {
         Ok(own) => own,
-        // A kernel without time namespaces shows the other kinds all the same.
+        // A kernel without time namespaces still lists the other kinds.
         Err(error) if error.kind() == io::ErrorKind::NotFound && namespaces.is_dir() => return Ok(0),
         Err(error) => return Err(failed("ns/time", &error)),
     };
     let childrens = fs::read_link(namespaces.join("time_for_children"));
     if childrens.map_err(|error| failed("ns/time_for_children", &error))? != own {
-        let cause = "its children are in another time namespace than itself, so its own offset cannot be known";
+        let cause = "its children are in another time namespace than the process, so its own offset cannot be known";
         return Err(failed("ns/time_for_children", &cause));
     }
     let offsets = fs::read_to_string(process.join("timens_offsets"));
     let offsets = offsets.map_err(|error| failed("timens_offsets", &error))?;
-    boottime_of(&offsets).ok_or_else(|| failed("timens_offsets", &"it does not say how far the clock is off"))
+    boottime_of(&offsets).ok_or_else(|| failed("timens_offsets", &"it has no offset for the boot clock"))
 }
 
 /// The offset of CLOCK_BOOTTIME: whole seconds, and nanoseconds to add to them.
@@ -87,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory as of one process in `/proc`: links to namespaces, and the file of offsets.
+    /// `ahead_in` for a directory like that of a process in `/proc`: links to namespaces, and the file of offsets.
     fn ahead(links: &[(&str, &str)], offsets: Option<&str>) -> Result<i64> {
         let process = std::env::temp_dir().join(format!("lockfast-timens-{:016x}", fastrand::u64(..)));
         fs::create_dir_all(process.join("ns")).unwrap();
@@ -103,7 +104,7 @@ mod tests {
     const SAME: [(&str, &str); 2] = [("time", "time:[7]"), ("time_for_children", "time:[7]")];
 
     #[test]
-    fn an_offset_counts_only_if_it_is_of_the_own_namespace() {
+    fn an_offset_counts_only_for_the_own_namespace() {
         let offsets = Some("monotonic           9         0\nboottime           -2 250000000\n");
         assert_eq!(ahead(&SAME, offsets).unwrap(), -1_750_000_000);
         let unshared = ahead(&[("time", "time:[7]"), ("time_for_children", "time:[8]")], offsets).unwrap_err();
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_that_cannot_be_known_is_no_offset_of_zero() {
+    fn an_unknown_offset_is_an_error_and_not_zero() {
         assert!(ahead(&SAME, None).unwrap_err().to_string().contains("time namespaces"));
         assert!(ahead(&SAME, Some("monotonic 0 0\n")).is_err());
         assert!(ahead(&SAME, Some("boottime much 0\n")).is_err());

@@ -1,4 +1,4 @@
-//! One row of a line, and how numbers are written in the file.
+//! One row of the table `entries`, and how numbers are written in the file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,31 +9,31 @@ use crate::claim::{ClaimHash, ClientId, Demand, Ticket, Tickets};
 use crate::clock::Moment;
 use crate::name::Name;
 
-use super::home::Home;
-use super::pack::unpack_names;
+use super::encoding::decode_names;
+use super::runtime_dir::ProcessId;
 
 pub(super) const DETACHED: u8 = 1;
 pub(super) const LINGERS: u8 = 2;
 pub(super) const BROKEN: u8 = 4;
 
-/// One claim in one line. What belongs to the claim as a whole is the same in all lines.
+/// One claim in one queue. Fields about the claim as a whole are equal in all of its entries.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) name: Name,
     pub(super) tickets: Tickets,
     pub(super) owner: ClaimHash,
-    pub(super) home: Home,
+    pub(super) process: ProcessId,
     pub(super) client: ClientId,
     pub(super) capacity: u32,
     pub(super) weight: u32,
     pub(super) fits: bool,
-    /// In how many of its lines it does not fit.
+    /// In how many of its queues the claim does not fit. It holds at zero.
     pub(super) missing: u32,
     pub(super) expires: Moment,
     pub(super) since: Moment,
     pub(super) ttl: Duration,
-    pub(super) state: u8,
-    /// All of its names, if there are several.
+    pub(super) flags: u8,
+    /// All names of the claim, if it has several.
     names: Option<Arc<[Name]>>,
 }
 
@@ -43,14 +43,14 @@ impl Entry {
     }
 
     pub(super) fn lingers(&self) -> bool {
-        self.state & LINGERS != 0
+        self.flags & LINGERS != 0
     }
 
     pub(super) fn broken(&self) -> bool {
-        self.state & BROKEN != 0
+        self.flags & BROKEN != 0
     }
 
-    /// Whether it holds for an owner that may go on with it.
+    /// Whether the claim holds, and its owner may go on working under it.
     pub(super) fn is_at_work(&self) -> bool {
         self.holds() && !self.broken() && !self.lingers()
     }
@@ -59,7 +59,7 @@ impl Entry {
         Demand { name: self.name.clone(), capacity: self.capacity, weight: self.weight }
     }
 
-    /// All lines it stands in.
+    /// The names of all queues the claim is in.
     pub(super) fn names(&self) -> &[Name] {
         self.names.as_deref().unwrap_or(std::slice::from_ref(&self.name))
     }
@@ -68,13 +68,13 @@ impl Entry {
 pub(super) fn entry(row: &Row<'_>) -> Result<Entry> {
     let names = match row.get_ref(14)?.as_blob_or_null()? {
         None => None,
-        Some(bytes) => unpack_names(bytes).map(Into::into),
+        Some(bytes) => decode_names(bytes).map(Into::into),
     };
     Ok(Entry {
         name: Name::stored(row.get_ref(0)?.as_str()?),
         tickets: Tickets::new(Ticket(unsigned(row.get(1)?)), row.get(2)?),
         owner: ClaimHash(row.get(3)?),
-        home: Home(unsigned(row.get(4)?)),
+        process: ProcessId(unsigned(row.get(4)?)),
         client: ClientId(unsigned(row.get(5)?)),
         capacity: row.get(6)?,
         weight: row.get(7)?,
@@ -83,12 +83,12 @@ pub(super) fn entry(row: &Row<'_>) -> Result<Entry> {
         expires: moment(row.get(10)?),
         since: moment(row.get(11)?),
         ttl: Duration::from_nanos(unsigned(row.get(12)?)),
-        state: row.get(13)?,
+        flags: row.get(13)?,
         names,
     })
 }
 
-/// SQLite's numbers have a sign. Ids use all 64 bits; counts, tickets and moments stay far below.
+/// SQLite's integers are signed. Ids use all 64 bits; counts, tickets and moments stay far below 2^63.
 pub(super) fn signed(number: u64) -> i64 {
     number.cast_signed()
 }

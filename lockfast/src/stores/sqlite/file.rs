@@ -1,7 +1,7 @@
-//! The file: how it is opened, whose moments are in it, and what goes wrong with files, in words.
+//! The database file: how it is opened, which boot its moments belong to, and errors of files as messages to act on.
 //!
-//! Nobody opens the database files but SQLite: closing any other descriptor of them would drop the locks by which
-//! processes keep out of each other's way.
+//! Only SQLite may open the database files: closing any other descriptor of them would drop the POSIX locks by which
+//! processes exclude each other.
 
 use std::fs;
 use std::io;
@@ -18,10 +18,12 @@ use crate::store::LONGEST_TTL;
 
 use super::boot_time::BootTime;
 
-/// "lock", in the header of every file of ours.
+/// "lock": the application id in the header of every file of this store.
 const APPLICATION: i32 = 0x6c6f_636b;
-const FORMAT: i32 = 1;
-/// How long a transaction waits for those of other processes. Each takes microseconds, unless its process is stopped.
+/// The version of the schema. Raised by every change of the stored format.
+const FORMAT: i32 = 2;
+/// How long a transaction waits for transactions of other processes. Each takes microseconds, unless its process is
+/// stopped.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// File systems whose locks, memory maps and named pipes do not reach all machines that see the file.
@@ -44,7 +46,7 @@ const NETWORK: &[(u32, &str)] = &[
 pub(super) struct File {
     pub(super) connection: Connection,
     path: PathBuf,
-    /// Which file that was: it may be removed while it is open, and another one take its name.
+    /// Device and inode of the open file: it may be removed while it is open, and another file may take its name.
     identity: (u64, u64),
     time: BootTime,
 }
@@ -55,7 +57,8 @@ impl File {
         let is_new = !path.exists();
         let connection = connect(path).map_err(|error| explain("opening", path, &error))?;
         if is_new {
-            // Who can write to it can take every lock. The files that SQLite makes beside it get the same mode.
+            // Write access to the file is access to every lock. The files that SQLite creates beside it get the same
+            // mode.
             fs::set_permissions(path, fs::Permissions::from_mode(0o600))
                 .map_err(|error| Error::unavailable(opening(path), error))?;
         }
@@ -70,7 +73,7 @@ impl File {
         self.time.id()
     }
 
-    /// Whether the name still leads to the open file. If not, whatever is kept here is seen by nobody else.
+    /// Whether the path still leads to the open file. If not, no other process sees what is written to it.
     pub(super) fn is_in_place(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
     }
@@ -78,7 +81,7 @@ impl File {
     fn prepare(&mut self) -> Result<()> {
         let path = self.path.clone();
         let failed = |error: rusqlite::Error| explain("opening", &path, &error);
-        // One look at both: somebody may be making the file this very moment.
+        // Both pragmas in one transaction: another process may be creating the file at this moment.
         let (application, format) = patiently(|| {
             let look = self.connection.unchecked_transaction()?;
             let kind = kind_of(&look)?;
@@ -88,7 +91,8 @@ impl File {
         if ![(APPLICATION, FORMAT), (0, 0)].contains(&(application, format)) {
             return Err(self.not_ours(application, format));
         }
-        // Counts only for a new file. Every transaction writes whole pages, and most rows have some hundred bytes.
+        // Has an effect only on a new file. Every transaction writes whole pages, and most rows have a few hundred
+        // bytes.
         self.connection.pragma_update(None, "page_size", 2048).map_err(failed)?;
         let mode = patiently(|| {
             self.connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
@@ -99,54 +103,56 @@ impl File {
                 self.path.display()
             )));
         }
-        // The last transactions before a power cut may be gone, never half done. Claims end with the boot anyway, tickets
-        // are raised at the next one, and what has to be remembered is sealed with more care.
+        // A power cut may undo the last transactions, never half of one. Claims end with the boot anyway, tickets are
+        // raised at the next boot, and a transaction that seals is made durable (`Durable::Yes`).
         patiently(|| self.connection.pragma_update(None, "synchronous", "NORMAL")).map_err(failed)?;
         self.connection.set_prepared_statement_cache_capacity(64);
         self.adopt()
     }
 
-    /// Makes the schema if there is none, and the present boot the one whose moments count.
+    /// Creates the schema if there is none, and makes the present boot the one whose moments count.
     fn adopt(&mut self) -> Result<()> {
         let path = self.path.clone();
         let failed = |error: rusqlite::Error| explain("opening", &path, &error);
         let wall = self.wall();
         let now = nanos(self.time.now().as_nanos());
-        let whole = patiently(|| Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate));
-        let whole = whole.map_err(failed)?;
-        match kind_of(&whole).map_err(failed)? {
+        let transaction = patiently(|| Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate));
+        let transaction = transaction.map_err(failed)?;
+        match kind_of(&transaction).map_err(failed)? {
             (APPLICATION, FORMAT) => {
-                let boot: String = whole.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
+                let boot: String =
+                    transaction.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
                 if boot != self.boot() {
-                    move_to_boot(&whole, self.boot(), wall, now).map_err(failed)?;
+                    move_to_boot(&transaction, self.boot(), wall, now).map_err(failed)?;
                 }
-                // It may be a copy that was put back, and know nothing of the last tickets.
-                // And the time of day may have been put right since this boot was first seen.
+                // The file may be a restored copy that lacks the last tickets. And the time of day may have been
+                // corrected since this boot was first seen.
                 let raise = "UPDATE state SET ticket = max(ticket, ?1), wall = ?2";
-                whole.execute(raise, (ticket_of(wall + now), wall)).map_err(failed)?;
+                transaction.execute(raise, (ticket_of(wall + now), wall)).map_err(failed)?;
             }
             (0, 0) => {
-                let tables: i64 =
-                    whole.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+                let tables: i64 = transaction
+                    .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+                    .map_err(failed)?;
                 if tables > 0 {
-                    drop(whole);
+                    drop(transaction);
                     return Err(self.not_ours(0, 0));
                 }
-                whole.execute_batch(include_str!("schema.sql")).map_err(failed)?;
-                let first = "INSERT INTO state (id, boot, wall, ticket, ends) VALUES (1, ?1, ?2, ?3, ?4)";
-                whole.execute(first, (self.boot(), wall, ticket_of(wall + now), i64::MAX)).map_err(failed)?;
-                whole.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
-                whole.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
+                transaction.execute_batch(include_str!("schema.sql")).map_err(failed)?;
+                let first = "INSERT INTO state (id, boot, wall, ticket, next_end) VALUES (1, ?1, ?2, ?3, ?4)";
+                transaction.execute(first, (self.boot(), wall, ticket_of(wall + now), i64::MAX)).map_err(failed)?;
+                transaction.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
+                transaction.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
             }
             (application, format) => {
-                drop(whole);
+                drop(transaction);
                 return Err(self.not_ours(application, format));
             }
         }
-        whole.commit().map_err(failed)
+        transaction.commit().map_err(failed)
     }
 
-    /// What to add to a moment for nanoseconds since 1970.
+    /// What to add to a moment to get nanoseconds since 1970.
     fn wall(&self) -> i64 {
         let wall = i64::try_from(self.time.wall().as_nanos()).unwrap_or(i64::MAX / 2);
         wall - nanos(self.time.now().as_nanos())
@@ -154,7 +160,12 @@ impl File {
 
     fn not_ours(&self, application: i32, format: i32) -> Error {
         let path = self.path.display();
-        if application == APPLICATION {
+        if application == APPLICATION && format < FORMAT {
+            Error::unsupported(format!(
+                "{path} was written by an older lockfast (format {format}; this one knows {FORMAT}): move it away while no \
+                 process uses it, or name another file"
+            ))
+        } else if application == APPLICATION {
             Error::unsupported(format!(
                 "{path} was written by a newer lockfast (format {format}; this one knows {FORMAT}): update this one, or name \
                  another file"
@@ -165,7 +176,7 @@ impl File {
     }
 }
 
-/// Tries again for a while when another process is in the way.
+/// Repeats `step` for up to [`PATIENCE`] while another process has the file locked.
 fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let clock = Clock::boot();
     let until = clock.now() + PATIENCE;
@@ -183,38 +194,41 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// Whose file it is, and its format.
+/// The application id and the format of the file.
 fn kind_of(rows: &Connection) -> rusqlite::Result<(i32, i32)> {
     let read = |pragma: &str| rows.pragma_query_value(None, pragma, |row| row.get(0));
     Ok((read("application_id")?, read("user_version")?))
 }
 
-/// The machine was started anew since this file was last used. Processes of the boot before are dead, and so are their
-/// claims. What lives by its lease alone, and what is remembered, lives on by the time of day.
-fn move_to_boot(whole: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite::Result<()> {
-    let then: i64 = whole.query_row("SELECT wall FROM state", [], |row| row.get(0))?;
+/// Moves the file to a new boot of the machine. The processes of the boot before are dead, and so are their claims.
+/// Detached and lingering claims that hold, and seals, live on by the time of day.
+fn move_to_boot(transaction: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite::Result<()> {
+    let then: i64 = transaction.query_row("SELECT wall FROM state", [], |row| row.get(0))?;
     let shift = then - wall;
-    // A clock that was set wrong does not make anything last longer than it could have.
+    // A time of day that was set wrong must not extend a lease beyond the longest there is.
     let longest = nanos(u64::try_from(LONGEST_TTL.as_nanos()).unwrap_or(u64::MAX));
-    // Who waits had a process that waited with it. Who is left holds already, so nobody has to be let in.
-    whole.execute_batch(
-        "DELETE FROM watchers; DELETE FROM marks; DELETE FROM entries WHERE state & 3 = 0 OR missing > 0",
+    // A waiter lived with its process, so it is deleted. The remaining claims hold already, so no claim has to be
+    // granted.
+    transaction.execute_batch(
+        "DELETE FROM watchers; DELETE FROM tombstones; DELETE FROM entries WHERE flags & 3 = 0 OR missing > 0",
     )?;
-    whole.execute("UPDATE entries SET expires = min(expires + ?1, ?2), since = since + ?1", (shift, now + longest))?;
-    whole.execute("UPDATE seals SET until = until + ?1", [shift])?;
-    whole.execute("UPDATE state SET boot = ?1, wall = ?2, ends = ?3", (boot, wall, now))?;
+    transaction
+        .execute("UPDATE entries SET expires = min(expires + ?1, ?2), since = since + ?1", (shift, now + longest))?;
+    transaction.execute("UPDATE seals SET until = until + ?1", [shift])?;
+    transaction.execute("UPDATE state SET boot = ?1, wall = ?2, next_end = ?3", (boot, wall, now))?;
     Ok(())
 }
 
-/// The one path of a file, whatever links lead to it and wherever the process goes later: all who use it meet beside it.
+/// The canonical path of a file, independent of links and of the working directory: the runtime directory is beside it,
+/// and all processes must find the same one.
 pub(super) fn real_path(path: &Path) -> Result<PathBuf> {
     let failed = |error: io::Error| Error::unavailable(opening(path), error);
     match (fs::canonicalize(path), path.file_name()) {
         (Ok(real), _) => Ok(real),
-        // It is not there yet; its directory is.
+        // The file does not exist yet; its directory does.
         (Err(_), Some(name)) => {
-            let whole = std::path::absolute(path).map_err(failed)?;
-            let folder = whole.parent().unwrap_or(Path::new("/"));
+            let absolute = std::path::absolute(path).map_err(failed)?;
+            let folder = absolute.parent().unwrap_or(Path::new("/"));
             Ok(fs::canonicalize(folder).map_err(failed)?.join(name))
         }
         (Err(error), None) => Err(failed(error)),
@@ -224,11 +238,11 @@ pub(super) fn real_path(path: &Path) -> Result<PathBuf> {
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    // SQLite itself never waits: it would do so on the caller's thread, with the connection in hand.
+    // SQLite itself never waits: it would wait on the caller's thread, with the mutex around the connection held.
     connection.busy_timeout(Duration::ZERO)?;
-    // Statements stay as they were prepared; otherwise every new value is a reason to plan anew, at half the cost of a verb.
+    // Query plans stay as prepared. Otherwise every new value is a reason to plan again, at half the cost of a verb.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    // A short-lived process would spend its last milliseconds on tidying up for the next one.
+    // Without this, a short-lived process would spend its last milliseconds on a checkpoint for the next one.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
@@ -237,7 +251,7 @@ pub(super) fn nanos(nanos: u64) -> i64 {
     i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
-/// Tickets trail the time of day in microseconds.
+/// The lowest ticket allowed at this time of day: tickets follow it in microseconds.
 fn ticket_of(wall_nanos: i64) -> i64 {
     (wall_nanos / 1000).max(0)
 }
@@ -260,7 +274,7 @@ fn network_kind(magic: u32) -> Option<&'static str> {
     NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, kind)| *kind)
 }
 
-/// The file that `sqlite:` alone means: in the user's state directory, which is made if need be.
+/// The file that `sqlite:` without a path means: in the user's state directory, which is created if it is missing.
 pub(super) fn default_path(setting: impl Fn(&str) -> Option<String>) -> Result<PathBuf> {
     let set = |key: &str| setting(key).filter(|value| value.starts_with('/'));
     let folder = match (set("XDG_STATE_HOME"), set("HOME")) {
@@ -285,7 +299,7 @@ fn opening(path: &Path) -> String {
     format!("opening {}", path.display())
 }
 
-/// What SQLite said, as something that can be acted on.
+/// An error of SQLite as a message that says what to do.
 pub(super) fn explain(doing: &str, path: &Path, error: &rusqlite::Error) -> Error {
     let shown = path.display();
     let unavailable = |cause: &str| Error::unavailable(format!("{doing} {shown}"), cause);
@@ -294,7 +308,7 @@ pub(super) fn explain(doing: &str, path: &Path, error: &rusqlite::Error) -> Erro
             Error::invalid(format!("{shown} is not a database: name another file, or move this one away"))
         }
         Some(ErrorCode::DatabaseCorrupt) => unavailable(
-            "the file is damaged; move it and the files beside it away while nobody uses them, and a new one is made",
+            "the file is damaged; move it and the files beside it away while no process uses them, and a new one is made",
         ),
         Some(ErrorCode::DiskFull) => unavailable("no space is left on the disk"),
         Some(ErrorCode::ReadOnly) => unavailable("the file, its directory or its file system cannot be written to"),
@@ -313,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_systems_that_machines_share_are_told_from_those_they_do_not() {
+    fn network_file_systems_are_recognized() {
         // The numbers of the kernel's `magic.h`, as `statfs` gives them.
         for shared in [0x6969, 0xff53_4d42, 0x0102_1997, 0x6573_5546] {
             assert!(network_kind(shared).is_some(), "{shared:#x}");
@@ -325,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_file_is_where_the_surroundings_say() {
+    fn the_default_file_is_in_the_users_state_directory() {
         let folder = std::env::temp_dir().join(format!("lockfast-state-{}", std::process::id()));
         let state = folder.join("state");
         let set = |key: &str| (key == "XDG_STATE_HOME").then(|| state.display().to_string());

@@ -1,4 +1,4 @@
-//! The ways out of a line, over the rows of the file.
+//! `release`: every way a claim leaves its queues, over the rows of the file.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::clock::Moment;
 use crate::name::Name;
 use crate::store::{Change, Leaving, Standing, Why};
 
-use super::ledger::Ledger;
+use super::view::TransactionView;
 
-impl Ledger<'_> {
+impl TransactionView<'_> {
     pub(super) fn release(&mut self, leaving: &Leaving) -> Result<Standing> {
         match leaving {
-            Leaving::Done(claim) => self.done(claim),
+            Leaving::Done(claim) => self.leave(claim),
             Leaving::Unknown(claim) => {
-                let standing = self.done(claim)?;
-                // What a copy of this is told: that the claim left only if it did by this.
+                let standing = self.leave(claim)?;
+                // A repeated release gets the reply of the first one: the tombstone keeps the reason.
                 if let Standing::Gone(why) = standing {
-                    self.add_mark(claim.id.hash(), why, self.now + claim.tombstone())?;
+                    self.add_tombstone(claim.id.hash(), why, self.now + claim.tombstone())?;
                 }
                 Ok(standing)
             }
@@ -32,7 +32,7 @@ impl Ledger<'_> {
         }
     }
 
-    fn done(&mut self, claim: &Claim) -> Result<Standing> {
+    fn leave(&mut self, claim: &Claim) -> Result<Standing> {
         Ok(Standing::Gone(match self.entry_of(claim)? {
             Some(entry) => {
                 self.remove(&entry)?;
@@ -42,27 +42,28 @@ impl Ledger<'_> {
                     false => Why::Left,
                 }
             }
-            None => self.mark(claim.id.hash())?.unwrap_or(Why::Unknown),
+            None => self.tombstone(claim.id.hash())?.unwrap_or(Why::Unknown),
         }))
     }
 
     fn linger_for(&mut self, claim: &Claim, span: Duration) -> Result<Standing> {
         match self.living(claim)? {
             Some(entry) if entry.holds() && !entry.broken() && !span.is_zero() => {
-                // Said twice, the first counts: a repeated call must not hold it longer.
+                // The first call counts: a repeated one must not extend the linger.
                 if !entry.lingers() {
                     self.linger(&entry, self.now + span)?;
                     self.touched.extend(entry.names().iter().cloned());
-                    let mut told = BTreeSet::new();
+                    let mut notified = BTreeSet::new();
                     for name in entry.names() {
-                        if let Some(first) = self.first_that_does_not_fit(name)?.filter(|it| told.insert(it.owner)) {
-                            self.tell(&first, Change::Recheck(first.owner, span));
+                        if let Some(first) = self.first_that_does_not_fit(name)?.filter(|it| notified.insert(it.owner))
+                        {
+                            self.notify(&first, Change::Recheck(first.owner, span));
                         }
                     }
                 }
                 Ok(Standing::Gone(Why::Left))
             }
-            _ => self.done(claim),
+            _ => self.leave(claim),
         }
     }
 
@@ -72,9 +73,9 @@ impl Ledger<'_> {
             && self.is_exclusive(&sealer)?
         {
             for name in sealer.names() {
-                // Order matters: the waiters go while the sealer still holds, so none of them is handed the lock to run
-                // again what was just sealed.
-                for waiter in self.line(name)? {
+                // Order matters: waiters are removed while the sealer still holds. Otherwise one of them would be
+                // granted the lock and run again what was just sealed.
+                for waiter in self.queue(name)? {
                     if waiter.owner != sealer.owner && self.entry(name, waiter.tickets.first)?.is_some() {
                         self.expire(&waiter)?;
                     }
@@ -82,17 +83,18 @@ impl Ledger<'_> {
                 self.add_seal(name, value, until)?;
             }
         }
-        self.done(claim)
+        self.leave(claim)
     }
 
     fn unless_alone(&mut self, claim: &Claim, block: u32, floor: Ticket) -> Result<Standing> {
         let Some(entry) = self.living(claim)?.filter(|entry| entry.holds()) else {
-            return self.done(claim);
+            return self.leave(claim);
         };
         let until = self.now + entry.ttl;
         if entry.tickets.first > floor {
-            // It was sent before its client saw the numbers the claim has now: repeated, or late. To leave by it would take
-            // the lock from an owner who was told since to go on, and who may still work though the claim was broken.
+            // The call was sent before its client saw the tickets the claim has now: it is repeated or late. Leaving
+            // because of it would take the lock from an owner that has since received a reply to go on, and that may
+            // still work although the claim was broken.
             if !entry.is_at_work() {
                 return Ok(Standing::Gone(if entry.broken() { Why::Broken } else { Why::Left }));
             }
@@ -100,16 +102,16 @@ impl Ledger<'_> {
             return Ok(Standing::Held(entry.tickets));
         }
         if !entry.is_at_work() {
-            return self.done(claim);
+            return self.leave(claim);
         }
         for name in entry.names() {
-            if self.somebody_waits_behind(name, entry.tickets.first)? {
-                return self.done(claim);
+            if self.has_waiter_behind(name, entry.tickets.first)? {
+                return self.leave(claim);
             }
         }
-        // Everybody behind holds, so moving behind them changes nobody's standing; and nobody else fits by it.
+        // All claims behind hold, so moving behind them changes no standing and grants nothing.
         let fresh = self.draw(block, floor);
-        self.move_back(&entry, fresh, until)?;
+        self.move_to_end(&entry, fresh, until)?;
         self.touched.extend(entry.names().iter().cloned());
         Ok(Standing::Held(fresh))
     }
@@ -119,10 +121,10 @@ impl Ledger<'_> {
         let Some(entry) = entry else { return Ok(Standing::Gone(Why::Unknown)) };
         if at_once || entry.lingers() || !entry.holds() {
             self.expire(&entry)?;
-            self.add_mark(entry.owner, Why::Broken, self.now + entry.ttl)?;
+            self.add_tombstone(entry.owner, Why::Broken, self.now + entry.ttl)?;
         } else if !entry.broken() {
-            self.break_it(&entry)?;
-            self.tell(&entry, Change::Gone(entry.owner));
+            self.set_broken(&entry)?;
+            self.notify(&entry, Change::Gone(entry.owner));
             self.touched.extend(entry.names().iter().cloned());
         }
         Ok(Standing::Gone(Why::Broken))

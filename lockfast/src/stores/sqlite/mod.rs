@@ -1,24 +1,25 @@
 //! The store in one file, for the processes of one machine.
 //!
-//! The lines are rows of a SQLite database; every verb is one transaction, run where it is called, or on a thread of the
-//! store's own if another process has the file locked ([`waiting`]). Processes tell each other of hand-offs by datagrams, and
-//! see each other's deaths by the end of a pipe ([`home`]); the [`lookout`] hears both.
+//! The queues are rows of a SQLite database. Every verb is one transaction, run on the caller's thread, or on a thread
+//! of the store if another process has the file locked ([`file_wait`]). Processes notify each other of hand-offs by
+//! datagrams, and see each other's deaths by the end of a liveness pipe ([`runtime_dir`]); one thread per open store
+//! waits for both ([`deaths`]).
 
 mod boot_time;
+mod datagrams;
+mod deaths;
+mod encoding;
 mod entry;
 mod file;
-mod home;
-mod inside;
+mod file_wait;
 mod leave;
-mod ledger;
-mod lookout;
-mod pack;
-mod post;
+mod open_store;
 mod records;
 mod rule;
+mod runtime_dir;
 mod transaction;
 mod verbs;
-mod waiting;
+mod view;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -37,13 +38,13 @@ use crate::store::{
 };
 
 use boot_time::BootTime;
+use datagrams::DatagramSender;
+use deaths::DeathWatch;
 use file::File;
-use home::{Residence, Street};
-use inside::{Inside, Kept};
-use lookout::Lookout;
-use post::Post;
-use transaction::{Lasting, Undone};
-use waiting::{Patience, Waiting};
+use file_wait::{FileWait, Patience};
+use open_store::{FileState, OpenStore};
+use runtime_dir::{Endpoint, RuntimeDir};
+use transaction::{Durable, TransactionError};
 
 /// Locks among the processes of one machine, in one file. A process that dies is noticed at once, however it dies.
 ///
@@ -60,7 +61,7 @@ use waiting::{Patience, Waiting};
 /// # Ok(()) }
 /// ```
 pub struct Sqlite {
-    inside: Arc<Inside>,
+    store: Arc<OpenStore>,
 }
 
 /// How a [`Sqlite`] is opened.
@@ -82,32 +83,33 @@ pub struct SqliteOptions {
 }
 
 impl SqliteOptions {
-    /// The clock that judges leases; the machine's if not said. All who use one file must use the same.
+    /// The clock that decides when leases end; the machine's by default. All users of one file must use the same clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Processes that this one starts from now on count as part of it: what it holds is not free before they are all gone,
-    /// or the lease has ended. For programs that hold a lock for a child.
+    /// Processes that this one starts from now on count as part of it: its locks are not free before all of them have
+    /// ended, or the lease has. For programs that hold a lock for a child.
     pub fn count_children(mut self, wanted: bool) -> Self {
         self.count_children = wanted;
         self
     }
 
-    /// Opens the file, which is made if it is not there.
+    /// Opens the file, which is created if it is missing.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Arc<Sqlite>> {
         Sqlite::open_with(path.as_ref(), self)
     }
 }
 
 impl Sqlite {
-    /// Opens the file, which is made if it is not there; its directory must be.
+    /// Opens the file, which is created if it is missing; its directory must exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Arc<Self>> {
         SqliteOptions::default().open(path)
     }
 
-    /// The file that `sqlite:` alone means: `lockfast/locks.db` in the user's state directory, which is made if need be.
+    /// The file that `sqlite:` without a path means: `lockfast/locks.db` in the user's state directory, which is
+    /// created if it is missing.
     pub fn default_path() -> Result<PathBuf> {
         file::default_path(|key| std::env::var(key).ok())
     }
@@ -116,26 +118,26 @@ impl Sqlite {
         let path = file::real_path(path)?;
         let time = BootTime::of(options.clock)?;
         let file = File::open(&path, &time)?;
-        let residence = Residence::move_in(Street::beside(&path)?, options.count_children)?;
-        let inside = Arc::new(Inside {
+        let endpoint = Endpoint::create(RuntimeDir::beside(&path)?, options.count_children)?;
+        let store = Arc::new(OpenStore {
             path,
             time,
-            kept: Mutex::new(Kept { file: Some(file), known: ClaimMap::default() }),
+            file_state: Mutex::new(FileState { file: Some(file), known: ClaimMap::default() }),
             subscribers: Mutex::default(),
-            residence,
-            lookout: Lookout::new()?,
-            post: Post::default(),
-            waiting: Waiting::default(),
+            endpoint,
+            death_watch: DeathWatch::new()?,
+            datagrams: DatagramSender::default(),
+            file_wait: FileWait::default(),
         });
-        for home in inside.residence.street.dead() {
-            inside.deliver(inside.follow_up(move |inside, patience| inside.bury(home, patience)));
+        for process in store.endpoint.dir.dead_processes() {
+            store.deliver(store.follow_up(move |store, patience| store.remove_dead(process, patience)));
         }
-        let for_thread = Arc::clone(&inside);
+        let for_thread = Arc::clone(&store);
         std::thread::Builder::new()
-            .name("lockfast-lookout".to_owned())
-            .spawn(move || for_thread.look_out())
+            .name("lockfast-deaths".to_owned())
+            .spawn(move || for_thread.watch_loop())
             .map_err(|error| Error::unavailable("starting a thread", error))?;
-        Ok(Arc::new(Self { inside }))
+        Ok(Arc::new(Self { store }))
     }
 }
 
@@ -146,72 +148,72 @@ impl Store for Sqlite {
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
-        match self.inside.acquire(claim, busy, Patience::Brief) {
-            Err(Undone::Busy) => {
+        match self.store.acquire(claim, busy, Patience::Brief) {
+            Err(TransactionError::Busy) => {
                 let claim = Arc::clone(claim);
-                self.inside.wait_with(move |inside, patience| inside.acquire(&claim, busy, patience)).await
+                self.store.run_on_wait_thread(move |store, patience| store.acquire(&claim, busy, patience)).await
             }
-            done => done.map_err(Undone::into_error),
+            done => done.map_err(TransactionError::into_error),
         }
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
-        match self.inside.renew(leases, Patience::Brief) {
-            Err(Undone::Busy) => {
+        match self.store.renew(leases, Patience::Brief) {
+            Err(TransactionError::Busy) => {
                 let leases = leases.to_vec();
-                self.inside.wait_with(move |inside, patience| inside.renew(&leases, patience)).await
+                self.store.run_on_wait_thread(move |store, patience| store.renew(&leases, patience)).await
             }
-            done => done.map_err(Undone::into_error),
+            done => done.map_err(TransactionError::into_error),
         }
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        // A seal is relied on after a power cut. It waits for the disk, so it never runs on the caller's thread.
+        // A seal must survive a power cut. Its transaction waits for the disk, so it never runs on the caller's thread.
         let is_seal = |one: &Leaving| matches!(one, Leaving::Seal { .. });
-        let lasting = if leaving.iter().any(is_seal) { Lasting::Yes } else { Lasting::No };
-        let tried = match lasting {
-            Lasting::No => self.inside.release(leaving, lasting, Patience::Brief),
-            Lasting::Yes => Err(Undone::Busy),
+        let durable = if leaving.iter().any(is_seal) { Durable::Yes } else { Durable::No };
+        let tried = match durable {
+            Durable::No => self.store.release(leaving, durable, Patience::Brief),
+            Durable::Yes => Err(TransactionError::Busy),
         };
         match tried {
-            Err(Undone::Busy) => {
+            Err(TransactionError::Busy) => {
                 let leaving = leaving.to_vec();
-                self.inside.wait_with(move |inside, patience| inside.release(&leaving, lasting, patience)).await
+                self.store.run_on_wait_thread(move |store, patience| store.release(&leaving, durable, patience)).await
             }
-            done => done.map_err(Undone::into_error),
+            done => done.map_err(TransactionError::into_error),
         }
     }
 
     async fn inspect(&self, query: &Query) -> Result<Page> {
-        match self.inside.inspect(query, Patience::Brief) {
-            Err(Undone::Busy) => {
+        match self.store.inspect(query, Patience::Brief) {
+            Err(TransactionError::Busy) => {
                 let query = query.clone();
-                self.inside.wait_with(move |inside, patience| inside.inspect(&query, patience)).await
+                self.store.run_on_wait_thread(move |store, patience| store.inspect(&query, patience)).await
             }
-            done => done.map_err(Undone::into_error),
+            done => done.map_err(TransactionError::into_error),
         }
     }
 
     async fn record(&self, report: &Report) -> Result<()> {
         let counters = report.counters;
-        match self.inside.record(&counters, Patience::Brief) {
-            Err(Undone::Busy) => {
-                self.inside.wait_with(move |inside, patience| inside.record(&counters, patience)).await
+        match self.store.record(&counters, Patience::Brief) {
+            Err(TransactionError::Busy) => {
+                self.store.run_on_wait_thread(move |store, patience| store.record(&counters, patience)).await
             }
-            done => done.map_err(Undone::into_error),
+            done => done.map_err(TransactionError::into_error),
         }
     }
 
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
-        let reader = self.inside.subscribers().subscribe(scope.clone());
-        let Scope::Queues(beginning) = scope else { return reader.boxed() };
-        match self.inside.watch(&beginning, Patience::Brief) {
+        let reader = self.store.subscribers().subscribe(scope.clone());
+        let Scope::Queues(prefix) = scope else { return reader.boxed() };
+        match self.store.watch(&prefix, Patience::Brief) {
             Ok(()) => reader.boxed(),
-            // The stream ends at once; its reader asks for another.
-            Err(Undone::Failed(_)) => stream::empty().boxed(),
-            Err(Undone::Busy) => {
-                let begun = self.inside.wait_with(move |inside, patience| inside.watch(&beginning, patience));
-                // It may have missed something before it began.
+            // The stream ends at once; its reader watches again.
+            Err(TransactionError::Failed(_)) => stream::empty().boxed(),
+            Err(TransactionError::Busy) => {
+                let begun = self.store.run_on_wait_thread(move |store, patience| store.watch(&prefix, patience));
+                // Changes before the subscription began are unknown.
                 let late = |begun: Result<()>| match begun {
                     Ok(()) => stream::iter([Change::Resync]).chain(reader).boxed(),
                     Err(_) => stream::empty().boxed(),
@@ -224,17 +226,18 @@ impl Store for Sqlite {
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
-        self.inside.subscribers().close();
-        self.inside.lookout.end();
-        if !self.inside.has_claims() {
-            // Otherwise the pipe shows that those who had the claims are gone, and whoever sees that takes it away.
-            self.inside.residence.street.clear(self.inside.residence.home);
+        self.store.subscribers().close();
+        self.store.death_watch.stop();
+        if !self.store.has_claims() {
+            // With claims left, the files stay: the end of the pipe shows other processes that the claims' owner is
+            // gone, and they remove both.
+            self.store.endpoint.dir.remove_files_of(self.store.endpoint.process);
         }
     }
 }
 
 impl fmt::Debug for Sqlite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sqlite").field("path", &self.inside.path).finish_non_exhaustive()
+        f.debug_struct("Sqlite").field("path", &self.store.path).finish_non_exhaustive()
     }
 }

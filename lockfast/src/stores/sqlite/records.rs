@@ -1,4 +1,4 @@
-//! What the file keeps beside the entries: marks, seals, counters, and who watches.
+//! The statements on the other tables: tombstones, seals, counters, and watchers.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use crate::store::{Counters, Why};
 
 use super::entry::{moment, signed, unsigned};
 use super::file::nanos;
-use super::home::Home;
-use super::ledger::Ledger;
+use super::runtime_dir::ProcessId;
+use super::view::TransactionView;
 
-impl Ledger<'_> {
-    pub(super) fn mark(&self, owner: ClaimHash) -> Result<Option<Why>> {
-        if !self.rare.marks {
+impl TransactionView<'_> {
+    pub(super) fn tombstone(&self, owner: ClaimHash) -> Result<Option<Why>> {
+        if !self.non_empty.tombstones {
             return Ok(None);
         }
-        let mut mark = self.rows.prepare_cached("SELECT why FROM marks WHERE owner = ?1")?;
-        let why: Option<u8> = mark.query_row([owner.0], |row| row.get(0)).optional()?;
+        let mut tombstone = self.rows.prepare_cached("SELECT why FROM tombstones WHERE owner = ?1")?;
+        let why: Option<u8> = tombstone.query_row([owner.0], |row| row.get(0)).optional()?;
         Ok(why.map(|why| match why {
             1 => Why::Broken,
             2 => Why::Unknown,
@@ -30,10 +30,10 @@ impl Ledger<'_> {
         }))
     }
 
-    pub(super) fn add_mark(&mut self, owner: ClaimHash, why: Why, until: Moment) -> Result<()> {
-        self.ends_at(until);
-        self.rare.marks = true;
-        let sql = "INSERT INTO marks (owner, why, until) VALUES (?1, ?2, ?3) \
+    pub(super) fn add_tombstone(&mut self, owner: ClaimHash, why: Why, until: Moment) -> Result<()> {
+        self.row_ends_at(until);
+        self.non_empty.tombstones = true;
+        let sql = "INSERT INTO tombstones (owner, why, until) VALUES (?1, ?2, ?3) \
                    ON CONFLICT (owner) DO UPDATE SET until = max(until, excluded.until)";
         let why = match why {
             Why::Broken => 1,
@@ -45,7 +45,7 @@ impl Ledger<'_> {
     }
 
     pub(super) fn seal(&self, name: &Name) -> Result<Option<(Bytes, Moment)>> {
-        if !self.rare.seals {
+        if !self.non_empty.seals {
             return Ok(None);
         }
         let mut seal = self.rows.prepare_cached("SELECT value, until FROM seals WHERE name = ?1")?;
@@ -54,18 +54,18 @@ impl Ledger<'_> {
     }
 
     pub(super) fn add_seal(&mut self, name: &Name, value: &Bytes, until: Moment) -> Result<()> {
-        self.ends_at(until);
-        self.rare.seals = true;
+        self.row_ends_at(until);
+        self.non_empty.seals = true;
         let sql = "INSERT OR REPLACE INTO seals (name, value, until) VALUES (?1, ?2, ?3)";
         self.run(sql, (name.as_str(), &value[..], nanos(until.as_nanos())))
     }
 
-    /// Ends marks and seals whose time is over, at most so many of each.
-    pub(super) fn end_marks_and_seals(&mut self, most: usize) -> Result<()> {
+    /// Deletes tombstones and seals whose time is over, at most so many of each.
+    pub(super) fn delete_ended_tombstones_and_seals(&mut self, most: usize) -> Result<()> {
         let (now, most) = (nanos(self.now.as_nanos()), most as i64);
-        let marks =
-            "DELETE FROM marks WHERE owner IN (SELECT owner FROM marks WHERE until <= ?1 ORDER BY until LIMIT ?2)";
-        self.run(marks, (now, most))?;
+        let tombstones = "DELETE FROM tombstones WHERE owner IN (SELECT owner FROM tombstones WHERE until <= ?1 \
+                          ORDER BY until LIMIT ?2)";
+        self.run(tombstones, (now, most))?;
         let seals = "DELETE FROM seals WHERE name IN (SELECT name FROM seals WHERE until <= ?1 ORDER BY until LIMIT ?2) \
                      RETURNING name";
         let ended = self.many(seals, (now, most), |row| Ok(Name::stored(row.get_ref(0)?.as_str()?)))?;
@@ -73,7 +73,7 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    /// Names with a line or a seal, in order, from this one on or after it.
+    /// Names with a queue or a seal, in order, from this one on (or after it).
     pub(super) fn names_from(&self, from: &str, or_after: bool, most: usize) -> Result<Vec<Name>> {
         let mut names = BTreeSet::new();
         for sql in [
@@ -95,7 +95,7 @@ impl Ledger<'_> {
         })
     }
 
-    pub(super) fn count(&mut self, since: &Counters) -> Result<()> {
+    pub(super) fn add_counters(&mut self, since: &Counters) -> Result<()> {
         let sql = "UPDATE state SET acquired = acquired + ?1, released = released + ?2, contended = contended + ?3, \
                    lost = lost + ?4 WHERE id = 1";
         let [acquired, released, contended, lost] =
@@ -103,25 +103,25 @@ impl Ledger<'_> {
         self.run(sql, (acquired, released, contended, lost))
     }
 
-    pub(super) fn watchers(&self) -> Result<Vec<(Home, String)>> {
-        if !self.rare.watchers {
+    pub(super) fn watchers(&self) -> Result<Vec<(ProcessId, String)>> {
+        if !self.non_empty.watchers {
             return Ok(Vec::new());
         }
-        let read = |row: &Row<'_>| Ok((Home(unsigned(row.get(0)?)), row.get(1)?));
-        self.many("SELECT home, beginning FROM watchers", [], read)
+        let read = |row: &Row<'_>| Ok((ProcessId(unsigned(row.get(0)?)), row.get(1)?));
+        self.many("SELECT process, prefix FROM watchers", [], read)
     }
 
-    pub(super) fn add_watcher(&mut self, beginning: &str) -> Result<()> {
-        self.rare.watchers = true;
-        let sql = "INSERT OR IGNORE INTO watchers (home, beginning) VALUES (?1, ?2)";
-        self.run(sql, (signed(self.home.0), beginning))
+    pub(super) fn add_watcher(&mut self, prefix: &str) -> Result<()> {
+        self.non_empty.watchers = true;
+        let sql = "INSERT OR IGNORE INTO watchers (process, prefix) VALUES (?1, ?2)";
+        self.run(sql, (signed(self.process.0), prefix))
     }
 
-    pub(super) fn remove_watcher(&mut self, home: Home, beginning: Option<&str>) -> Result<()> {
-        if !self.rare.watchers {
+    pub(super) fn remove_watcher(&mut self, process: ProcessId, prefix: Option<&str>) -> Result<()> {
+        if !self.non_empty.watchers {
             return Ok(());
         }
-        let sql = "DELETE FROM watchers WHERE home = ?1 AND (?2 IS NULL OR beginning = ?2)";
-        self.run(sql, (signed(home.0), beginning))
+        let sql = "DELETE FROM watchers WHERE process = ?1 AND (?2 IS NULL OR prefix = ?2)";
+        self.run(sql, (signed(process.0), prefix))
     }
 }

@@ -1,5 +1,5 @@
-//! The rule over the rows of the file: what [`Table`](crate::table::Table) does in memory, verb for verb. The suite compares
-//! the two, answer by answer.
+//! The rule over the rows of the file: what [`Table`](crate::table::Table) does in memory, verb for verb. The
+//! conformance suite compares the two, reply by reply.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::name::Name;
 use crate::store::{
-    Admission, Busy, BusyWith, Change, Entry as Shown, Lease, Names, Page, Query, Resource, Standing, Why,
+    Admission, Busy, BusyWith, Change, Entry as ShownEntry, Lease, Names, Page, Query, Resource, Standing, Why,
 };
 
 use super::entry::Entry;
-use super::home::Home;
-use super::ledger::{Ledger, Letter};
+use super::runtime_dir::ProcessId;
+use super::view::{Message, TransactionView};
 
-/// How many leases one verb ends at most; the rest wait for the next verb. Nothing is granted over a lease that ran out and
-/// was not looked at yet, so the limit costs time, never safety.
-const ENDED_A_VERB: usize = 1024;
+/// How many expired leases one verb removes at most; the next verb continues. No claim is granted over an expired lease
+/// that was not removed yet, so the limit costs time, never safety.
+const MOST_EXPIRED_PER_VERB: usize = 1024;
 
-/// No page is longer, whatever was asked for.
+/// The most resources on a page, whatever limit was requested.
 const MOST_ON_A_PAGE: usize = 100_000;
 
-/// Why a verb failed: by the rule, or by the file.
+/// Why a verb failed: refused by the rule, or an error of the file.
 #[derive(Debug)]
 pub(super) enum Failure {
     Refused(Error),
@@ -46,19 +46,19 @@ impl From<Error> for Failure {
 
 type Verb<T> = std::result::Result<T, Failure>;
 
-impl Ledger<'_> {
-    /// Ends what has run out: claims, marks, seals.
+impl TransactionView<'_> {
+    /// Removes what has reached its end: claims, tombstones, seals.
     pub(super) fn settle(&mut self) -> Rows<()> {
-        if !self.is_due() {
+        if !self.is_end_due() {
             return Ok(());
         }
-        for entry in self.run_out(ENDED_A_VERB)? {
-            // An earlier one of these may have taken it along.
+        for entry in self.expired(MOST_EXPIRED_PER_VERB)? {
+            // The removal of an earlier one may have removed this one too.
             if self.entry(&entry.name, entry.tickets.first)?.is_some() {
                 self.expire(&entry)?;
             }
         }
-        self.end_marks_and_seals(ENDED_A_VERB)?;
+        self.delete_ended_tombstones_and_seals(MOST_EXPIRED_PER_VERB)?;
         self.find_next_end()
     }
 
@@ -66,14 +66,14 @@ impl Ledger<'_> {
         &mut self,
         claim: &Arc<Claim>,
         busy: Busy,
-        is_dead: &dyn Fn(Home) -> bool,
+        is_dead: &dyn Fn(ProcessId) -> bool,
     ) -> Verb<Admission> {
         let owner = claim.id.hash();
-        if let Some(why) = self.mark(owner)? {
+        if let Some(why) = self.tombstone(owner)? {
             return Ok(Admission::Gone(why));
         }
-        // Nobody is in an empty line, and most lines are.
-        let mut is_empty = self.last_in_line(&claim.demands[0].name)?.is_none();
+        // The claim has no entry in an empty queue, and most queues are empty.
+        let mut is_empty = self.last_in_queue(&claim.demands[0].name)?.is_none();
         if !is_empty && let Some(entry) = self.living(claim)? {
             if entry.broken() || entry.lingers() {
                 return Ok(Admission::Gone(if entry.broken() { Why::Broken } else { Why::Left }));
@@ -89,9 +89,9 @@ impl Ledger<'_> {
         let fits = loop {
             match self.fits_of(claim, std::mem::take(&mut is_empty)) {
                 Ok(fits) if !fits.contains(&false) => break fits,
-                // The dead are in nobody's way, and have no say in the capacity.
-                _ if self.bury_those_ahead(claim, is_dead)? => {}
-                told => break told?,
+                // Claims of dead processes block no claim, and do not decide the capacity.
+                _ if self.remove_dead_ahead(claim, is_dead)? => {}
+                result => break result?,
             }
         };
         if let (Busy::Refuse, Some(index)) = (busy, fits.iter().position(|fits| !fits)) {
@@ -102,7 +102,7 @@ impl Ledger<'_> {
         for (demand, fits) in claim.demands.iter().zip(fits) {
             self.add(claim, demand, tickets, (fits, missing))?;
         }
-        self.ends_at(self.now + claim.ttl);
+        self.row_ends_at(self.now + claim.ttl);
         self.known.insert(owner, tickets.first);
         self.touched.extend(claim.demands.iter().map(|demand| demand.name.clone()));
         if missing == 0 {
@@ -112,52 +112,52 @@ impl Ledger<'_> {
         Ok(self.admission(&entry)?)
     }
 
-    /// Whether a newcomer would fit in each of the lines it wants to join; refused if it may not join one. The first line may
-    /// be known to be empty.
+    /// Whether a new claim would fit in each of its queues; an error if it may not join one. `is_empty` says that the
+    /// first queue is known to be empty.
     fn fits_of(&self, claim: &Claim, mut is_empty: bool) -> Verb<Vec<bool>> {
         claim.demands.iter().map(|demand| self.fits(demand, std::mem::take(&mut is_empty))).collect()
     }
 
     fn fits(&self, demand: &Demand, is_empty: bool) -> Verb<bool> {
         demand.check_weight()?;
-        let last = if is_empty { None } else { self.last_in_line(&demand.name)? };
+        let last = if is_empty { None } else { self.last_in_queue(&demand.name)? };
         let Some(last) = last else { return Ok(true) };
         if last.capacity != demand.capacity {
             return Err(demand.disagrees_with(last.capacity).into());
         }
-        // If the last one fits, so do all.
+        // If the last entry fits, all entries fit.
         let is_full = !last.fits || demand.weight == demand.capacity || last.weight == last.capacity;
         Ok(!is_full && self.used(&demand.name)? + u64::from(demand.weight) <= u64::from(demand.capacity))
     }
 
-    /// Ends the claims of those in the way whose processes are dead. Whether there were any.
-    fn bury_those_ahead(&mut self, claim: &Claim, is_dead: &dyn Fn(Home) -> bool) -> Rows<bool> {
-        let mut buried = false;
+    /// Removes the claims of dead processes from the queues of this claim. Returns whether there were any.
+    fn remove_dead_ahead(&mut self, claim: &Claim, is_dead: &dyn Fn(ProcessId) -> bool) -> Rows<bool> {
+        let mut removed = false;
         for demand in claim.demands.iter() {
-            for home in self.homes_before(&demand.name, Ticket(u64::MAX >> 1))? {
-                if home != self.home && is_dead(home) {
-                    self.bury(home)?;
-                    buried = true;
+            for process in self.processes_before(&demand.name, Ticket(u64::MAX >> 1))? {
+                if process != self.process && is_dead(process) {
+                    self.remove_dead(process)?;
+                    removed = true;
                 }
             }
         }
-        Ok(buried)
+        Ok(removed)
     }
 
-    /// Ends all claims of a process that is dead, but for those that are left to their lease.
-    pub(super) fn bury(&mut self, home: Home) -> Rows<()> {
-        for entry in self.of_home(home)? {
+    /// Removes all claims of a dead process, except detached and lingering ones: these live by their lease alone.
+    pub(super) fn remove_dead(&mut self, process: ProcessId) -> Rows<()> {
+        for entry in self.claims_of(process)? {
             if self.entry(&entry.name, entry.tickets.first)?.is_some() {
                 self.expire(&entry)?;
             }
         }
-        self.remove_watcher(home, None)
+        self.remove_watcher(process, None)
     }
 
     pub(super) fn renew(&mut self, lease: &Lease) -> Rows<Standing> {
         match self.living(&lease.claim)? {
             None => {
-                let why = self.mark(lease.claim.id.hash())?;
+                let why = self.tombstone(lease.claim.id.hash())?;
                 Ok(Standing::Gone(why.unwrap_or(Why::Unknown)))
             }
             Some(entry) if entry.broken() => Ok(Standing::Gone(Why::Broken)),
@@ -172,7 +172,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// The claim, if its lease has not run out by now; if it has, it is dropped.
+    /// The claim's entry, unless its lease has run out: then the claim is removed.
     pub(super) fn living(&mut self, claim: &Claim) -> Rows<Option<Entry>> {
         match self.entry_of(claim)? {
             Some(entry) if entry.expires <= self.now => {
@@ -185,18 +185,18 @@ impl Ledger<'_> {
 
     pub(super) fn expire(&mut self, entry: &Entry) -> Rows<()> {
         self.remove(entry)?;
-        self.tell(entry, Change::Gone(entry.owner));
+        self.notify(entry, Change::Gone(entry.owner));
         Ok(())
     }
 
-    /// Takes a claim out of all its lines. Those who hold by that are told, unless their own lease has run out too: then
-    /// they are taken out as well, so that nobody is ever told of a grant that is withdrawn.
+    /// Removes a claim from all of its queues. Claims that hold because of it are notified, unless their own lease has
+    /// run out too: these are removed as well, so that no notified grant is ever withdrawn.
     pub(super) fn remove(&mut self, entry: &Entry) -> Rows<()> {
         let mut dead = Vec::new();
         self.remove_entry(entry, &mut dead)?;
         while let Some(entry) = dead.pop() {
             self.remove_entry(&entry, &mut dead)?;
-            self.tell(&entry, Change::Gone(entry.owner));
+            self.notify(&entry, Change::Gone(entry.owner));
         }
         Ok(())
     }
@@ -205,17 +205,17 @@ impl Ledger<'_> {
         self.delete(entry)?;
         for name in entry.names() {
             self.touched.insert(name.clone());
-            let Some(behind) = self.just_behind(name, entry.tickets.first)? else { continue };
+            let Some(behind) = self.next_behind(name, entry.tickets.first)? else { continue };
             self.admit(name, dead)?;
             if !entry.holds() {
-                // Who stood behind it looked out for its death, and now has to look out for somebody else's.
-                self.news.push((behind.home, behind.client, Letter::LookAgain(behind.owner)));
+                // The claim behind a removed waiter watched its process, and has to watch another one now.
+                self.messages.push((behind.process, behind.client, Message::AheadChanged(behind.owner)));
             }
         }
         Ok(())
     }
 
-    /// Lets those in who fit now, in order.
+    /// Grants the claims that fit now, in ticket order.
     fn admit(&mut self, name: &Name, dead: &mut Vec<Entry>) -> Rows<()> {
         let (mut used, mut shared) = (None, false);
         while let Some(next) = self.first_that_does_not_fit(name)? {
@@ -225,70 +225,70 @@ impl Ledger<'_> {
             };
             if *used + u64::from(next.weight) > u64::from(next.capacity) {
                 if shared {
-                    // Several hold now, and the death of each of them counts for the first who does not.
-                    self.news.push((next.home, next.client, Letter::LookAgain(next.owner)));
+                    // Several claims hold now, and the first waiter has to watch the processes of all of them.
+                    self.messages.push((next.process, next.client, Message::AheadChanged(next.owner)));
                 }
                 break;
             }
             *used += u64::from(next.weight);
             shared |= next.weight < next.capacity;
-            let next = self.fit(&next)?;
+            let next = self.set_fits(&next)?;
             if !next.holds() {
                 continue;
             }
             if next.expires <= self.now {
                 dead.push(next);
             } else {
-                self.tell(&next, Change::Held(next.owner, next.tickets.first));
+                self.notify(&next, Change::Held(next.owner, next.tickets.first));
                 self.touched.extend(next.names().iter().cloned());
             }
         }
         Ok(())
     }
 
-    pub(super) fn tell(&mut self, entry: &Entry, change: Change) {
-        self.news.push((entry.home, entry.client, Letter::Change(change)));
+    pub(super) fn notify(&mut self, entry: &Entry, change: Change) {
+        self.messages.push((entry.process, entry.client, Message::Change(change)));
     }
 
-    /// Whose deaths a claim that waits has to look out for: those of all who hold before it, if it is the first who does
-    /// not; otherwise of the one just ahead, who looks out for the rest.
-    pub(super) fn deaths_to_look_out_for(&self, entry: &Entry) -> Rows<Vec<Home>> {
-        let mut homes = Vec::new();
+    /// The processes whose deaths a waiter has to watch: in each queue, those of all holders if it is the first waiter;
+    /// otherwise that of the entry just ahead, whose process watches the rest.
+    pub(super) fn processes_to_watch(&self, entry: &Entry) -> Rows<Vec<ProcessId>> {
+        let mut processes = Vec::new();
         for name in entry.names() {
             let Some(here) = self.entry(name, entry.tickets.first)?.filter(|here| !here.fits) else { continue };
             let before = Ticket(here.tickets.first.0 - 1);
             match self.at_or_before(name, before)? {
-                Some(ahead) if !ahead.fits => homes.push(ahead.home),
-                Some(_) => homes.extend(self.homes_before(name, here.tickets.first)?),
+                Some(ahead) if !ahead.fits => processes.push(ahead.process),
+                Some(_) => processes.extend(self.processes_before(name, here.tickets.first)?),
                 None => {}
             }
         }
-        homes.sort_unstable();
-        homes.dedup();
-        homes.retain(|home| *home != self.home);
-        Ok(homes)
+        processes.sort_unstable();
+        processes.dedup();
+        processes.retain(|process| *process != self.process);
+        Ok(processes)
     }
 
-    /// The same for one that was just told that it waits.
-    pub(super) fn deaths_of_those_before(&mut self, claim: &Claim) -> Rows<Vec<Home>> {
+    /// The same for a claim that waits, by its first entry.
+    pub(super) fn processes_to_watch_for(&mut self, claim: &Claim) -> Rows<Vec<ProcessId>> {
         match self.entry_of(claim)? {
-            Some(entry) => self.deaths_to_look_out_for(&entry),
+            Some(entry) => self.processes_to_watch(&entry),
             None => Ok(Vec::new()),
         }
     }
 
-    /// Adds letters to those who watch the lines that changed.
-    pub(super) fn tell_watchers(&mut self) -> Rows<()> {
+    /// Adds messages to the processes that watch queues which changed.
+    pub(super) fn notify_watchers(&mut self) -> Rows<()> {
         if self.touched.is_empty() {
             return Ok(());
         }
-        let mut letters = BTreeSet::new();
-        for (home, beginning) in self.watchers()? {
-            let wanted = self.touched.iter().filter(|name| name.as_str().starts_with(&beginning));
-            letters.extend(wanted.map(|name| (home, name.clone())));
+        let mut messages = BTreeSet::new();
+        for (process, prefix) in self.watchers()? {
+            let wanted = self.touched.iter().filter(|name| name.as_str().starts_with(&prefix));
+            messages.extend(wanted.map(|name| (process, name.clone())));
         }
-        let letter = |(home, name)| (home, ClientId(0), Letter::Change(Change::Resource(name)));
-        self.news.extend(letters.into_iter().map(letter));
+        let message = |(process, name)| (process, ClientId(0), Message::Change(Change::Resource(name)));
+        self.messages.extend(messages.into_iter().map(message));
         Ok(())
     }
 
@@ -310,11 +310,11 @@ impl Ledger<'_> {
         if entry.holds() {
             return Ok(Standing::Held(entry.tickets));
         }
-        let mut ends = Moment::START;
+        let mut latest_end = Moment::START;
         for name in entry.names() {
-            ends = self.leases_end(name, entry.tickets.first)?.max(ends);
+            latest_end = self.leases_ahead_end(name, entry.tickets.first)?.max(latest_end);
         }
-        Ok(Standing::Waiting { ticket: entry.tickets.first, recheck_in: ends.since(self.now) })
+        Ok(Standing::Waiting { ticket: entry.tickets.first, recheck_in: latest_end.since(self.now) })
     }
 
     fn busy_with(&self, name: &Name) -> Rows<BusyWith> {
@@ -326,37 +326,37 @@ impl Ledger<'_> {
         })
     }
 
-    /// The names a query is about, and where the next page begins.
+    /// The names a query selects, and where the next page begins.
     fn names_of(&self, query: &Query) -> Rows<(Vec<Name>, Option<Name>)> {
         let limit = query.limit.clamp(1, MOST_ON_A_PAGE);
         let mut names = match (&query.names, &query.after) {
             (Names::One(one), Some(after)) if one <= after => Vec::new(),
             (Names::One(one), _) => {
-                let is_used = self.last_in_line(one)?.is_some() || self.seal(one)?.is_some();
+                let is_used = self.last_in_queue(one)?.is_some() || self.seal(one)?.is_some();
                 is_used.then(|| one.clone()).into_iter().collect()
             }
-            (Names::Beginning(beginning), Some(after)) if after.as_str() >= beginning.as_str() => {
+            (Names::Beginning(prefix), Some(after)) if after.as_str() >= prefix.as_str() => {
                 self.names_from(after.as_str(), true, limit + 1)?
             }
-            (Names::Beginning(beginning), _) => self.names_from(beginning, false, limit + 1)?,
+            (Names::Beginning(prefix), _) => self.names_from(prefix, false, limit + 1)?,
         };
-        if let Names::Beginning(beginning) = &query.names {
-            // Names are in order, so those that begin with it are together.
-            names.retain(|name| name.as_str().starts_with(beginning.as_str()));
+        if let Names::Beginning(prefix) = &query.names {
+            // Names are sorted, so all names with this prefix are adjacent.
+            names.retain(|name| name.as_str().starts_with(prefix.as_str()));
         }
         let next = (names.len() > limit).then(|| names[limit - 1].clone());
         names.truncate(limit);
         Ok((names, next))
     }
 
-    /// Whose claims a query shows.
-    pub(super) fn homes_shown(&self, query: &Query) -> Rows<BTreeSet<Home>> {
-        let mut homes = BTreeSet::new();
+    /// The other processes whose claims a query shows.
+    pub(super) fn processes_shown(&self, query: &Query) -> Rows<BTreeSet<ProcessId>> {
+        let mut processes = BTreeSet::new();
         for name in self.names_of(query)?.0 {
-            homes.extend(self.homes_before(&name, Ticket(u64::MAX >> 1))?);
+            processes.extend(self.processes_before(&name, Ticket(u64::MAX >> 1))?);
         }
-        homes.remove(&self.home);
-        Ok(homes)
+        processes.remove(&self.process);
+        Ok(processes)
     }
 
     pub(super) fn inspect(&self, query: &Query) -> Rows<Page> {
@@ -366,11 +366,11 @@ impl Ledger<'_> {
     }
 
     fn resource(&self, name: Name, entries: usize) -> Rows<Resource> {
-        let line = self.front_with_notes(&name, entries.max(1))?;
-        let more = self.length(&name)?.saturating_sub(line.len());
+        let queue = self.front_with_notes(&name, entries.max(1))?;
+        let more = self.queue_length(&name)?.saturating_sub(queue.len());
         let sealed_for = self.seal(&name)?.map(|(_, until)| until.since(self.now));
-        let capacity = line.first().map_or(Demand::ALL, |(entry, _)| entry.capacity);
-        let line = line.into_iter().map(|(entry, note)| Shown {
+        let capacity = queue.first().map_or(Demand::ALL, |(entry, _)| entry.capacity);
+        let queue = queue.into_iter().map(|(entry, note)| ShownEntry {
             owner: entry.owner,
             tickets: entry.tickets,
             mode: entry.demand().mode(),
@@ -382,7 +382,7 @@ impl Ledger<'_> {
             broken: entry.broken(),
             note,
         });
-        Ok(Resource { queue: line.collect(), more, name, capacity, sealed_for })
+        Ok(Resource { queue: queue.collect(), more, name, capacity, sealed_for })
     }
 
     pub(super) fn is_exclusive(&self, entry: &Entry) -> Rows<bool> {

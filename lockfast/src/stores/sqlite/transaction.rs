@@ -1,138 +1,151 @@
-//! One transaction in the file: how it is begun, and what becomes of it.
+//! One transaction in the file: how it begins, commits, and fails.
 
 use std::sync::MutexGuard;
 
 use crate::error::Error;
 
 use super::file::{self, File};
-use super::inside::{Inside, Kept};
-use super::ledger::{Ledger, News};
+use super::file_wait::Patience;
+use super::open_store::{FileState, OpenStore};
 use super::rule::Failure;
-use super::waiting::Patience;
+use super::view::{Messages, TransactionView};
 
-/// Why a transaction is not done.
+/// Why a transaction was not committed.
 #[derive(Debug)]
-pub(super) enum Undone {
-    /// Another process has the file, or it has to be opened anew: nothing has happened yet, and it may take a while.
+pub(super) enum TransactionError {
+    /// Another process has the file locked, or it has to be opened again. Nothing has happened yet, and waiting may
+    /// take a while.
     Busy,
     Failed(Error),
 }
 
-impl Undone {
-    /// For a caller that is not going to wait.
+impl TransactionError {
+    /// For a caller that does not wait.
     pub(super) fn into_error(self) -> Error {
         match self {
-            Self::Busy => Error::unavailable("waiting for the file of locks", "the answer was not waited for"),
+            Self::Busy => Error::unavailable("waiting for the file of locks", "the caller did not wait for it"),
             Self::Failed(error) => error,
         }
     }
 }
 
-pub(super) type Done<T> = std::result::Result<T, Undone>;
+pub(super) type TransactionResult<T> = std::result::Result<T, TransactionError>;
 
-/// Whether it must outlast a power cut.
+/// Whether the transaction must survive a power cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lasting {
+pub(super) enum Durable {
     No,
     Yes,
 }
 
-impl Inside {
-    /// One transaction, and the letters it leaves behind.
+impl OpenStore {
+    /// Runs one transaction. Returns its reply, and the messages to deliver.
     pub(super) fn transaction<T>(
         &self,
         doing: &str,
-        lasting: Lasting,
+        durable: Durable,
         patience: Patience<'_>,
-        act: impl FnOnce(&mut Ledger<'_>) -> std::result::Result<T, Failure>,
-    ) -> Done<(T, News)> {
-        let mut kept = self.begin(doing, lasting, patience)?;
-        let Kept { file, known } = &mut *kept;
+        act: impl FnOnce(&mut TransactionView<'_>) -> std::result::Result<T, Failure>,
+    ) -> TransactionResult<(T, Messages)> {
+        let mut file_state = self.begin(doing, durable, patience)?;
+        let FileState { file, known } = &mut *file_state;
         let open = file.as_mut().expect("a transaction has begun in it");
-        let done = in_transaction(open, |file| {
-            // Read once, when nobody else can come between: so time never goes back for the rows.
+        let result = in_transaction(open, |file| {
+            // Read once, while no other process can write: so time never goes back for the rows.
             let now = self.time.now();
-            let Some(mut ledger) = Ledger::open(&file.connection, file.boot(), now, self.residence.home, known)? else {
+            let Some(mut view) =
+                TransactionView::open(&file.connection, file.boot(), now, self.endpoint.process, known)?
+            else {
                 return Err(Failure::Refused(Error::unavailable(
                     "using the file of locks",
                     "another machine uses it too, or it is a copy of another machine's; give each machine its own",
                 )));
             };
-            ledger.settle()?;
-            let answer = act(&mut ledger)?;
-            ledger.close()?;
-            ledger.tell_watchers()?;
-            Ok((answer, std::mem::take(&mut ledger.news)))
+            view.settle()?;
+            let reply = act(&mut view)?;
+            view.close()?;
+            view.notify_watchers()?;
+            Ok((reply, std::mem::take(&mut view.messages)))
         });
-        if lasting == Lasting::Yes {
-            // Left at FULL it is only slower.
+        if durable == Durable::Yes {
+            // If this fails, later transactions are only slower.
             let _ = open.connection.pragma_update(None, "synchronous", "NORMAL");
         }
         if !open.connection.is_autocommit() {
-            // It could not even be rolled back. A new connection knows nothing of it.
+            // The rollback failed. A new connection knows nothing of this transaction.
             *file = None;
         }
-        done.map_err(|failure| match failure {
-            Failure::Refused(error) => Undone::Failed(error),
-            Failure::File(error) => Undone::Failed(file::explain(doing, &self.path, &error)),
+        result.map_err(|failure| match failure {
+            Failure::Refused(error) => TransactionError::Failed(error),
+            Failure::File(error) => TransactionError::Failed(file::explain(doing, &self.path, &error)),
         })
     }
 
-    /// Begins a transaction. The mutex is not held between two tries: a caller that only tries must not wait for one that has
-    /// the patience to wait.
-    fn begin(&self, doing: &str, lasting: Lasting, patience: Patience<'_>) -> Done<MutexGuard<'_, Kept>> {
+    /// Begins a transaction. The mutex is not held between two tries: a caller that only tries must not wait for one
+    /// that may wait long.
+    fn begin(
+        &self,
+        doing: &str,
+        durable: Durable,
+        patience: Patience<'_>,
+    ) -> TransactionResult<MutexGuard<'_, FileState>> {
         let mut tries = 0;
         loop {
             if let Patience::Long { is_wanted, .. } = patience
                 && !is_wanted()
             {
-                return Err(Undone::Busy);
+                return Err(TransactionError::Busy);
             }
-            let mut kept = self.kept();
-            if !kept.is_in_place() {
-                kept = self.open_anew(kept, patience)?;
+            let mut file_state = self.file_state();
+            if !file_state.is_in_place() {
+                file_state = self.reopen(file_state, patience)?;
             }
-            if matches!(patience, Patience::Long { .. }) && self.lookout.is_over() {
-                // Order matters: whether there are claims is looked at after the store has ended, under the same mutex.
-                return Err(Undone::Failed(Error::unavailable(doing, "the store was closed")));
+            if matches!(patience, Patience::Long { .. }) && self.death_watch.is_stopped() {
+                // Order matters: `Drop` checks for claims after the store is stopped, under the same mutex.
+                return Err(TransactionError::Failed(Error::unavailable(doing, "the store was closed")));
             }
-            let open = kept.file.as_ref().expect("it is in place");
-            match begin(open, lasting) {
-                Ok(()) => return Ok(kept),
+            let open = file_state.file.as_ref().expect("it is in place");
+            match begin(open, durable) {
+                Ok(()) => return Ok(file_state),
                 Err(error) if file::is_busy(&error) => {
-                    drop(kept);
-                    if !patience.pause(tries, &self.waiting) {
+                    drop(file_state);
+                    if !patience.pause(tries, &self.file_wait) {
                         return Err(match patience {
-                            Patience::Brief => Undone::Busy,
-                            Patience::Long { .. } => Undone::Failed(file::explain(doing, &self.path, &error)),
+                            Patience::Brief => TransactionError::Busy,
+                            Patience::Long { .. } => TransactionError::Failed(file::explain(doing, &self.path, &error)),
                         });
                     }
                     tries += 1;
                 }
-                Err(error) => return Err(Undone::Failed(file::explain(doing, &self.path, &error))),
+                Err(error) => return Err(TransactionError::Failed(file::explain(doing, &self.path, &error))),
             }
         }
     }
 
-    /// What is kept in a file that was taken away is seen by no other process. The new one does not know our claims. Opening
-    /// may take as long as waiting, so only the waiting thread does it, and without the mutex.
-    fn open_anew<'a>(&'a self, mut kept: MutexGuard<'a, Kept>, patience: Patience<'_>) -> Done<MutexGuard<'a, Kept>> {
+    /// Opens the path again. No other process sees rows in a file that was removed, and the new file does not know the
+    /// claims of this process. Opening may take as long as waiting, so only the file-wait thread does it, and without
+    /// the mutex.
+    fn reopen<'a>(
+        &'a self,
+        mut file_state: MutexGuard<'a, FileState>,
+        patience: Patience<'_>,
+    ) -> TransactionResult<MutexGuard<'a, FileState>> {
         if matches!(patience, Patience::Brief) {
-            return Err(Undone::Busy);
+            return Err(TransactionError::Busy);
         }
-        kept.file = None;
-        drop(kept);
-        let file = File::open(&self.path, &self.time).map_err(Undone::Failed)?;
-        let mut kept = self.kept();
-        kept.file = Some(file);
-        kept.known.clear();
-        Ok(kept)
+        file_state.file = None;
+        drop(file_state);
+        let file = File::open(&self.path, &self.time).map_err(TransactionError::Failed)?;
+        let mut file_state = self.file_state();
+        file_state.file = Some(file);
+        file_state.known.clear();
+        Ok(file_state)
     }
 }
 
-fn begin(file: &File, lasting: Lasting) -> rusqlite::Result<()> {
+fn begin(file: &File, durable: Durable) -> rusqlite::Result<()> {
     let rows = &file.connection;
-    if lasting == Lasting::No {
+    if durable == Durable::No {
         return rows.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop);
     }
     rows.pragma_update(None, "synchronous", "FULL")?;
@@ -149,12 +162,12 @@ fn in_transaction<T>(
     act: impl FnOnce(&File) -> std::result::Result<T, Failure>,
 ) -> std::result::Result<T, Failure> {
     let rows = &file.connection;
-    let done = act(file).and_then(|done| {
+    let result = act(file).and_then(|result| {
         rows.prepare_cached("COMMIT")?.execute([])?;
-        Ok(done)
+        Ok(result)
     });
-    if done.is_err() && !rows.is_autocommit() {
+    if result.is_err() && !rows.is_autocommit() {
         let _ = rows.execute_batch("ROLLBACK");
     }
-    done
+    result
 }

@@ -1,46 +1,55 @@
-//! The verbs of the store, each for the thread it is called on: one transaction, then what follows from it.
+//! The verbs of the store, for any thread: one transaction, then the messages that follow.
 
 use std::sync::Arc;
 
 use crate::claim::Claim;
 use crate::store::{Admission, Busy, Counters, Lease, Leaving, Page, Query, Standing};
 
-use super::home::Life;
-use super::inside::Inside;
-use super::ledger::Ledger;
+use super::file_wait::Patience;
+use super::open_store::OpenStore;
 use super::rule::Failure;
-use super::transaction::{Done, Lasting, Undone};
-use super::waiting::Patience;
+use super::runtime_dir::Liveness;
+use super::transaction::{Durable, TransactionError, TransactionResult};
+use super::view::TransactionView;
 
-impl Inside {
-    pub(super) fn acquire(self: &Arc<Self>, claim: &Arc<Claim>, busy: Busy, patience: Patience<'_>) -> Done<Admission> {
-        let is_dead = |home| matches!(self.residence.street.look_at(home), Life::Dead);
-        let asked = self.verb("acquiring in", Lasting::No, patience, |ledger| {
-            let admission = ledger.acquire(claim, busy, &is_dead)?;
+impl OpenStore {
+    pub(super) fn acquire(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        busy: Busy,
+        patience: Patience<'_>,
+    ) -> TransactionResult<Admission> {
+        let is_dead = |process| matches!(self.endpoint.dir.liveness_of(process), Liveness::Dead);
+        let acquired = self.verb("acquiring in", Durable::No, patience, |view| {
+            let admission = view.acquire(claim, busy, &is_dead)?;
             let dead = match admission {
-                Admission::Queued { .. } => self.look_out_for(ledger, claim)?,
+                Admission::Queued { .. } => self.watch_processes_ahead(view, claim)?,
                 _ => Vec::new(),
             };
             Ok((admission, dead))
         });
-        if !matches!(asked, Ok((Admission::Queued { .. }, _)) | Err(Undone::Busy)) {
-            self.lookout.forget(claim.id.hash());
+        if !matches!(acquired, Ok((Admission::Queued { .. }, _)) | Err(TransactionError::Busy)) {
+            self.death_watch.forget(claim.id.hash());
         }
-        let (admission, dead) = asked?;
-        self.deliver(self.bury_those_ahead(claim, dead));
+        let (admission, dead) = acquired?;
+        self.deliver(self.remove_dead_ahead(claim, dead));
         Ok(admission)
     }
 
-    pub(super) fn renew(self: &Arc<Self>, leases: &[Lease], patience: Patience<'_>) -> Done<Vec<Standing>> {
-        let standings = self.verb("renewing in", Lasting::No, patience, |ledger| {
+    pub(super) fn renew(
+        self: &Arc<Self>,
+        leases: &[Lease],
+        patience: Patience<'_>,
+    ) -> TransactionResult<Vec<Standing>> {
+        let standings = self.verb("renewing in", Durable::No, patience, |view| {
             let mut standings = Vec::with_capacity(leases.len());
             for lease in leases {
-                let standing = ledger.renew(lease)?;
+                let standing = view.renew(lease)?;
                 let dead = match standing {
-                    // Whatever became of the letters, who waits looks out for the right ones from now on.
-                    Standing::Waiting { .. } => self.look_out_for(ledger, &lease.claim)?,
+                    // Independent of lost messages, a renewal watches the right processes from now on.
+                    Standing::Waiting { .. } => self.watch_processes_ahead(view, &lease.claim)?,
                     _ => {
-                        self.lookout.forget(lease.claim.id.hash());
+                        self.death_watch.forget(lease.claim.id.hash());
                         Vec::new()
                     }
                 };
@@ -48,62 +57,62 @@ impl Inside {
             }
             Ok(standings)
         })?;
-        let looked_after = standings.into_iter().zip(leases).map(|((standing, dead), lease)| {
-            self.deliver(self.bury_those_ahead(&lease.claim, dead));
+        let standings = standings.into_iter().zip(leases).map(|((standing, dead), lease)| {
+            self.deliver(self.remove_dead_ahead(&lease.claim, dead));
             standing
         });
-        Ok(looked_after.collect())
+        Ok(standings.collect())
     }
 
     pub(super) fn release(
         self: &Arc<Self>,
         leaving: &[Leaving],
-        lasting: Lasting,
+        durable: Durable,
         patience: Patience<'_>,
-    ) -> Done<Vec<Standing>> {
-        let standings = self.verb("releasing in", lasting, patience, |ledger| {
+    ) -> TransactionResult<Vec<Standing>> {
+        let standings = self.verb("releasing in", durable, patience, |view| {
             leaving
                 .iter()
-                .map(|one| ledger.release(one).map_err(Failure::from))
+                .map(|one| view.release(one).map_err(Failure::from))
                 .collect::<std::result::Result<Vec<_>, _>>()
         })?;
         for one in leaving {
             if let Some(claim) = one.claim() {
-                self.lookout.forget(claim.id.hash());
+                self.death_watch.forget(claim.id.hash());
             }
         }
         Ok(standings)
     }
 
-    pub(super) fn inspect(self: &Arc<Self>, query: &Query, patience: Patience<'_>) -> Done<Page> {
-        self.verb("reading", Lasting::No, patience, |ledger| {
-            for home in ledger.homes_shown(query)? {
-                if matches!(self.residence.street.look_at(home), Life::Dead) {
-                    ledger.bury(home)?;
+    pub(super) fn inspect(self: &Arc<Self>, query: &Query, patience: Patience<'_>) -> TransactionResult<Page> {
+        self.verb("reading", Durable::No, patience, |view| {
+            for process in view.processes_shown(query)? {
+                if matches!(self.endpoint.dir.liveness_of(process), Liveness::Dead) {
+                    view.remove_dead(process)?;
                 }
             }
-            Ok(ledger.inspect(query)?)
+            Ok(view.inspect(query)?)
         })
     }
 
-    /// Queues are looked at as they are, so there is no listing to keep up.
-    pub(super) fn record(self: &Arc<Self>, counters: &Counters, patience: Patience<'_>) -> Done<()> {
-        self.verb("counting in", Lasting::No, patience, |ledger| Ok(ledger.count(counters)?))
+    /// Only counters are stored. `inspect` reads the queues themselves, so there is no listing to update.
+    pub(super) fn record(self: &Arc<Self>, counters: &Counters, patience: Patience<'_>) -> TransactionResult<()> {
+        self.verb("counting in", Durable::No, patience, |view| Ok(view.add_counters(counters)?))
     }
 
-    pub(super) fn watch(self: &Arc<Self>, beginning: &str, patience: Patience<'_>) -> Done<()> {
-        self.verb("watching", Lasting::No, patience, |ledger| Ok(ledger.add_watcher(beginning)?))
+    pub(super) fn watch(self: &Arc<Self>, prefix: &str, patience: Patience<'_>) -> TransactionResult<()> {
+        self.verb("watching", Durable::No, patience, |view| Ok(view.add_watcher(prefix)?))
     }
 
     fn verb<T>(
         self: &Arc<Self>,
         doing: &str,
-        lasting: Lasting,
+        durable: Durable,
         patience: Patience<'_>,
-        act: impl FnOnce(&mut Ledger<'_>) -> std::result::Result<T, Failure>,
-    ) -> Done<T> {
-        let (answer, news) = self.transaction(doing, lasting, patience, act)?;
-        self.deliver(news);
-        Ok(answer)
+        act: impl FnOnce(&mut TransactionView<'_>) -> std::result::Result<T, Failure>,
+    ) -> TransactionResult<T> {
+        let (reply, messages) = self.transaction(doing, durable, patience, act)?;
+        self.deliver(messages);
+        Ok(reply)
     }
 }

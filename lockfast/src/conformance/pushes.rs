@@ -1,4 +1,4 @@
-//! What a client of a place is told.
+//! Assertions about the pushes of a client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use crate::claim::{Claim, Ticket};
 use crate::store::{Change, Standing};
 
 use super::executor::within;
-use super::place::Client;
+use super::fixture::Client;
 
-/// A push that takes longer than this is lost.
+/// A push that takes longer than this counts as lost.
 const PUSHED_WITHIN: Duration = Duration::from_secs(10);
 
 impl Client<'_> {
@@ -26,11 +26,12 @@ impl Client<'_> {
     async fn any_push(&self) -> Change {
         let mut pushes = self.pushes.lock().await;
         let next = within(PUSHED_WITHIN, pushes.recv()).await;
-        next.expect("a push within ten seconds").expect("the listener lives as long as its client")
+        next.expect("a push within ten seconds").expect("the subscription lives as long as its client")
     }
 
-    /// The claim is told that it holds, with this ticket; or told to ask, asks, and holds. Nothing else comes before that.
-    pub async fn told_held(&self, claim: &Arc<Claim>, ticket: Ticket) {
+    /// The next push says that the claim holds with this ticket, or is a `Resync` after which a renewal says so. No
+    /// other push comes before.
+    pub async fn pushed_held(&self, claim: &Arc<Claim>, ticket: Ticket) {
         loop {
             match self.any_push().await {
                 Change::Resync => {
@@ -43,20 +44,24 @@ impl Client<'_> {
         }
     }
 
-    /// The claim is told that a lease ahead ends after `span`; or told to ask, and asks. Nothing else comes before that.
-    pub async fn told_recheck(&self, claim: &Arc<Claim>, span: Duration) {
+    /// The next push says that a lease ahead ends after `span`, or is a `Resync`. No other push comes before.
+    pub async fn pushed_recheck(&self, claim: &Arc<Claim>, span: Duration) {
         match self.any_push().await {
             Change::Resync => {}
-            Change::Recheck(owner, told) => {
+            Change::Recheck(owner, pushed) => {
                 assert_eq!(owner, claim.id.hash());
-                assert!(told <= span && told + Duration::from_millis(500) >= span, "{told:?} instead of {span:?}");
+                assert!(
+                    pushed <= span && pushed + Duration::from_millis(500) >= span,
+                    "{pushed:?} instead of {span:?}"
+                );
             }
-            change => panic!("told {change:?}"),
+            change => panic!("pushed {change:?}"),
         }
     }
 
-    /// The claim is told that it is gone; or told to ask, asks, and is gone. Nothing else comes before that.
-    pub async fn told_gone(&self, claim: &Arc<Claim>) {
+    /// The next push says that the claim is gone, or is a `Resync` after which a renewal says so. No other push comes
+    /// before.
+    pub async fn pushed_gone(&self, claim: &Arc<Claim>) {
         loop {
             match self.any_push().await {
                 Change::Resync => {

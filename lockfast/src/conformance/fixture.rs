@@ -1,4 +1,4 @@
-//! What the cases are written with: a place under test, its clients, and the verbs with less to write.
+//! What the cases are written with: a store under test, its clients, and short forms of the verbs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,42 +18,42 @@ use crate::store::{
 };
 
 use super::executor::{Task, spawn};
-use super::users::{Users, Weather};
+use super::users::{ChaosRun, Users};
 use super::{Subject, Time, not_promised};
 
 /// Longer than any case takes.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
-/// A store under test, with names that nobody else uses.
-pub struct Place {
+/// A store under test, with names that no other test uses.
+pub struct Fixture {
     subject: Box<dyn Subject>,
     store: Arc<dyn Store>,
     guarantees: Guarantees,
     tag: String,
     made: Mutex<Vec<Arc<Claim>>>,
     pub(super) users: Mutex<Users>,
-    pub(super) weather: Option<Mutex<Weather>>,
+    pub(super) chaos: Option<Mutex<ChaosRun>>,
 }
 
-impl Place {
-    pub(super) async fn new(subject: Box<dyn Subject>, weather: Option<Weather>) -> Self {
+impl Fixture {
+    pub(super) async fn new(subject: Box<dyn Subject>, chaos: Option<ChaosRun>) -> Self {
         let store = subject.open().await;
         let tag = format!("{:016x}", random());
-        let (made, users, weather) = (Mutex::default(), Mutex::default(), weather.map(Mutex::new));
-        Self { guarantees: store.guarantees(), subject, store, tag, made, users, weather }
+        let (made, users, chaos) = (Mutex::default(), Mutex::default(), chaos.map(Mutex::new));
+        Self { guarantees: store.guarantees(), subject, store, tag, made, users, chaos }
     }
 
-    /// A name of this place. All of them fall into one slot where names in braces do that.
+    /// A name of this fixture. All of them are in one slot of a store that maps names in braces to slots.
     pub fn name(&self, text: &str) -> Name {
-        legal(Name::prefixed(&self.beginning(), text))
+        legal(Name::prefixed(&self.prefix(), text))
     }
 
-    /// What all names of this place begin with.
-    pub fn beginning(&self) -> String {
+    /// The prefix of all names of this fixture.
+    pub fn prefix(&self) -> String {
         format!("{{{}}}:", self.tag)
     }
 
-    /// A name of this place that is nothing but a random tag and `text`.
+    /// A name of this fixture that is only a random tag and `text`.
     pub fn plain_name(&self, text: &str) -> Name {
         legal(Name::prefixed(&self.tag, text))
     }
@@ -62,7 +62,7 @@ impl Place {
         self.subject.open().await
     }
 
-    /// The clock that clients of this place read.
+    /// The clock of this fixture's clients.
     pub fn clock(&self) -> Clock {
         self.subject.clock()
     }
@@ -72,7 +72,7 @@ impl Place {
         Client::new(self, self.open().await, true)
     }
 
-    /// One that gets no pushes.
+    /// Another client, without a subscription to pushes.
     pub(super) async fn client_without_subscription(&self) -> Client<'_> {
         Client::new(self, self.open().await, false)
     }
@@ -82,7 +82,7 @@ impl Place {
         &self.guarantees
     }
 
-    /// Ends a case that is about something the store does not promise.
+    /// Ends a case about something that the store does not promise.
     pub fn needs(&self, promised: bool, what: &str) {
         if !promised {
             not_promised(what);
@@ -94,7 +94,7 @@ impl Place {
         self.subject.time()
     }
 
-    /// A lease that a case can wait for.
+    /// A TTL that is short enough for a case to wait for its end.
     pub fn brief(&self) -> Duration {
         match self.time() {
             Time::Set => Duration::from_secs(10),
@@ -102,7 +102,7 @@ impl Place {
         }
     }
 
-    /// Lets this many brief leases pass.
+    /// Lets this many brief TTLs pass.
     pub async fn pass(&self, briefs: f64) {
         self.subject.pass(self.brief().mul_f64(briefs)).await;
     }
@@ -112,15 +112,15 @@ impl Place {
         self.subject.pass(span).await;
     }
 
-    /// The line of one name; `None` when there is nothing.
-    pub async fn look(&self, name: &Name) -> Option<Resource> {
+    /// The queue of one name; `None` if it has neither a queue nor a seal.
+    pub async fn inspect(&self, name: &Name) -> Option<Resource> {
         let query = Query { names: Names::One(name.clone()), after: None, limit: 10, entries: usize::MAX };
         let Page { resources, next, .. } = promised(self.store.inspect(&query).await);
-        assert!(resources.len() <= 1 && next.is_none(), "one name was asked for, {resources:?} and {next:?} shown");
+        assert!(resources.len() <= 1 && next.is_none(), "one name was requested, {resources:?} and {next:?} shown");
         resources.into_iter().next()
     }
 
-    /// Every claim that a case made leaves; after that no name of theirs may be in use.
+    /// Releases every claim that the case made; after that, none of their names may be in use.
     pub(super) async fn assert_nothing_is_left(&self) {
         let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
         for claim in &made {
@@ -130,41 +130,41 @@ impl Place {
             made.iter().flat_map(|claim| claim.demands.iter()).map(|it| (&it.name, ())).collect();
         let mut waited = false;
         for name in names.into_keys() {
-            if !waited && self.look(name).await.is_some() {
-                // A seal, which has an end and no owner.
+            if !waited && self.inspect(name).await.is_some() {
+                // A seal: it ends by time, and no claim can remove it.
                 self.pass(4.0).await;
                 waited = true;
             }
-            assert_eq!(self.look(name).await, None, "left behind");
+            assert_eq!(self.inspect(name).await, None, "left behind");
         }
     }
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for Fixture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("store", &self.store).field("tag", &self.tag).finish_non_exhaustive()
+        f.debug_struct("Fixture").field("store", &self.store).field("tag", &self.tag).finish_non_exhaustive()
     }
 }
 
-/// One client of the place: its handle, its pushes, and claims that are its own.
+/// One client of the store: its handle, its pushes, and its own claims.
 pub struct Client<'p> {
-    place: &'p Place,
+    fixture: &'p Fixture,
     store: Arc<dyn Store>,
     id: ClientId,
-    tell: mpsc::UnboundedSender<Change>,
+    push_sender: mpsc::UnboundedSender<Change>,
     pub(super) pushes: tokio::sync::Mutex<mpsc::UnboundedReceiver<Change>>,
-    listener: Task<()>,
+    subscription: Task<()>,
 }
 
 impl<'p> Client<'p> {
-    fn new(place: &'p Place, store: Arc<dyn Store>, subscribes: bool) -> Self {
+    fn new(fixture: &'p Fixture, store: Arc<dyn Store>, subscribes: bool) -> Self {
         let id = ClientId(random());
-        let (tell, pushes) = mpsc::unbounded_channel();
-        let sender = tell.clone();
-        // Listens all the time, like a client: some stores take one that does not listen for dead.
+        let (push_sender, pushes) = mpsc::unbounded_channel();
+        let sender = push_sender.clone();
+        // Subscribed all the time, as a real client is: some stores take a client without a subscription for dead.
         let stream = subscribes.then(|| store.watch(Scope::Client(id)));
         let again = Arc::clone(&store);
-        let listener = spawn(async move {
+        let subscription = spawn(async move {
             let Some(mut stream) = stream else { return };
             loop {
                 match stream.next().await {
@@ -177,7 +177,7 @@ impl<'p> Client<'p> {
                 }
             }
         });
-        Self { place, store, id, tell, pushes: tokio::sync::Mutex::new(pushes), listener }
+        Self { fixture, store, id, push_sender, pushes: tokio::sync::Mutex::new(pushes), subscription }
     }
 
     /// The bare store.
@@ -185,17 +185,17 @@ impl<'p> Client<'p> {
         &self.store
     }
 
-    /// Who this is.
+    /// The id of this client.
     pub fn id(&self) -> ClientId {
         self.id
     }
 
     /// Ends its subscription, as the death of its process would.
     pub(super) fn unsubscribe(&self) {
-        self.listener.stop();
+        self.subscription.stop();
     }
 
-    /// A new claim, with a lease longer than the case.
+    /// A new claim, with a TTL longer than the case.
     pub fn claim(&self, demands: impl Into<Demands>) -> Arc<Claim> {
         let claim = Arc::new(Claim {
             id: ClaimId::random().expect("the operating system gives random numbers"),
@@ -207,54 +207,54 @@ impl<'p> Client<'p> {
             detached: false,
             note: Arc::new(Note { host: "conformance".into(), pid: 1, program: "suite".into(), ..Note::default() }),
         });
-        self.place.made.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&claim));
+        self.fixture.made.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&claim));
         claim
     }
 
     /// A new exclusive claim.
     pub fn mutex(&self, text: &str) -> Arc<Claim> {
-        self.claim(Demand::exclusive(self.place.name(text)))
+        self.claim(Demand::exclusive(self.fixture.name(text)))
     }
 
-    /// The same with a lease that ends within the case.
+    /// A new exclusive claim with a lease that ends within the case.
     pub fn brief_mutex(&self, text: &str) -> Arc<Claim> {
-        self.with(self.mutex(text), |claim| claim.ttl = self.place.brief())
+        self.with(self.mutex(text), |claim| claim.ttl = self.fixture.brief())
     }
 
     /// A new shared claim.
     pub fn reader(&self, text: &str) -> Arc<Claim> {
-        self.claim(Demand::shared(self.place.name(text)))
+        self.claim(Demand::shared(self.fixture.name(text)))
     }
 
     /// A new claim on permits.
     pub fn permits(&self, text: &str, weight: u32, capacity: u32) -> Arc<Claim> {
-        self.claim(legal(Demand::permits(self.place.name(text), weight, capacity)))
+        self.claim(legal(Demand::permits(self.fixture.name(text), weight, capacity)))
     }
 
     /// A new exclusive claim on several names.
     pub fn multi(&self, texts: &[&str]) -> Arc<Claim> {
-        let demands = texts.iter().map(|text| Demand::exclusive(self.place.name(text))).collect();
+        let demands = texts.iter().map(|text| Demand::exclusive(self.fixture.name(text))).collect();
         self.claim(legal(Demands::of(demands)))
     }
 
-    /// The same claim, changed before it is used.
+    /// The same claim, changed before its first use.
     pub fn with(&self, claim: Arc<Claim>, change: impl FnOnce(&mut Claim)) -> Arc<Claim> {
         let mut claim = Arc::unwrap_or_clone(claim);
         change(&mut claim);
         Arc::new(claim)
     }
 
-    /// Asks, ready to wait.
+    /// Acquires with [`Busy::Wait`].
     pub async fn wait(&self, claim: &Arc<Claim>) -> Admission {
         promised(self.store.acquire(claim, Busy::Wait).await)
     }
 
-    /// Asks, not ready to wait.
+    /// Acquires with [`Busy::Refuse`].
     pub async fn try_now(&self, claim: &Arc<Claim>) -> Admission {
         promised(self.store.acquire(claim, Busy::Refuse).await)
     }
 
-    /// Asks, and holds at once.
+    /// Acquires, and must hold at once.
     pub async fn held(&self, claim: &Arc<Claim>) -> Tickets {
         match self.wait(claim).await {
             Admission::Held(tickets) => tickets,
@@ -262,7 +262,7 @@ impl<'p> Client<'p> {
         }
     }
 
-    /// Asks, and waits.
+    /// Acquires, and must be queued.
     pub async fn queued(&self, claim: &Arc<Claim>) -> Ticket {
         match self.wait(claim).await {
             Admission::Queued { ticket, .. } => ticket,
@@ -270,7 +270,7 @@ impl<'p> Client<'p> {
         }
     }
 
-    /// Asks, and is refused.
+    /// Acquires, and must be refused.
     pub async fn refused(&self, claim: &Arc<Claim>) -> BusyWith {
         match self.try_now(claim).await {
             Admission::Refused(busy) => busy,
@@ -278,18 +278,18 @@ impl<'p> Client<'p> {
         }
     }
 
-    /// Renews by the claim's own ttl.
+    /// Renews by the claim's own TTL.
     pub async fn renew(&self, claim: &Arc<Claim>) -> Standing {
         self.renew_by(claim, claim.ttl).await
     }
 
-    /// Renews.
+    /// Renews by this TTL.
     pub async fn renew_by(&self, claim: &Arc<Claim>, ttl: Duration) -> Standing {
         let lease = Lease { claim: Arc::clone(claim), ttl };
         single(promised(self.store.renew(&[lease]).await))
     }
 
-    /// Renews, and holds.
+    /// Renews, and must hold.
     pub async fn holds(&self, claim: &Arc<Claim>) -> Tickets {
         match self.renew(claim).await {
             Standing::Held(tickets) => tickets,
@@ -297,7 +297,7 @@ impl<'p> Client<'p> {
         }
     }
 
-    /// Renews, and waits.
+    /// Renews, and must wait.
     pub async fn waits(&self, claim: &Arc<Claim>) -> Ticket {
         match self.renew(claim).await {
             Standing::Waiting { ticket, .. } => ticket,
@@ -305,7 +305,7 @@ impl<'p> Client<'p> {
         }
     }
 
-    /// Renews, and is gone.
+    /// Renews, and must be gone.
     pub async fn is_gone(&self, claim: &Arc<Claim>) -> Why {
         match self.renew(claim).await {
             Standing::Gone(why) => why,
@@ -313,24 +313,24 @@ impl<'p> Client<'p> {
         }
     }
 
-    /// Leaves in some way.
+    /// Releases in some way.
     pub async fn leave(&self, leaving: Leaving) -> Standing {
         match single(promised(self.store.release(&[leaving]).await)) {
-            // An answer may be a push at the same time.
+            // A reply may carry the grant of this client's next claim: the same as a push.
             Standing::Gone(Why::PassedOn(owner, ticket)) => {
-                drop(self.tell.send(Change::Held(owner, ticket)));
+                drop(self.push_sender.send(Change::Held(owner, ticket)));
                 Standing::Gone(Why::Left)
             }
             standing => standing,
         }
     }
 
-    /// Leaves.
+    /// Releases.
     pub async fn done(&self, claim: &Arc<Claim>) -> Standing {
         self.leave(Leaving::Done(Arc::clone(claim))).await
     }
 
-    /// Ends a turn.
+    /// Ends a local hand-off sequence: releases, or goes on with a new block if no other claim waits.
     pub async fn unless_alone(&self, claim: &Arc<Claim>, block: u32, floor: Ticket) -> Standing {
         self.leave(Leaving::UnlessAlone { claim: Arc::clone(claim), block, floor }).await
     }
@@ -338,7 +338,7 @@ impl<'p> Client<'p> {
 
 impl Drop for Client<'_> {
     fn drop(&mut self) {
-        self.listener.stop();
+        self.subscription.stop();
     }
 }
 
@@ -348,21 +348,21 @@ impl fmt::Debug for Client<'_> {
     }
 }
 
-/// The answer of a store that promises to give one.
-pub(super) fn promised<T>(answer: Result<T>) -> T {
-    match answer {
-        Ok(answer) => answer,
+/// The reply of a store that promises to give one.
+pub(super) fn promised<T>(reply: Result<T>) -> T {
+    match reply {
+        Ok(reply) => reply,
         Err(Error::Unsupported(what)) => not_promised(what),
         Err(error) => panic!("the store failed: {error}"),
     }
 }
 
 fn legal<T>(made: Result<T>) -> T {
-    made.expect("the suite asks for what is legal")
+    made.expect("the suite makes valid claims only")
 }
 
 fn single(mut answers: Vec<Standing>) -> Standing {
-    assert_eq!(answers.len(), 1, "one answer for one question");
+    assert_eq!(answers.len(), 1, "one reply for one request");
     answers.remove(0)
 }
 

@@ -1,6 +1,7 @@
-//! The entries in the file, as one verb sees them: inside a transaction that no other process can come between.
+//! The tables of the file as one transaction sees them, and the statements on `entries`. No other process can change
+//! the tables meanwhile.
 //!
-//! Everything here is one statement on one row or one line; what the statements mean together is in `rule.rs`.
+//! Each function is one statement on one row or one queue; what the statements mean together is in `rule.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,87 +13,89 @@ use crate::clock::Moment;
 use crate::name::Name;
 use crate::store::Change;
 
+use super::encoding::{decode_note, encode_names, encode_note};
 use super::entry::{BROKEN, DETACHED, Entry, LINGERS, entry, moment, signed, span, unsigned};
 use super::file::nanos;
-use super::home::Home;
-use super::pack::{pack_names, pack_note, unpack_note};
+use super::runtime_dir::ProcessId;
 
-/// How far a waiter looks for the longest lease ahead of it. Those it does not see make it ask early, never late.
-const LOOKED_AT_AHEAD: u32 = 64;
+/// How many leases ahead of a waiter are compared for the longest. Leases beyond make the waiter ask early, never late.
+const LEASES_COMPARED_AHEAD: u32 = 64;
 
-/// The statements about entries, each with the columns of a [`Entry`] before it.
+/// A statement about entries, with the columns of an [`Entry`] before it.
 macro_rules! entries {
     ($rest:literal) => {
         concat!(
-            "SELECT name, ticket, count, owner, home, client, capacity, weight, fits, missing, expires, since, ttl, state, ",
-            "names, note FROM entries ",
+            "SELECT name, ticket, count, owner, process, client, capacity, weight, fits, missing, expires, since, ttl, ",
+            "flags, names, note FROM entries ",
             $rest
         )
     };
 }
 
-/// Letters to write when the transaction is through: to which client at which home, and what.
-pub(super) type News = Vec<(Home, ClientId, Letter)>;
+/// Messages to send once the transaction is committed: to which client of which process, and what.
+pub(super) type Messages = Vec<(ProcessId, ClientId, Message)>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Letter {
+pub(super) enum Message {
     Change(Change),
-    /// Who is ahead of this claim has changed: see anew whose death to look out for.
-    LookAgain(ClaimHash),
+    /// The entries ahead of this claim have changed: its process must determine again which deaths to watch for.
+    AheadChanged(ClaimHash),
 }
 
-/// Whether there is any of what there seldom is: one statement tells, and saves one for each that there is not.
+/// Cached emptiness of rarely used tables. One statement reads all three, and saves one statement per empty table
+/// later.
 #[derive(Debug)]
-pub(super) struct Rare {
+pub(super) struct NonEmpty {
     pub(super) watchers: bool,
-    pub(super) marks: bool,
+    pub(super) tombstones: bool,
     pub(super) seals: bool,
 }
 
-/// One verb's view of the file.
+/// One transaction's view of the tables.
 #[derive(Debug)]
-pub(super) struct Ledger<'a> {
+pub(super) struct TransactionView<'a> {
     pub(super) rows: &'a Connection,
     pub(super) now: Moment,
-    pub(super) home: Home,
-    /// The highest ticket given, and when the next thing ends; written back by [`close`](Self::close).
+    pub(super) process: ProcessId,
+    /// The highest ticket drawn, and the next end of a row; both are written back by [`close`](Self::close).
     last: Ticket,
-    ends: Moment,
+    next_end: Moment,
     is_changed: bool,
-    pub(super) rare: Rare,
-    pub(super) news: News,
+    pub(super) non_empty: NonEmpty,
+    pub(super) messages: Messages,
     pub(super) touched: BTreeSet<Name>,
-    /// Tickets of this process's claims: a hint where to look.
+    /// Tickets of this process's claims: a hint where to look, not the truth.
     pub(super) known: &'a mut ClaimMap<Ticket>,
 }
 
-impl<'a> Ledger<'a> {
-    /// `None` when the moments in the file are those of another boot.
+impl<'a> TransactionView<'a> {
+    /// `None` if the moments in the file are those of another boot.
     pub(super) fn open(
         rows: &'a Connection,
         boot: &str,
         now: Moment,
-        home: Home,
+        process: ProcessId,
         known: &'a mut ClaimMap<Ticket>,
     ) -> Result<Option<Self>> {
         let mut state = rows.prepare_cached(
-            "SELECT boot = ?1, ticket, ends, EXISTS (SELECT 1 FROM watchers), EXISTS (SELECT 1 FROM marks), \
+            "SELECT boot = ?1, ticket, next_end, EXISTS (SELECT 1 FROM watchers), EXISTS (SELECT 1 FROM tombstones), \
              EXISTS (SELECT 1 FROM seals) FROM state WHERE id = 1",
         )?;
         state.query_row([boot], |row| {
-            let (last, ends) = (Ticket(unsigned(row.get(1)?)), moment(row.get(2)?));
-            let rare = Rare { watchers: row.get(3)?, marks: row.get(4)?, seals: row.get(5)? };
-            let (news, touched) = Default::default();
-            let ledger = Self { rows, now, home, last, ends, is_changed: false, rare, news, touched, known };
-            Ok(row.get::<_, bool>(0)?.then_some(ledger))
+            let (last, next_end) = (Ticket(unsigned(row.get(1)?)), moment(row.get(2)?));
+            let non_empty = NonEmpty { watchers: row.get(3)?, tombstones: row.get(4)?, seals: row.get(5)? };
+            let (messages, touched) = Default::default();
+            let view =
+                Self { rows, now, process, last, next_end, is_changed: false, non_empty, messages, touched, known };
+            Ok(row.get::<_, bool>(0)?.then_some(view))
         })
     }
 
-    /// Writes what the verb changed beside the entries.
+    /// Writes the row of `state` back, if it changed.
     pub(super) fn close(&mut self) -> Result<()> {
         if self.is_changed {
-            let (last, ends) = (signed(self.last.0), nanos(self.ends.as_nanos()));
-            self.run("UPDATE state SET ticket = ?1, ends = ?2 WHERE id = 1", (last, ends))?;
+            let (last, next_end) = (signed(self.last.0), nanos(self.next_end.as_nanos()));
+            self.run("UPDATE state SET ticket = ?1, next_end = ?2 WHERE id = 1", (last, next_end))?;
         }
         Ok(())
     }
@@ -104,28 +107,28 @@ impl<'a> Ledger<'a> {
         tickets
     }
 
-    /// Whether something may have ended.
-    pub(super) fn is_due(&self) -> bool {
-        self.ends <= self.now
+    /// Whether a row may have reached its end.
+    pub(super) fn is_end_due(&self) -> bool {
+        self.next_end <= self.now
     }
 
-    /// Something ends then.
-    pub(super) fn ends_at(&mut self, end: Moment) {
-        if end < self.ends {
-            self.ends = end;
+    /// A row has its end at this moment.
+    pub(super) fn row_ends_at(&mut self, end: Moment) {
+        if end < self.next_end {
+            self.next_end = end;
             self.is_changed = true;
         }
     }
 
-    /// Finds anew when the next thing ends.
+    /// Reads the next end from the tables.
     pub(super) fn find_next_end(&mut self) -> Result<()> {
         let next: Option<i64> = self.rows.query_row(
-            "SELECT min(least) FROM (SELECT min(expires) AS least FROM entries UNION ALL SELECT min(until) FROM marks \
-             UNION ALL SELECT min(until) FROM seals)",
+            "SELECT min(least) FROM (SELECT min(expires) AS least FROM entries \
+             UNION ALL SELECT min(until) FROM tombstones UNION ALL SELECT min(until) FROM seals)",
             [],
             |row| row.get(0),
         )?;
-        self.ends = next.map_or(moment(i64::MAX), moment);
+        self.next_end = next.map_or(moment(i64::MAX), moment);
         self.is_changed = true;
         Ok(())
     }
@@ -134,7 +137,7 @@ impl<'a> Ledger<'a> {
         self.one(entries!("WHERE name = ?1 AND ticket = ?2"), (name.as_str(), signed(ticket.0)))
     }
 
-    /// The entry of this claim in the first of its lines.
+    /// The claim's entry in the first of its queues.
     pub(super) fn entry_of(&mut self, claim: &Claim) -> Result<Option<Entry>> {
         let (name, owner) = (&claim.demands[0].name, claim.id.hash());
         if let Some(&ticket) = self.known.get(&owner)
@@ -145,13 +148,13 @@ impl<'a> Ledger<'a> {
         }
         let entry = self.one(entries!("WHERE name = ?1 AND owner = ?2"), (name.as_str(), owner.0))?;
         match &entry {
-            Some(entry) if entry.home == self.home => drop(self.known.insert(owner, entry.tickets.first)),
+            Some(entry) if entry.process == self.process => drop(self.known.insert(owner, entry.tickets.first)),
             _ => drop(self.known.remove(&owner)),
         }
         Ok(entry)
     }
 
-    pub(super) fn last_in_line(&self, name: &Name) -> Result<Option<Entry>> {
+    pub(super) fn last_in_queue(&self, name: &Name) -> Result<Option<Entry>> {
         self.one(entries!("WHERE name = ?1 ORDER BY ticket DESC LIMIT 1"), [name.as_str()])
     }
 
@@ -165,58 +168,57 @@ impl<'a> Ledger<'a> {
         self.one(sql, (name.as_str(), signed(ticket.0)))
     }
 
-    pub(super) fn just_behind(&self, name: &Name, ticket: Ticket) -> Result<Option<Entry>> {
+    pub(super) fn next_behind(&self, name: &Name, ticket: Ticket) -> Result<Option<Entry>> {
         let sql = entries!("WHERE name = ?1 AND ticket > ?2 ORDER BY ticket LIMIT 1");
         self.one(sql, (name.as_str(), signed(ticket.0)))
     }
 
-    pub(super) fn line(&self, name: &Name) -> Result<Vec<Entry>> {
+    pub(super) fn queue(&self, name: &Name) -> Result<Vec<Entry>> {
         self.many(entries!("WHERE name = ?1 ORDER BY ticket"), [name.as_str()], entry)
     }
 
-    /// The first of a line.
+    /// The first entries of a queue, at most so many.
     pub(super) fn front_with_notes(&self, name: &Name, most: usize) -> Result<Vec<(Entry, Arc<Note>)>> {
-        let read = |row: &Row<'_>| Ok((entry(row)?, unpack_note(row.get_ref("note")?.as_blob()?)));
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        self.many(entries!("WHERE name = ?1 ORDER BY ticket LIMIT ?2"), (name.as_str(), most), read)
+        self.many(entries!("WHERE name = ?1 ORDER BY ticket LIMIT ?2"), (name.as_str(), most), entry_with_note)
     }
 
-    /// How many are in a line.
-    pub(super) fn length(&self, name: &Name) -> Result<usize> {
+    /// The number of entries in a queue.
+    pub(super) fn queue_length(&self, name: &Name) -> Result<usize> {
         let count = |row: &Row<'_>| row.get::<_, u32>(0);
         let counts = self.many("SELECT COUNT(*) FROM entries WHERE name = ?1", [name.as_str()], count)?;
         Ok(counts.into_iter().map(|count| count as usize).sum())
     }
 
     pub(super) fn first_holder(&self, name: &Name) -> Result<Option<(Entry, Arc<Note>)>> {
-        let read = |row: &Row<'_>| Ok((entry(row)?, unpack_note(row.get_ref("note")?.as_blob()?)));
         let sql = entries!("WHERE name = ?1 AND missing = 0 ORDER BY ticket LIMIT 1");
-        Ok(self.many(sql, [name.as_str()], read)?.pop())
+        Ok(self.many(sql, [name.as_str()], entry_with_note)?.pop())
     }
 
-    /// The claims whose lease has run out, each once.
-    pub(super) fn run_out(&self, most: usize) -> Result<Vec<Entry>> {
+    /// The claims whose lease has run out, each once, at most so many rows.
+    pub(super) fn expired(&self, most: usize) -> Result<Vec<Entry>> {
         let sql = entries!("WHERE expires <= ?1 ORDER BY expires, ticket LIMIT ?2");
         let mut entries = self.many(sql, (nanos(self.now.as_nanos()), most as i64), entry)?;
         entries.dedup_by_key(|entry| entry.tickets.first);
         Ok(entries)
     }
 
-    /// The claims of a home that is dead, each once, but for those that are left to their lease.
-    pub(super) fn of_home(&self, home: Home) -> Result<Vec<Entry>> {
-        let sql = entries!("WHERE home = ?1 AND state & 3 = 0 ORDER BY ticket");
-        let mut entries = self.many(sql, [signed(home.0)], entry)?;
+    /// The claims of a process, each once, except detached and lingering ones: these live by their lease alone.
+    pub(super) fn claims_of(&self, process: ProcessId) -> Result<Vec<Entry>> {
+        let sql = entries!("WHERE process = ?1 AND flags & 3 = 0 ORDER BY ticket");
+        let mut entries = self.many(sql, [signed(process.0)], entry)?;
         entries.dedup_by_key(|entry| entry.tickets.first);
         Ok(entries)
     }
 
-    /// Whose homes are in a line before this ticket, each once, but for claims that are left to their lease.
-    pub(super) fn homes_before(&self, name: &Name, ticket: Ticket) -> Result<Vec<Home>> {
-        let sql = "SELECT DISTINCT home FROM entries WHERE name = ?1 AND ticket < ?2 AND state & 3 = 0";
-        self.many(sql, (name.as_str(), signed(ticket.0)), |row| Ok(Home(unsigned(row.get(0)?))))
+    /// The processes with entries in a queue before this ticket, each once, except those with only detached and
+    /// lingering ones.
+    pub(super) fn processes_before(&self, name: &Name, ticket: Ticket) -> Result<Vec<ProcessId>> {
+        let sql = "SELECT DISTINCT process FROM entries WHERE name = ?1 AND ticket < ?2 AND flags & 3 = 0";
+        self.many(sql, (name.as_str(), signed(ticket.0)), |row| Ok(ProcessId(unsigned(row.get(0)?))))
     }
 
-    /// How much of a resource is taken by those who fit.
+    /// The weight of all entries in a queue that fit.
     pub(super) fn used(&self, name: &Name) -> Result<u64> {
         let mut sum = self.rows.prepare_cached("SELECT total(weight) FROM entries WHERE name = ?1 AND fits = 1")?;
         sum.query_row([name.as_str()], |row| row.get::<_, f64>(0)).map(|sum| sum as u64)
@@ -230,8 +232,8 @@ impl<'a> Ledger<'a> {
             .map(|count| count as usize)
     }
 
-    /// When the leases ahead will have run out.
-    pub(super) fn leases_end(&self, name: &Name, ticket: Ticket) -> Result<Moment> {
+    /// When the leases ahead of this ticket will have run out.
+    pub(super) fn leases_ahead_end(&self, name: &Name, ticket: Ticket) -> Result<Moment> {
         let front = "SELECT max(expires) FROM (SELECT expires FROM entries WHERE name = ?1 AND ticket < ?2 ORDER BY ticket \
                      LIMIT ?3)";
         let just_ahead = "SELECT expires FROM entries WHERE name = ?1 AND ticket < ?2 ORDER BY ticket DESC LIMIT 1";
@@ -239,22 +241,22 @@ impl<'a> Ledger<'a> {
         let front = self
             .rows
             .prepare_cached(front)?
-            .query_row((name, ticket, LOOKED_AT_AHEAD), |row| row.get::<_, Option<i64>>(0))?;
+            .query_row((name, ticket, LEASES_COMPARED_AHEAD), |row| row.get::<_, Option<i64>>(0))?;
         let just_ahead =
             self.rows.prepare_cached(just_ahead)?.query_row((name, ticket), |row| row.get(0)).optional()?;
         Ok(front.max(just_ahead).map_or(Moment::START, moment))
     }
 
-    pub(super) fn somebody_waits_behind(&self, name: &Name, ticket: Ticket) -> Result<bool> {
+    pub(super) fn has_waiter_behind(&self, name: &Name, ticket: Ticket) -> Result<bool> {
         let sql = "SELECT EXISTS (SELECT 1 FROM entries WHERE name = ?1 AND ticket > ?2 AND missing > 0)";
         self.rows.prepare_cached(sql)?.query_row((name.as_str(), signed(ticket.0)), |row| row.get(0))
     }
 
     pub(super) fn add(&mut self, claim: &Claim, demand: &Demand, tickets: Tickets, fits: (bool, u32)) -> Result<()> {
-        let names = (claim.demands.len() > 1).then(|| pack_names(claim.demands.iter().map(|demand| &demand.name)));
-        let sql = "INSERT INTO entries (name, ticket, count, owner, home, client, capacity, weight, fits, missing, expires, \
-                   since, ttl, state, note, names) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, \
-                   ?15, ?16)";
+        let names = (claim.demands.len() > 1).then(|| encode_names(claim.demands.iter().map(|demand| &demand.name)));
+        let sql = "INSERT INTO entries (name, ticket, count, owner, process, client, capacity, weight, fits, missing, \
+                   expires, since, ttl, flags, note, names) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, \
+                   ?13, ?14, ?15, ?16)";
         self.run(
             sql,
             params![
@@ -262,7 +264,7 @@ impl<'a> Ledger<'a> {
                 signed(tickets.first.0),
                 tickets.count,
                 claim.id.hash().0,
-                signed(self.home.0),
+                signed(self.process.0),
                 signed(claim.client.0),
                 demand.capacity,
                 demand.weight,
@@ -272,16 +274,16 @@ impl<'a> Ledger<'a> {
                 nanos(self.now.as_nanos()),
                 span(claim.ttl),
                 0,
-                pack_note(&claim.note),
+                encode_note(&claim.note),
                 names,
             ],
         )
     }
 
-    /// Takes the claim out of all its lines; nobody is let in by that alone.
+    /// Deletes the claim's entries in all of its queues. Does not grant anything; see `remove`.
     pub(super) fn delete(&mut self, entry: &Entry) -> Result<()> {
         self.known.remove(&entry.owner);
-        self.of_all(entry, "DELETE FROM entries WHERE name = ?1 AND ticket = ?2", &[])
+        self.on_all_entries(entry, "DELETE FROM entries WHERE name = ?1 AND ticket = ?2", &[])
     }
 
     /// No verb shortens a lease: a short renewal that was sent before an extension may arrive after it.
@@ -290,49 +292,58 @@ impl<'a> Ledger<'a> {
             return Ok(());
         }
         let sql = "UPDATE entries SET expires = max(expires, ?3) WHERE name = ?1 AND ticket = ?2";
-        self.of_all(entry, sql, &[nanos(until.as_nanos())])
+        self.on_all_entries(entry, sql, &[nanos(until.as_nanos())])
     }
 
     pub(super) fn linger(&mut self, entry: &Entry, until: Moment) -> Result<()> {
-        self.ends_at(until);
-        let sql = "UPDATE entries SET expires = ?3, state = state | ?4 WHERE name = ?1 AND ticket = ?2";
-        self.of_all(entry, sql, &[nanos(until.as_nanos()), LINGERS.into()])
+        self.row_ends_at(until);
+        let sql = "UPDATE entries SET expires = ?3, flags = flags | ?4 WHERE name = ?1 AND ticket = ?2";
+        self.on_all_entries(entry, sql, &[nanos(until.as_nanos()), LINGERS.into()])
     }
 
-    /// From now on its lease alone decides, whatever becomes of its process.
+    /// From now on only the lease ends the claim, not the death of its process.
     pub(super) fn detach(&mut self, entry: &Entry) -> Result<()> {
-        self.of_all(entry, "UPDATE entries SET state = state | ?3 WHERE name = ?1 AND ticket = ?2", &[DETACHED.into()])
+        self.on_all_entries(
+            entry,
+            "UPDATE entries SET flags = flags | ?3 WHERE name = ?1 AND ticket = ?2",
+            &[DETACHED.into()],
+        )
     }
 
-    pub(super) fn break_it(&mut self, entry: &Entry) -> Result<()> {
-        self.of_all(entry, "UPDATE entries SET state = state | ?3 WHERE name = ?1 AND ticket = ?2", &[BROKEN.into()])
+    pub(super) fn set_broken(&mut self, entry: &Entry) -> Result<()> {
+        self.on_all_entries(
+            entry,
+            "UPDATE entries SET flags = flags | ?3 WHERE name = ?1 AND ticket = ?2",
+            &[BROKEN.into()],
+        )
     }
 
-    /// It fits in one more of its lines.
-    pub(super) fn fit(&mut self, entry: &Entry) -> Result<Entry> {
+    /// The claim fits in one more of its queues.
+    pub(super) fn set_fits(&mut self, entry: &Entry) -> Result<Entry> {
         let here = "UPDATE entries SET fits = 1 WHERE name = ?1 AND ticket = ?2";
         self.run(here, (entry.name.as_str(), signed(entry.tickets.first.0)))?;
         let (missing, since) = (entry.missing - 1, if entry.missing == 1 { self.now } else { entry.since });
         let sql = "UPDATE entries SET missing = ?3, since = ?4 WHERE name = ?1 AND ticket = ?2";
-        self.of_all(entry, sql, &[missing.into(), nanos(since.as_nanos())])?;
+        self.on_all_entries(entry, sql, &[missing.into(), nanos(since.as_nanos())])?;
         let mut entry = entry.clone();
         (entry.fits, entry.missing, entry.since) = (true, missing, since);
         Ok(entry)
     }
 
-    /// A holder behind whom nobody waits gets other tickets, and so a place at the end of each line.
-    pub(super) fn move_back(&mut self, entry: &Entry, tickets: Tickets, until: Moment) -> Result<()> {
+    /// Gives a holder new tickets, and so the last entry of each of its queues. Only correct without a waiter behind
+    /// it.
+    pub(super) fn move_to_end(&mut self, entry: &Entry, tickets: Tickets, until: Moment) -> Result<()> {
         let sql =
             "UPDATE entries SET ticket = ?3, count = ?4, expires = max(expires, ?5) WHERE name = ?1 AND ticket = ?2";
         let values = [signed(tickets.first.0), tickets.count.into(), nanos(until.as_nanos())];
-        self.of_all(entry, sql, &values)?;
-        if entry.home == self.home {
+        self.on_all_entries(entry, sql, &values)?;
+        if entry.process == self.process {
             self.known.insert(entry.owner, tickets.first);
         }
         Ok(())
     }
 
-    fn of_all(&mut self, entry: &Entry, sql: &str, values: &[i64]) -> Result<()> {
+    fn on_all_entries(&mut self, entry: &Entry, sql: &str, values: &[i64]) -> Result<()> {
         let mut statement = self.rows.prepare_cached(sql)?;
         for name in entry.names() {
             statement.raw_bind_parameter(1, name.as_str())?;
@@ -361,4 +372,8 @@ impl<'a> Ledger<'a> {
     ) -> Result<Vec<T>> {
         self.rows.prepare_cached(sql)?.query_map(values, |row| read(row))?.collect()
     }
+}
+
+fn entry_with_note(row: &Row<'_>) -> Result<(Entry, Arc<Note>)> {
+    Ok((entry(row)?, decode_note(row.get_ref("note")?.as_blob()?)))
 }

@@ -1,15 +1,15 @@
-//! Small things as bytes: notes and lists of names in the file, letters on their way. Every text has its length before it.
+//! Byte encodings: notes and lists of names in the file, messages in datagrams. Every text is preceded by its length.
 
 use std::sync::Arc;
 
 use crate::claim::{ClaimHash, Note};
 use crate::name::Name;
 
-/// Bytes being written.
+/// Appends fields to bytes.
 #[derive(Debug, Default)]
-pub(super) struct Packing(pub(super) Vec<u8>);
+pub(super) struct Encoder(pub(super) Vec<u8>);
 
-impl Packing {
+impl Encoder {
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
         self.0.extend(number.to_le_bytes());
         self
@@ -32,11 +32,11 @@ impl Packing {
     }
 }
 
-/// Bytes being read. What is not there is `None`: whoever wrote them is not trusted.
+/// Takes fields off bytes. A missing field is `None`: the writer is not trusted.
 #[derive(Debug)]
-pub(super) struct Unpacking<'a>(pub(super) &'a [u8]);
+pub(super) struct Decoder<'a>(pub(super) &'a [u8]);
 
-impl<'a> Unpacking<'a> {
+impl<'a> Decoder<'a> {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -67,8 +67,8 @@ impl<'a> Unpacking<'a> {
     }
 }
 
-pub(super) fn pack_note(note: &Note) -> Vec<u8> {
-    let mut bytes = Packing::default();
+pub(super) fn encode_note(note: &Note) -> Vec<u8> {
+    let mut bytes = Encoder::default();
     bytes.text(&note.host).number(note.pid.into()).text(&note.program);
     match &note.text {
         Some(text) => bytes.byte(1).text(text),
@@ -80,9 +80,9 @@ pub(super) fn pack_note(note: &Note) -> Vec<u8> {
     bytes.0
 }
 
-/// The note, as far as it can be read: it is for people, and nothing depends on it.
-pub(super) fn unpack_note(bytes: &[u8]) -> Arc<Note> {
-    let mut bytes = Unpacking(bytes);
+/// The note, as far as it can be decoded: it is for people, and no rule depends on it.
+pub(super) fn decode_note(bytes: &[u8]) -> Arc<Note> {
+    let mut bytes = Decoder(bytes);
     let mut note = Note::default();
     let mut read = || {
         note.host = bytes.text()?.to_owned();
@@ -100,16 +100,16 @@ pub(super) fn unpack_note(bytes: &[u8]) -> Arc<Note> {
     Arc::new(note)
 }
 
-pub(super) fn pack_names<'a>(names: impl Iterator<Item = &'a Name>) -> Vec<u8> {
-    let mut bytes = Packing::default();
+pub(super) fn encode_names<'a>(names: impl Iterator<Item = &'a Name>) -> Vec<u8> {
+    let mut bytes = Encoder::default();
     names.for_each(|name| {
         bytes.text(name.as_str());
     });
     bytes.0
 }
 
-pub(super) fn unpack_names(bytes: &[u8]) -> Option<Vec<Name>> {
-    let mut bytes = Unpacking(bytes);
+pub(super) fn decode_names(bytes: &[u8]) -> Option<Vec<Name>> {
+    let mut bytes = Decoder(bytes);
     let mut names = Vec::new();
     while !bytes.is_empty() {
         names.push(Name::stored(bytes.text()?));
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_come_back_as_they_went_in() {
+    fn notes_survive_encoding() {
         let full = Note {
             host: "web-2".into(),
             pid: 812,
@@ -131,16 +131,16 @@ mod tests {
             labels: vec![("team".into(), "billing \u{1F512}".into()), (String::new(), String::new())],
         };
         for note in [full, Note::default()] {
-            assert_eq!(*unpack_note(&pack_note(&note)), note);
+            assert_eq!(*decode_note(&encode_note(&note)), note);
         }
     }
 
     #[test]
-    fn bytes_that_end_early_are_no_names() {
+    fn truncated_bytes_are_no_names() {
         let names: Vec<_> = ["a", "b}\0c"].iter().map(|text| Name::new(text).unwrap()).collect();
-        let bytes = pack_names(names.iter());
-        assert_eq!(unpack_names(&bytes), Some(names));
-        assert_eq!(unpack_names(&bytes[..bytes.len() - 1]), None);
-        assert_eq!(unpack_names(&[255, 255, 255, 255, 1]), None);
+        let bytes = encode_names(names.iter());
+        assert_eq!(decode_names(&bytes), Some(names));
+        assert_eq!(decode_names(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(decode_names(&[255, 255, 255, 255, 1]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The way from one user to the store: it counts what is asked and remembers the names, and it can be cut.
+//! The link from one user to the store: it counts calls, remembers names, and can be cut.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,21 +15,21 @@ use crate::name::Name;
 use crate::store::{Admission, Busy, Change, Guarantees, Lease, Leaving, Page, Query, Report, Scope, Standing, Store};
 
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct Link {
     store: Arc<dyn Store>,
     is_cut: AtomicBool,
     cut: Arc<Notify>,
-    questions: AtomicUsize,
+    calls: AtomicUsize,
     names: Mutex<BTreeSet<Name>>,
 }
 
-impl Wire {
+impl Link {
     pub(super) fn to(store: Arc<dyn Store>) -> Self {
-        let (is_cut, cut, questions, names) = Default::default();
-        Self { store, is_cut, cut, questions, names }
+        let (is_cut, cut, calls, names) = Default::default();
+        Self { store, is_cut, cut, calls, names }
     }
 
-    /// Nothing gets through any more, in either direction.
+    /// From now on no call and no push gets through, in either direction.
     pub(super) fn cut(&self) {
         self.is_cut.store(true, Ordering::SeqCst);
         self.cut.notify_waiters();
@@ -39,33 +39,33 @@ impl Wire {
         self.is_cut.load(Ordering::SeqCst)
     }
 
-    /// How often the user's client asked where it stands.
-    pub(super) fn questions(&self) -> usize {
-        self.questions.load(Ordering::SeqCst)
+    /// How many `acquire` and `renew` calls the user's client has made.
+    pub(super) fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
     }
 
-    /// What the user's client ever asked for.
+    /// All names the user's client has acquired.
     pub(super) fn names(&self) -> BTreeSet<Name> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn passes(&self, doing: &str) -> Result<()> {
         match self.is_cut() {
-            true => Err(Error::unavailable(doing, "the wire is cut")),
+            true => Err(Error::unavailable(doing, "the link is cut")),
             false => Ok(()),
         }
     }
 }
 
 #[async_trait]
-impl Store for Wire {
+impl Store for Link {
     fn guarantees(&self) -> Guarantees {
         self.store.guarantees()
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
         self.passes("acquiring")?;
-        self.questions.fetch_add(1, Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::SeqCst);
         let names = claim.demands.iter().map(|demand| demand.name.clone());
         self.names.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
         self.store.acquire(claim, busy).await
@@ -73,7 +73,7 @@ impl Store for Wire {
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
         self.passes("renewing")?;
-        self.questions.fetch_add(1, Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::SeqCst);
         self.store.renew(leases).await
     }
 
@@ -97,7 +97,8 @@ impl Store for Wire {
         if self.is_cut() {
             return futures::stream::pending().boxed();
         }
-        // The store's own stream is dropped with the cut, as a connection is when its process dies; the client hears nothing.
+        // The store's stream is dropped with the cut, as a connection is when its process dies; the client receives no
+        // end.
         self.store.watch(scope).take_until(cut).chain(futures::stream::pending()).boxed()
     }
 }
