@@ -182,7 +182,7 @@ impl<W: Write> Replay<'_, W> {
             writeln!(self.out, "{} {client} #{step} {}", text.moment(now), text.input(&input))?;
         }
         let mut effects = Effects::default();
-        engine.set_heard(heard);
+        engine.set_event_rank(heard);
         let next = catch_unwind(AssertUnwindSafe(|| engine.handle(input, now, &mut effects)));
         self.found.steps += 1;
         self.found.requests += u64::from(matches!(next, Ok(Next::Entered(_))));

@@ -90,7 +90,7 @@ impl Process {
 
     fn engine(id: u32, life: u32, random: &mut fastrand::Rng) -> Engine {
         let mut engine = Engine::new(client_id(id, life), random.u64(..));
-        engine.set_heard(0);
+        engine.set_event_rank(0);
         engine
     }
 

@@ -18,7 +18,7 @@ pub(super) enum On<'a> {
     /// Its future is polled. `hold_is_over`: so is the hold that was handed to it.
     Polled { hold_is_over: bool },
     /// Another request of this process with the same terms leads.
-    LinesUp,
+    Follows,
     /// It leads the local queue from now on.
     Leads,
     /// Another request of this process hands its hold to it.
@@ -78,7 +78,7 @@ pub(super) enum Action {
     Wait,
     /// `acquire.rs`: the future asks the store.
     Ask,
-    /// `acquire.rs`: the request lines up anew, and is polled again.
+    /// `acquire.rs`: the request joins the local queue anew, and is polled again.
     Restart,
     /// `acquire.rs`: its grant came too late to be trusted; its claim is released, and it asks again.
     AskAnew,
@@ -91,7 +91,7 @@ pub(super) enum Action {
     /// `handoff.rs`: the hold that was handed to it is lost; it leads, and asks for itself.
     TakeLead(Key),
     /// `mod.rs`: counted as waiting.
-    LineUp,
+    CountWaiting,
     /// `acquire.rs`: its future is woken, and has `grace` to be polled.
     WakeForGrace,
     /// `acquire.rs`: the lock is there to be picked up.
@@ -154,7 +154,7 @@ pub(super) enum Rest {
     /// Nothing.
     Nothing,
     /// An entry in the local queue.
-    LocalPlace,
+    LocalEntry,
     /// A hold that was handed to it.
     Hold(Key),
     /// A claim. `is_unknown`: whether its acquire ran, or will run, is unknown.

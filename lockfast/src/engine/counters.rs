@@ -62,8 +62,9 @@ pub struct Percentiles {
     pub max: Duration,
 }
 
+/// The counters of one client, and the distributions behind its [`Stats`].
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(super) struct ClientCounters {
     counters: Counters,
     held: u64,
     waiting: u64,
@@ -71,8 +72,8 @@ pub(crate) struct Tally {
     hold: Histogram<u64>,
 }
 
-impl Tally {
-    pub(crate) fn new() -> Self {
+impl ClientCounters {
+    pub(super) fn new() -> Self {
         // From a nanosecond to a day; what is longer counts as a day.
         let spans =
             || Histogram::new_with_bounds(1, 86_400_000_000_000, 2).expect("these bounds are within the limits");
@@ -119,11 +120,11 @@ impl Tally {
         self.counters.released += 1;
     }
 
-    pub(super) fn counters(&self) -> Counters {
+    pub(super) fn totals(&self) -> Counters {
         self.counters
     }
 
-    pub(crate) fn stats(&self) -> Stats {
+    pub(super) fn stats(&self) -> Stats {
         let Counters { acquired, released, contended, lost } = self.counters;
         let (held, waiting) = (self.held, self.waiting);
         let (wait, hold) = (percentiles(&self.wait), percentiles(&self.hold));

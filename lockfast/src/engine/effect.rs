@@ -33,14 +33,14 @@ pub enum Next {
     Fail(Box<Error>),
     /// The caller sends this release.
     Send {
-        /// What the store is told.
+        /// The release.
         leaving: Leaving,
         /// Whether the hold depends on the answer ([`Input::Left`](super::Input::Left)).
         keeps: bool,
         /// The hold was lost before.
         lost: Option<LostWhy>,
     },
-    /// The hold has ended, and nothing is left to tell the store.
+    /// The hold has ended, and the store needs no release.
     Done {
         /// The hold was lost before.
         lost: Option<LostWhy>,
@@ -49,11 +49,11 @@ pub enum Next {
     Watched(ReleaseId),
     /// The release belongs to its caller.
     Mine,
-    /// The keeper has taken the release over: its caller is told by [`Effect::Tell`].
+    /// The keeper has taken the release over: its caller gets the outcome by [`Effect::Tell`].
     TakenOver(ReleaseId),
-    /// The keeper had taken the release over, and the store told it this; `None` when that decides nothing.
+    /// The keeper had taken the release over, and this was the store's answer; `None` when it decides nothing.
     Told(Option<Box<Result<Standing>>>),
-    /// The caller tells the store this.
+    /// The caller sends this report.
     Report(Box<Report>),
     /// Whether the hold was there to be let go of.
     LetGo(bool),
@@ -81,8 +81,8 @@ pub struct Held {
 pub enum Effect {
     /// Wakes the future of this request.
     Wake(Key),
-    /// The hold may be trusted for longer. If its guard has seen the old deadline pass, the engine is told
-    /// ([`Input::SeenOver`](super::Input::SeenOver)).
+    /// The hold may be trusted for longer. If its guard has seen the old deadline pass, the client answers with
+    /// [`Input::SeenOver`](super::Input::SeenOver).
     Trust {
         /// The hold.
         hold: Key,
@@ -91,7 +91,7 @@ pub enum Effect {
         /// What it means when that moment has come.
         why: LostWhy,
     },
-    /// The hold is lost: its guard is told, and its watchers are woken.
+    /// The hold is lost: its guard's deadline ends, and its watchers are woken.
     Lost {
         /// The hold.
         hold: Key,
@@ -100,9 +100,9 @@ pub enum Effect {
         /// How it was lost.
         why: LostWhy,
     },
-    /// Tells people.
+    /// Delivers an event to its subscribers.
     Emit(Box<Emitted>),
-    /// Tells the caller of a release what the store told the keeper; `None` when that decides nothing.
+    /// Gives the caller of a release the store's answer to the keeper; `None` when it decides nothing.
     Tell(ReleaseId, Option<Box<Result<Standing>>>),
     /// The keeper sends an acquire; with the old ticket if the request fell out of the queue.
     Acquire(Asking, Option<Ticket>),

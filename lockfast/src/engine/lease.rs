@@ -57,7 +57,7 @@ impl Validity {
     pub fn is_over(&self, now: Moment) -> bool {
         let mut until = self.until.load(Ordering::Acquire);
         while until != OVER && now.as_nanos() >= until {
-            // By 1: an extension that comes between our look and this line wins, or finds it over. Never both.
+            // By 1: an extension between the load and this exchange wins, or finds it over. Never both.
             match self.until.compare_exchange(until, OVER, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => until = OVER,
                 Err(moved) => until = moved,
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn validity_is_counted_from_before_the_request_and_stays_below_the_lease() {
+    fn validity_counts_from_sending_and_stays_below_the_lease() {
         let sent = Moment::from_nanos(1_000_000_000);
         for millis in [500, 1_000, 30_000, 3_600_000] {
             let ttl = Duration::from_millis(millis);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_over_stays_over() {
+    fn a_deadline_seen_over_stays_over() {
         let at = |nanos| Moment::from_nanos(nanos);
         let validity = Validity::new();
         assert!(validity.is_over(at(1)));

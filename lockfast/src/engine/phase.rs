@@ -3,7 +3,7 @@
 //! ```text
 //!  Enter ─▶ Lead ──Polled──▶ Asking ──Held, inline──────────▶ Granted ──Polled──▶ Held ──AsksIfAlone──▶ Releasing
 //!            │ ▲              │ │                              ▲  ▲               │ ▲                      │
-//!    LinesUp │ │ Leads        │ └─Queued──▶ Waiting ──Pushed,──┘  │      HandsOff │ │ Taken                │
+//!    Follows │ │ Leads        │ └─Queued──▶ Waiting ──Pushed,──┘  │      HandsOff │ │ Taken                │
 //!            ▼ │              │             ▲    │    Renewed     │               ▼ │                      │
 //!           Behind            │ Unknown,    │    │ Gone           │             Between ◀──HandsOff────────┘
 //!            │                │ Out   Queued│    ▼                │                       (the store: alone)
@@ -52,8 +52,8 @@ pub enum Phase {
     Behind,
     /// To ask the store at its next poll.
     Lead,
-    /// Its future is asking the store, until `until` at most. `is_held`: the store told the keeper that the claim holds, so
-    /// the answer has arrived, and the future has not been polled since.
+    /// Its future is asking the store, until `until` at most. `is_held`: the keeper knows from the store that the claim holds,
+    /// so the answer has arrived, and the future has not been polled since.
     Asking {
         /// When the keeper stops waiting for the future.
         until: Moment,
@@ -165,7 +165,7 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
         }
 
         // Local hand-off.
-        (Lead, On::LinesUp) => to(Behind, Action::LineUp),
+        (Lead, On::Follows) => to(Behind, Action::CountWaiting),
         (Behind, On::Leads) => to(Lead, Action::WakeForGrace),
         (Behind, On::Handed { hold, ticket }) => to(Handed { hold, ticket }, Action::WakeForGrace),
         (Held | Releasing | Between, On::HandsOff) => to(Between, Action::Nothing),
@@ -270,7 +270,7 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
 
         // The request is about to be forgotten. With an acquire of the keeper in flight, its answer withdraws the claim,
         // and its outcome is known then.
-        (Behind, On::Withdrawn) => stay(Action::Forget(Rest::LocalPlace)),
+        (Behind, On::Withdrawn) => stay(Action::Forget(Rest::LocalEntry)),
         (Handed { hold, .. }, On::Withdrawn) => stay(Action::Forget(Rest::Hold(*hold))),
         (Outside { .. }, On::Withdrawn) if request.in_flight => stay(Action::Forget(Rest::Nothing)),
         (Asking { .. } | Outside { .. }, On::Withdrawn) => stay(Action::Forget(Rest::Claim { is_unknown: true })),
@@ -280,7 +280,7 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
         }
 
         // What comes too late, or twice, changes nothing.
-        (_, On::LinesUp | On::Leads | On::Handed { .. } | On::HandsOff | On::Taken | On::AsksIfAlone) => {
+        (_, On::Follows | On::Leads | On::Handed { .. } | On::HandsOff | On::Taken | On::AsksIfAlone) => {
             stay(Action::Nothing)
         }
         (_, On::Repeats | On::AskedBeside { .. } | On::Pushed { .. } | On::Renewed { .. }) => stay(Action::Nothing),

@@ -79,7 +79,7 @@ impl Engine {
         }
     }
 
-    /// Re-poll all waiters on these names, including in-flight acquires: the lost reply may be behind what they are told.
+    /// Re-poll all waiters on these names, including in-flight acquires: their answers may be older than the lost reply.
     pub(super) fn ask_for_missed(&mut self, fx: &mut Effects) {
         let missed = std::mem::take(&mut self.missed);
         if !missed.is_empty() {

@@ -115,9 +115,8 @@ impl Engine {
         let mut later: Vec<((Ticket, Key), Moment)> = Vec::new();
         let mut held_up: HashMap<Name, Moment> = HashMap::new();
         while self.rejoins < self.most_rejoins
-            && let Some((place, fell)) = self.rejoining.pop_first()
+            && let Some(((stood, key), fell)) = self.rejoining.pop_first()
         {
-            let key = place.1;
             let Some(request) = self.requests.get(key).filter(|it| matches!(*it.phase, Phase::Outside { .. })) else {
                 continue;
             };
@@ -127,15 +126,15 @@ impl Engine {
             if from > now {
                 // It may not ask yet. Requests behind it for one of its names wait until it may, the others do not.
                 held_up.extend(names.map(|name| (name.clone(), from)));
-                later.push((place, from));
+                later.push(((stood, key), from));
                 continue;
             }
             if self.waits_for_id(key) {
-                self.rejoining.insert(place, fell);
+                self.rejoining.insert((stood, key), fell);
                 fx.wakes_keeper = true;
                 break;
             }
-            self.send_join(key, Some(place.0), now, fx);
+            self.send_join(key, Some(stood), now, fx);
         }
         self.rejoining.extend(later);
         if self.rejoins == 0 {

@@ -65,7 +65,7 @@ impl Engine {
     /// The store says that the claim of a future that is asking holds.
     pub(super) fn expect_poll(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
-        // If the future was told to wait, before this, the claim has to be asked about again.
+        // If an earlier answer has the future wait, the claim has to be asked about again.
         request.doubted = true;
         // The same answer may have just reached the future, which then needs a moment to be polled.
         let grace = request.grace();

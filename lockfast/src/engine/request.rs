@@ -40,7 +40,7 @@ pub(super) struct Request {
     pub(super) doubted: bool,
     pub(super) failures: u32,
     pub(super) attempts: u32,
-    /// How it was lost, once that has been told.
+    /// How it was lost, once the loss is decided.
     pub(super) lost: Option<LostWhy>,
     /// Counted among the waiters.
     pub(super) counted: bool,
@@ -92,7 +92,7 @@ impl Request {
         }
     }
 
-    /// How many claims are ahead, at most, as far as the store told.
+    /// How many claims are ahead, at most, by the store's last answer.
     pub(super) fn position(&self) -> usize {
         self.wait.as_ref().map_or(usize::MAX, |wait| wait.position)
     }

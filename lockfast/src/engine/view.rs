@@ -51,14 +51,14 @@ impl Engine {
     }
 
     /// Events up to this rank are made; none with 0.
-    pub fn set_heard(&mut self, rank: u8) {
-        self.heard = rank;
+    pub fn set_event_rank(&mut self, rank: u8) {
+        self.event_rank = rank;
     }
 
     /// Up to which rank events are made.
     #[cfg(feature = "record")]
-    pub fn heard(&self) -> u8 {
-        self.heard
+    pub fn event_rank(&self) -> u8 {
+        self.event_rank
     }
 
     /// What this request asked for.
@@ -81,7 +81,7 @@ impl Engine {
     pub fn waiter(&self, key: Key) -> Option<Waiter> {
         let request = self.requests.get(key)?;
         let (ticket, position) = match *request.phase {
-            // Of several names the store told the largest.
+            // Of several names the store answers with the largest position.
             Phase::Waiting { ticket, .. } if request.terms.demands.len() == 1 => (Some(ticket), request.position()),
             Phase::Waiting { ticket, .. } => (Some(ticket), usize::MAX),
             _ => (None, usize::MAX),
@@ -104,7 +104,7 @@ impl Engine {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.tally.stats()
+        self.counters.stats()
     }
 }
 

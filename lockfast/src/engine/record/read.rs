@@ -1,4 +1,4 @@
-//! From a line of a recording to what the engine was told.
+//! From a line of a recording to the input of the engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) trait Read: Sized {
 pub enum Line {
     /// A client begins.
     Header(Header),
-    /// Its engine was told something.
+    /// Its engine handled an input.
     Step {
         /// The client.
         client: ClientId,
@@ -42,8 +42,8 @@ pub enum Line {
         /// When.
         now: Moment,
         /// Up to which rank events were made.
-        heard: u8,
-        /// What it was told.
+        event_rank: u8,
+        /// The input.
         input: Box<Input>,
         /// The digest of what that led to.
         led: String,
@@ -61,8 +61,8 @@ impl Line {
         let parts = Parts::of(value, "line")?;
         if value.get("step").is_some() {
             let (client, step, now) = (parts.get("client")?, parts.get("step")?, parts.get("now")?);
-            let (heard, input, led) = (parts.get("heard")?, Box::new(parts.get("input")?), parts.get("led")?);
-            return Ok(Self::Step { client, step, now, heard, input, led });
+            let (event_rank, input, led) = (parts.get("heard")?, Box::new(parts.get("input")?), parts.get("led")?);
+            return Ok(Self::Step { client, step, now, event_rank, input, led });
         }
         let format: u32 = parts.get("format")?;
         if format != FORMAT {
@@ -109,9 +109,9 @@ impl<'a> Parts<'a> {
 
     pub(super) fn get<T: Read>(&self, name: &str) -> Result<T, Unreadable> {
         let Self { of, variant, map } = self;
-        let place = || if variant.is_empty() { (*of).to_owned() } else { format!("{of}::{variant}") };
-        let value = map.and_then(|map| map.get(name)).ok_or_else(|| Unreadable(format!("{} lacks {name}", place())))?;
-        T::read(value).map_err(|Unreadable(wrong)| Unreadable(format!("{}.{name}: {wrong}", place())))
+        let path = || if variant.is_empty() { (*of).to_owned() } else { format!("{of}::{variant}") };
+        let value = map.and_then(|map| map.get(name)).ok_or_else(|| Unreadable(format!("{} lacks {name}", path())))?;
+        T::read(value).map_err(|Unreadable(wrong)| Unreadable(format!("{}.{name}: {wrong}", path())))
     }
 }
 
