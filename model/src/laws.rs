@@ -1,4 +1,5 @@
-//! Laws, which hold in every state, and milestones, which some state must reach. Names are those of the guarantees.
+//! Laws, which hold in every state, and milestones, which some state must reach. `fenced`, `exclusive` and
+//! `honest` are the invariants I1 to I3 of the simulation.
 
 use stateright::Property;
 
