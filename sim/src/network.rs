@@ -313,7 +313,7 @@ impl World<'_> {
         self.schedule.put(at, Event::Push { client, life, change });
     }
 
-    /// Closes a connection. What was sent on it may or may not run; its answers are lost.
+    /// Closes a connection. Requests that were sent on it may or may not run; their answers are lost.
     pub(crate) fn disconnect(&mut self, client: u32, link: Link) {
         let process = &mut self.clients[client as usize];
         process.cut_until(link, self.now);

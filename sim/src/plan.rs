@@ -122,7 +122,7 @@ pub enum CancelAt {
 pub struct FaultPlan {
     /// When.
     pub at: Time,
-    /// What.
+    /// The fault.
     pub kind: Fault,
 }
 
@@ -135,7 +135,7 @@ pub enum Fault {
         client: u32,
         /// On which connection.
         link: Link,
-        /// What happens to each.
+        /// The fault of each message.
         message: Message,
         /// How many.
         count: u32,
@@ -222,7 +222,7 @@ pub enum Link {
 /// All connections of a process.
 pub const LINKS: [Link; 3] = [Link::Callers, Link::Keeper, Link::Pushes];
 
-/// What happens to one message.
+/// A fault of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Message {

@@ -31,7 +31,7 @@ impl Engine {
         Next::Entered(key)
     }
 
-    /// The future of a request asks what to do next.
+    /// The future of a request is polled: returns its next step.
     pub(super) fn polled(&mut self, key: Key, now: Moment, fx: &mut Effects) -> Next {
         let Some(request) = self.requests.get(key) else {
             return Next::Fail(Box::new(Error::Closed(Closing::ShutDown.text())));
@@ -99,7 +99,7 @@ impl Engine {
         request.forget_early();
         request.unsure = false;
         request.doubted = false;
-        // What is in flight is about an earlier claim, and its answer will be ignored.
+        // A call in flight is about an earlier claim, and its answer will be ignored.
         request.in_flight = false;
         Some(claim)
     }

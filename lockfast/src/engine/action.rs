@@ -1,5 +1,4 @@
-//! What can happen to one request, and what the engine does about it. The table between the two is in
-//! `phase.rs`.
+//! The events of one request, and the actions of the engine. The table between the two is in `phase.rs`.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use crate::store::Standing;
 
 use super::requests::Key;
 
-/// What happens to one request.
+/// An event of one request.
 #[derive(Debug)]
 pub(super) enum On<'a> {
     /// Its future is polled. `hold_is_over`: so is the hold that was handed to it.
@@ -37,7 +36,7 @@ pub(super) enum On<'a> {
     Pushed { ticket: Ticket, block: u32 },
     /// The store answered a renewal. `waited`: the request was waiting when it was sent.
     Renewed { standing: &'a Standing, ack: Ack, waited: bool },
-    /// The store answered what the keeper asked beside the acquire.
+    /// The store answered the question that the keeper asked beside the acquire.
     AskedBeside { standing: &'a Standing },
     /// Its moment has come.
     Due,
@@ -69,7 +68,7 @@ pub(super) enum Admitted {
     Unknown { give_up_at: Moment },
 }
 
-/// What the engine does when a phase changes, or does not.
+/// The engine's action when a phase changes, or does not.
 #[derive(Debug)]
 pub(super) enum Action {
     /// Nothing.
@@ -138,7 +137,7 @@ pub(super) enum Action {
     ExpectPoll,
     /// `loss.rs`: the hold is lost.
     Lose(LostWhy),
-    /// `release.rs`: what it was handed, or asked for, is given back. `true`: the outcome of its acquire is unknown.
+    /// `release.rs`: its grant, or its acquire, is given back. `true`: the outcome of its acquire is unknown.
     GiveBack(bool),
     /// `handoff.rs`: the next request leads.
     StepAside,
@@ -148,7 +147,7 @@ pub(super) enum Action {
     GoOnWithoutAnswer,
 }
 
-/// What a request leaves behind when it is gone.
+/// The rest that a request leaves behind when it is gone.
 #[derive(Debug)]
 pub(super) enum Rest {
     /// Nothing.

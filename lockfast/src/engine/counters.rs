@@ -1,4 +1,4 @@
-//! What a client counts about itself: cheap enough to be always on.
+//! The counters of one client: cheap enough to be always on.
 
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub(super) struct ClientCounters {
 
 impl ClientCounters {
     pub(super) fn new() -> Self {
-        // From a nanosecond to a day; what is longer counts as a day.
+        // From a nanosecond to a day; a longer span counts as a day.
         let spans =
             || Histogram::new_with_bounds(1, 86_400_000_000_000, 2).expect("these bounds are within the limits");
         Self { counters: Counters::default(), held: 0, waiting: 0, wait: spans(), hold: spans() }
@@ -115,7 +115,7 @@ impl ClientCounters {
         note(held, &mut self.hold);
     }
 
-    /// What a token held was given back.
+    /// The hold of a token was given back.
     pub(super) fn given_back(&mut self) {
         self.counters.released += 1;
     }

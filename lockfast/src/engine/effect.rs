@@ -1,4 +1,4 @@
-//! What an engine wants done. Plain data: the client carries it out, the simulation as well.
+//! The effects of an engine. Plain data: the client carries them out, the simulation as well.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::input::{Asking, Release, ReleaseId, Renewal};
 use super::requests::Key;
 use super::terms::Terms;
 
-/// What the source of an input does next.
+/// The next step of the source of an input.
 #[derive(Clone, Debug)]
 pub enum Next {
     /// Nothing more.
@@ -61,22 +61,22 @@ pub enum Next {
     At(Moment),
 }
 
-/// What a guard is made of.
+/// The parts of a guard.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// The hold.
     pub hold: Key,
     /// Its fencing token.
     pub fence: Ticket,
-    /// What was asked for.
+    /// The terms of its request.
     pub terms: Arc<Terms>,
     /// Until when it may be trusted.
     pub until: Moment,
-    /// What it means when that moment has come.
+    /// How it is lost when that moment has come.
     pub why: LostWhy,
 }
 
-/// What the client does beside.
+/// An effect, carried out by the client.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Wakes the future of this request.
@@ -88,14 +88,14 @@ pub enum Effect {
         hold: Key,
         /// Until when.
         until: Moment,
-        /// What it means when that moment has come.
+        /// How it is lost when that moment has come.
         why: LostWhy,
     },
     /// The hold is lost: its guard's deadline ends, and its watchers are woken.
     Lost {
         /// The hold.
         hold: Key,
-        /// What was asked for.
+        /// The terms of its request.
         terms: Arc<Terms>,
         /// How it was lost.
         why: LostWhy,
@@ -117,17 +117,17 @@ pub enum Effect {
 /// An event without the time of day.
 #[derive(Clone, Debug)]
 pub struct Emitted {
-    /// What was asked for.
+    /// The terms of its request.
     pub terms: Arc<Terms>,
     /// The hash of its claim's id.
     pub owner: Option<ClaimHash>,
     /// The fencing token, once held.
     pub fence: Option<Ticket>,
-    /// What happened.
+    /// Its kind.
     pub kind: EventKind,
 }
 
-/// What one or more inputs led to, in order.
+/// The effects of one or more inputs, in order.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// In the order in which they are carried out.

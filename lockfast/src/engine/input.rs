@@ -98,7 +98,7 @@ pub enum Input {
     },
     /// A guard became a token: the hold is forgotten without a word to the store.
     LetGo(Key),
-    /// What a token held was given back.
+    /// The hold of a token was given back.
     TokenReleased,
     /// The guard of this hold has seen its deadline pass.
     SeenOver(Key),
@@ -209,7 +209,7 @@ pub enum Ending {
     Release,
     /// It is given back for good: the resource answers with `value` from now on.
     Seal {
-        /// What is remembered.
+        /// The value that is kept.
         value: Bytes,
         /// For how long.
         keep: Duration,

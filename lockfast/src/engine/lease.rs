@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::error::LostWhy;
 
-/// What the two clocks may drift apart during one lease, and what a late timer may cost.
+/// How far the two clocks may drift apart during one lease, and how late a timer may be.
 pub(crate) fn margin(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
@@ -18,11 +18,11 @@ pub(crate) fn valid_until(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(margin(ttl))
 }
 
-/// What a guard looks at each time it is asked: a deadline, compared with the clock, never a flag that another task has to set.
+/// The validity of a guard: a deadline that each check compares with the clock, never a flag that another task has to set.
 ///
 /// 1. Once a look has found it over, it stays over: the look writes that down, and an extension that comes later gives way
 ///    to it.
-/// 2. Granted and moved on only while the engine's mutex is held, in the order of what the engine decided.
+/// 2. Granted and moved on only while the engine's mutex is held, in the order of the engine's decisions.
 #[derive(Debug)]
 pub struct Validity {
     /// Nanoseconds of the client's clock; 0 is over for good.
@@ -44,7 +44,7 @@ impl Validity {
         Self { until: AtomicU64::new(OVER), why: AtomicU8::new(0) }
     }
 
-    /// Begins a holder's time. `why` is what it will mean when the time is up.
+    /// Begins a holder's time. `why` is how the hold is lost when the time is up.
     pub fn grant(&self, until: Moment, why: LostWhy) {
         self.because(why);
         self.until.store(until.as_nanos(), Ordering::Release);
@@ -95,7 +95,7 @@ impl Validity {
         self.why.store(code as u8, Ordering::Release);
     }
 
-    /// What it means that it is over.
+    /// How the hold is lost when it is over.
     pub fn why(&self) -> LostWhy {
         REASONS[usize::from(self.why.load(Ordering::Acquire))]
     }

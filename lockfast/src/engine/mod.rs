@@ -8,22 +8,22 @@
 //!   client/ carries out ◀──────────────────────── Next, Effects ◀──────────────────────┘
 //! ```
 //!
-//! | file | what a newcomer looks for |
+//! | file | contents |
 //! |---|---|
-//! | `phase.rs`, `action.rs` | the phases of a request and the one table of how they change; what is in its rows |
+//! | `phase.rs`, `action.rs` | the phases of a request and the one table of how they change; the events and actions of its rows |
 //! | `acquire.rs` | from `lock()` to the guard: asking, waiting, being granted |
 //! | `withdraw.rs` | requests that end without a lock |
 //! | `rejoin.rs` | requests that the keeper asks for; waiters that fell out of the queue, in their old order |
 //! | `handoff.rs` | local hand-off: a hold passes between requests of one process without a round trip |
 //! | `release.rs` | giving back: releases sent by the caller or the keeper, until the store has answered |
-//! | `renew.rs` | leases: when they are renewed, and what the answers mean |
+//! | `renew.rs` | leases: when they are renewed, and how the answers are handled |
 //! | `loss.rs` | a hold that is not trusted any more; closing |
-//! | `push.rs` | what pushes mean, and what follows from lost ones |
-//! | `due.rs` | what is due, and when to look again |
+//! | `push.rs` | how pushes are handled, and lost ones made up for |
+//! | `due.rs` | requests, releases and reports that are due, and when to look again |
 //! | `report.rs`, `counters.rs` | the report to the store, at most once a second, and its counters |
-//! | `request.rs`, `requests.rs`, `terms.rs`, `lease.rs` | one request; all of them and their alarms; what was asked for; validity |
+//! | `request.rs`, `requests.rs`, `terms.rs`, `lease.rs` | one request; all of them and their alarms; their terms; validity |
 //! | `input.rs`, `effect.rs`, `view.rs` | inputs, effects, and the state that can be read |
-//! | `record.rs` | inputs and what they led to, as lines of a file; read by `cargo xtask replay` |
+//! | `record.rs` | inputs and their effects, as lines of a file; read by `cargo xtask replay` |
 //!
 //! What must stay true:
 //!
@@ -248,8 +248,8 @@ impl Engine {
         Next::Nothing
     }
 
-    /// Something happens to a request: the table says what becomes of it, and the action is done. Inlined, so that each caller has
-    /// only its own rows of the table.
+    /// Applies an event to a request: the table changes its phase, and the action is done. Inlined, so that each caller has only
+    /// its own rows of the table.
     #[inline(always)]
     fn on(&mut self, key: Key, on: On<'_>, now: Moment, fx: &mut Effects) -> Next {
         let Some(request) = self.requests.get_mut(key) else { return Next::Nothing };

@@ -25,8 +25,8 @@
 //! A request leaves for good from any phase: its hold ends, its future is dropped, its patience ends, the client closes. A
 //! loss is no phase: the guard of a lost hold stays until it is dropped (`Request::lost`).
 //!
-//! 1. [`Current::change`] is the only place where a phase changes, and [`next`] the only table. It decides by phase, input
-//!    and what the request knows of its lease; the [`Action`] says what else happens, and in which file.
+//! 1. [`Current::change`] is the only place where a phase changes, and [`next`] the only table. It decides by phase, event and
+//!    the lease of the request; the [`Action`] names the rest of the work, and its file.
 //! 2. A claim that may be in the store's queue is never left alone: every row that parts a request from its claim has an
 //!    action that releases it. `Sealed` and `Fails` are the exceptions: `acquire.rs` and `rejoin.rs` release before.
 
@@ -83,7 +83,7 @@ pub enum Phase {
         /// Since when.
         at: Moment,
     },
-    /// Its future was not polled in time. Another waiter has what it was handed; it begins anew when polled.
+    /// Its future was not polled in time. Its grant was given back to the next waiter; it begins anew when polled.
     GivenBack,
     /// Handed the hold of another request of this process.
     Handed {
@@ -279,7 +279,7 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
             stay(Action::Forget(Rest::Nothing))
         }
 
-        // What comes too late, or twice, changes nothing.
+        // An event that comes too late, or twice, changes nothing.
         (_, On::Follows | On::Leads | On::Handed { .. } | On::HandsOff | On::Taken | On::AsksIfAlone) => {
             stay(Action::Nothing)
         }

@@ -24,7 +24,7 @@ struct Chaos {
     joins: Vec<(Asking, Option<Ticket>)>,
     renewals: Vec<(Renewal, Moment)>,
     releases: Vec<(Release, Moment)>,
-    /// Releases of callers: the number, what was sent, the hold that depends on it.
+    /// Releases of callers: the number, the release, the hold that depends on it, and when it was sent.
     callers: Vec<(Option<ReleaseId>, Leaving, Option<Key>, Moment)>,
     awaited: Vec<ReleaseId>,
     owners: Vec<ClaimHash>,

@@ -13,8 +13,8 @@
 //! 1. Nothing is written that is not listed in `tables.rs`: a new field does not compile until it is listed there, or named as
 //!    unwritten. Of an id its hash is written, of a sealed value its length, of an error its kind; notes, labels and trace ids
 //!    are not.
-//! 2. The digest is made of what would be written, so that a replay, which has no more than that, comes to the same.
-//! 3. An input that was read is to the engine what the recorded one was. What was not written decides nothing there.
+//! 2. The digest covers only fields that would be written, so that a replay, which has no other fields, makes the same digest.
+//! 3. An input that was read has the same effects as the recorded one: no unwritten field decides anything in the engine.
 
 mod tables;
 #[cfg(test)]
@@ -102,7 +102,7 @@ fn line(fields: &[(&str, &dyn Write)]) -> String {
     out
 }
 
-/// What an input led to, in short.
+/// The results of an input, in short.
 pub fn digest(next: &Next, effects: &[Effect], wakes_keeper: bool) -> String {
     let written: Vec<String> =
         [next as &dyn Write].into_iter().chain(effects.iter().map(as_written)).map(text).collect();

@@ -106,8 +106,8 @@ impl Engine {
 
     /// Requests that fell out of the queue together go back in the order of their old tickets: once all of them are known, or
     /// the first of them has waited long enough. The first goes alone, since the store may be in trouble. When it is answered,
-    /// the others are sent one behind the other without waiting for answers: what a store is asked on one connection it does
-    /// in that order.
+    /// the others are sent one behind the other without waiting for answers: a store runs the calls of one connection in their
+    /// order.
     pub(super) fn next_to_rejoin(&mut self, now: Moment, fx: &mut Effects) {
         if self.rejoins > 0 || self.rejoin_from() > now {
             return;
@@ -138,7 +138,7 @@ impl Engine {
         }
         self.rejoining.extend(later);
         if self.rejoins == 0 {
-            // What was left is gone, or may not ask yet. Until one is answered, the next goes alone.
+            // The remaining requests are gone, or may not ask yet. Until one is answered, the next goes alone.
             self.most_rejoins = 1;
         }
     }

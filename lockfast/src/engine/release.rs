@@ -1,8 +1,8 @@
 //! Giving back. A caller that waits for the answer sends the release itself; all others are the keeper's, which repeats a
 //! release until it is answered, the store refuses it in a batch of its own, or the lease has ended.
 //!
-//! A caller's future may never be polled again, or its runtime may be blocked before the request has left the process. So the
-//! keeper takes over what has no answer after [`OVERDUE`], except a seal.
+//! A caller's future may never be polled again, or its runtime may be blocked before the release has left the process. So the
+//! keeper takes over every release that has no answer after [`OVERDUE`], except a seal.
 //!
 //! 1. A release has one owner: its caller, until the answer came or the keeper took it over, whichever is first. Only the
 //!    owner moves the hold on. The other's answer decides only the result of the caller.
@@ -82,7 +82,7 @@ impl Engine {
         Some((if is_over { request.leaving(claim) } else { Leaving::Seal { claim, value, keep } }, false))
     }
 
-    /// What a request was handed, or asked for, is given back: its future was not polled in time.
+    /// The grant or the acquire of a request is given back: its future was not polled in time.
     pub(super) fn give_back(&mut self, key: Key, is_unknown: bool, now: Moment, fx: &mut Effects) {
         if let Some(request) = self.requests.get_mut(key).filter(|_| is_unknown) {
             // Its acquire has no answer, and was one of the five that it has in a second.
@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// By 3: the keeper sends what a caller has sent without an answer.
+    /// By 3: the keeper repeats a release that a caller has sent without an answer.
     pub(super) fn unanswered(
         &mut self,
         leaving: Leaving,

@@ -1,5 +1,5 @@
-//! Leases: when they are renewed, what the answers mean, and the questions that are renewals too. A renewal that has no answer
-//! is unknown, not lost: it is tried again while there is time.
+//! Leases: when they are renewed, how the answers are handled, and the questions that are renewals too. The outcome of a renewal
+//! without an answer is unknown, not a loss: it is tried again while there is time.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// What the store says of a claim that was renewed.
+    /// The store answered a renewal with this standing.
     pub(super) fn renewed(
         &mut self,
         renewal: &Renewal,

@@ -1,4 +1,4 @@
-//! What a client reports to the store, at most once a second: its counters, and the claims that are old enough for a listing.
+//! The report of a client to the store, at most once a second: its counters, and the claims that are old enough for a listing.
 //! Never in the path of an acquisition.
 
 use std::time::Duration;

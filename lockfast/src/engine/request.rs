@@ -77,7 +77,7 @@ impl Request {
         self.wait.get_or_insert_default()
     }
 
-    /// It holds: what only waiters need is dropped.
+    /// It holds: the state that only waiters need is dropped.
     pub(super) fn waited(&mut self) {
         self.wait = None;
     }
@@ -135,7 +135,7 @@ impl Request {
         }
     }
 
-    /// Until when its holder may go on, and what ends it then.
+    /// Until when its holder may go on, and how the hold is lost then.
     pub(super) fn deadline(&self) -> (Moment, LostWhy) {
         let cap = self.cap();
         if cap < self.lease_until { (cap, LostWhy::HeldAtMost) } else { (self.lease_until, LostWhy::Expired) }
@@ -202,7 +202,7 @@ pub(super) fn asked_after(grace: Duration) -> Duration {
     grace * 3 / 4
 }
 
-/// What only waiters need.
+/// State that only waiters need.
 #[derive(Debug, Default)]
 pub(super) struct Wait {
     /// When this waiter asked lately.

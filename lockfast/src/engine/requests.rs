@@ -123,7 +123,7 @@ impl Requests {
         })
     }
 
-    /// Looks at the request up to a thirtieth of `period` before `at`, together with others: for what comes round with that
+    /// Looks at the request up to a thirtieth of `period` before `at`, together with others: for work that recurs with that
     /// period.
     pub(super) fn schedule_roughly(&mut self, key: Key, at: Moment, period: Duration) {
         let grain = (period.as_nanos() as u64 / 32).next_power_of_two() >> 1;

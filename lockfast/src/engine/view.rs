@@ -1,4 +1,4 @@
-//! What can be read of an engine without an input.
+//! The state of an engine that can be read without an input.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Engine {
         self.event_rank
     }
 
-    /// What this request asked for.
+    /// The terms of this request.
     pub fn terms(&self, key: Key) -> Option<&Arc<Terms>> {
         self.requests.get(key).map(|request| &request.terms)
     }
@@ -77,7 +77,7 @@ impl Engine {
         self.requests.get(hold).map_or(Moment::START, Request::cap)
     }
 
-    /// What is known of a waiter.
+    /// The state of a waiter, for errors.
     pub fn waiter(&self, key: Key) -> Option<Waiter> {
         let request = self.requests.get(key)?;
         let (ticket, position) = match *request.phase {
@@ -108,10 +108,10 @@ impl Engine {
     }
 }
 
-/// What is known of a waiter.
+/// The state of a waiter, for errors.
 #[derive(Debug)]
 pub struct Waiter {
-    /// What it asked for.
+    /// Its terms.
     pub terms: Arc<Terms>,
     /// Its ticket, if it is in the queue.
     pub ticket: Option<Ticket>,

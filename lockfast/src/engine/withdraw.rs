@@ -1,4 +1,4 @@
-//! Requests that end without a lock: they fail, are refused, are withdrawn, or lose patience. What they leave behind is given back.
+//! Requests that end without a lock: they fail, are refused, are withdrawn, or time out. Their claims and holds are given back.
 
 use crate::clock::Moment;
 use crate::error::Error;
@@ -56,7 +56,7 @@ impl Engine {
         self.on(key, On::Withdrawn, now, fx);
     }
 
-    /// The request is gone, and what it leaves behind is given back.
+    /// The request is gone, and its rest is given back.
     pub(super) fn forget(&mut self, key: Key, rest: Rest, now: Moment, fx: &mut Effects) {
         self.hand_lead_on(key, now, fx);
         let Some(mut request) = self.remove(key) else { return };

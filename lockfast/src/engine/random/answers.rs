@@ -1,4 +1,4 @@
-//! What the store answers, at random, and which claims may be in its queue after that.
+//! Random answers of the store, and which claims may be in its queue after them.
 
 use super::*;
 use crate::error::Error;

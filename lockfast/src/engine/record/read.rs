@@ -19,7 +19,7 @@ const AS_RECORDED: &str = "as recorded";
 /// No value that is sealed is longer: of a longer one only so much is made up.
 const LONGEST_VALUE: usize = 1 << 30;
 
-/// What is wrong with a line.
+/// Why a line cannot be read.
 #[derive(Debug)]
 pub(super) struct Unreadable(String);
 
@@ -45,13 +45,13 @@ pub enum Line {
         event_rank: u8,
         /// The input.
         input: Box<Input>,
-        /// The digest of what that led to.
+        /// The digest of its results.
         led: String,
     },
 }
 
 impl Line {
-    /// Reads a line; the error says what is wrong with it.
+    /// Reads a line; the error says why it cannot be read.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         Self::of(&value).map_err(|Unreadable(wrong)| wrong)
@@ -250,7 +250,7 @@ impl<A: Read, B: Read> Read for (A, B) {
     }
 }
 
-/// What a store answered.
+/// An answer of a store.
 impl<T: Read> Read for crate::error::Result<T> {
     fn read(value: &Value) -> Result<Self, Unreadable> {
         match (value.get("Ok"), value.get("Err")) {

@@ -72,7 +72,7 @@ fn unwritten_fields_change_no_digest() {
 mod reading {
     use super::*;
 
-    /// What becomes of an input in a recording.
+    /// An input that was written and read.
     fn read(input: &Input) -> Input {
         let line = Recorded::new(input).line(ClientId(u64::MAX), 7, Moment::NEVER, 255, "Wait #0");
         assert!(line.ends_with("}\n") && line.lines().count() == 1, "{line}");
