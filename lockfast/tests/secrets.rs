@@ -4,11 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
 #[allow(dead_code, reason = "shared with the tests of the engine, which use all of it")]
+#[path = "engine/fixture.rs"]
+mod fixture;
+#[allow(dead_code, reason = "shared with the tests of the engine, which use all of it")]
 #[path = "engine/script.rs"]
 mod script;
-#[allow(dead_code, reason = "shared with the tests of the engine, which use all of it")]
-#[path = "engine/stage.rs"]
-mod stage;
 #[allow(dead_code, reason = "shared with the tests of the engine, which use all of it")]
 #[path = "engine/steps.rs"]
 mod steps;
@@ -25,8 +25,8 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
+use fixture::{NEVER, TTL, hold, settle, soon, until, wait};
 use script::Director;
-use stage::{NEVER, TTL, hold, settle, soon, until, wait};
 
 const SECOND: Duration = Duration::from_secs(1);
 

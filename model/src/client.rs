@@ -1,75 +1,75 @@
-//! What a client makes of answers and pushes, and what it may do of its own accord. Follows `lockfast/src/client/`: asking
-//! and giving up (`admit.rs`, `joining.rs`), renewing (`landing.rs`), pushes (`wakes.rs`) and local hand-off (`turn.rs`).
+//! A client: its state, and its possible actions. Follows `lockfast/src/engine/`: asking and giving up (`acquire.rs`,
+//! `withdraw.rs`, `rejoin.rs`), renewing (`renew.rs`), pushes (`push.rs`) and local hand-off (`handoff.rs`).
 //!
-//! A client here is one process with one party that the store may know of, and some tasks behind it. Its guard is picked up
-//! at once, and a grant is a guard: what happens between the two in a real client only takes time from both.
+//! A client here is one process with one request that the store may know of, and some tasks behind it. A grant is picked up at
+//! once: the time between grant and guard in a real client only shortens the validity of the guard.
 
-mod hearing;
-mod moving;
+mod act;
+mod receive;
 
+use crate::messages::{Block, Call, Id, Verb};
 use crate::setups::{Plan, Setup};
-use crate::words::{Block, Id, Request, Verb};
 use crate::world::Action;
 
-/// What local validity stays below the lease, for clocks that drift.
+/// How much shorter local validity is than the lease, for clocks that drift.
 pub const MARGIN: u8 = 1;
 
-/// How far a party is.
+/// The phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// It wants nothing.
+    /// There is no request.
     Idle,
-    /// Whether it is in line is not known.
+    /// Whether its claim is in the queue is not known.
     Asking,
-    /// In line.
+    /// In the queue.
     Waiting {
-        /// It was handed the lock with little time left, and renews before it enters.
+        /// It was granted the lock with little of its lease left, and renews before it enters.
         settling: bool,
         /// It will ask again by itself.
         alarm: bool,
     },
-    /// There is a guard. Whether it is still good is another question.
+    /// There is a guard, valid or not.
     Inside {
         /// The guard's fencing token.
         fence: u8,
     },
-    /// Between two tasks of this process, while the store says whether others wait.
+    /// Between two tasks of this process, while the store decides whether another claim waits.
     Leaving,
     /// Dead.
     Crashed,
 }
 
-/// What a client waits for.
+/// The call of a client that is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Flight {
+pub enum InFlight {
     /// Nothing.
     Nothing,
     /// This has not run yet.
-    Asked(Request),
-    /// This has run; the answer is on its way.
+    Asked(Call),
+    /// This has run; the answer is in flight.
     Answered {
-        /// What was asked.
+        /// The verb.
         verb: Verb,
-        /// What the store said.
+        /// The answer.
         reply: Reply,
         /// Ticks since it was sent.
         age: u8,
     },
 }
 
-/// What of an answer matters to a client.
+/// The part of an answer that matters to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
     /// It holds.
     Held(Block),
     /// It waits.
     Waiting {
-        /// Its place.
+        /// Its ticket.
         ticket: u8,
         /// Whether it asks again by itself.
         alarm: bool,
     },
-    /// It is not in line.
+    /// It is not in the queue.
     Gone,
 }
 
@@ -87,19 +87,19 @@ pub enum Pace {
 /// One process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
-    /// How far its party is.
+    /// The phase of its request.
     pub phase: Phase,
-    /// What it waits for.
-    pub flight: Flight,
+    /// Its call in flight.
+    pub in_flight: InFlight,
     /// The id it uses.
     pub id: Id,
     /// How often it may still ask anew.
     pub asks: u8,
     /// Ticks for which it trusts the last lease that the store acknowledged.
     pub valid: u8,
-    /// Its place in line, and the numbers that go with it.
+    /// Its tickets.
     pub block: Block,
-    /// Tasks that wait behind the party.
+    /// Tasks that wait behind the request.
     pub behind: u8,
     /// Tasks that will still come.
     pub to_come: u8,
@@ -109,7 +109,7 @@ pub struct Client {
     pub unsure: bool,
     /// It has asked for more time once; that is enough for one search.
     pub extended: bool,
-    /// Ids it gave up without knowing whether they were in line, one bit each.
+    /// Ids that it gave up without knowing whether they were in the queue, one bit each.
     pub withdrawn: u8,
     /// Whether it runs.
     pub pace: Pace,
@@ -120,7 +120,7 @@ impl Client {
     pub fn new(plan: &Plan) -> Self {
         Self {
             phase: Phase::Idle,
-            flight: Flight::Nothing,
+            in_flight: InFlight::Nothing,
             id: Id { client: plan.client, serial: 0 },
             asks: plan.asks,
             valid: 0,
@@ -151,11 +151,11 @@ impl Client {
 
     pub(crate) fn age(&mut self, most: u8) {
         self.valid = self.valid.saturating_sub(1);
-        match &mut self.flight {
-            Flight::Asked(request) => request.age += 1,
+        match &mut self.in_flight {
+            InFlight::Asked(call) => call.age += 1,
             // An answer older than any lease is worth as little as a yet older one.
-            Flight::Answered { age, .. } => *age = (*age + 1).min(2 * most),
-            Flight::Nothing => {}
+            InFlight::Answered { age, .. } => *age = (*age + 1).min(2 * most),
+            InFlight::Nothing => {}
         }
     }
 
@@ -172,7 +172,7 @@ impl Client {
         self.pace = Pace::Resumed;
     }
 
-    /// What it may do of its own accord.
+    /// Its possible actions.
     pub(crate) fn actions(&self, c: usize, setup: &Setup, fails: bool, actions: &mut Vec<Action>) {
         let plan = &setup.plans[c];
         if self.phase == Phase::Crashed {
@@ -182,7 +182,7 @@ impl Client {
             actions.push(Action::Resume(c));
             return;
         }
-        let (is_free, is_idle) = (self.flight == Flight::Nothing, self.phase == Phase::Idle);
+        let (is_free, is_idle) = (self.in_flight == InFlight::Nothing, self.phase == Phase::Idle);
         // Right after an answer another question brings nothing new; a law asks it all the same (`laws::progress`).
         let may_renew = is_free && self.valid < setup.lease - MARGIN;
         let mut may = |is_so: bool, action| actions.extend(is_so.then_some(action));
@@ -202,7 +202,7 @@ impl Client {
             }
             Phase::Inside { .. } => {
                 may(may_renew && self.valid > 0, Action::Renew(c));
-                let renewing = matches!(&self.flight, Flight::Asked(it) if matches!(it.verb, Verb::Renew { .. }));
+                let renewing = matches!(&self.in_flight, InFlight::Asked(it) if matches!(it.verb, Verb::Renew { .. }));
                 may(!self.extended && self.valid > 0 && (is_free || renewing), Action::Extend(c));
                 may(true, Action::Release(c));
                 may(fails && setup.skips && !plan.slow, Action::ReleaseSkipping(c));

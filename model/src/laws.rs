@@ -1,18 +1,19 @@
-//! What must be true in every state, and what must be reached in some. Numbers are those of the guarantees.
+//! Laws, which hold in every state, and milestones, which some state must reach. `fenced`, `exclusive` and
+//! `honest` are the invariants I1 to I3 of the simulation.
 
 use stateright::Property;
 
-use crate::client::{Flight, Phase};
+use crate::client::{InFlight, Phase};
+use crate::messages::{Call, Push, Verb};
 use crate::notes::{MILESTONES, Notes};
 use crate::setups::Setup;
-use crate::table::{ALL, Desk, Entry};
-use crate::words::{Push, Request, Verb};
+use crate::table::{ALL, Entry, Execution};
 use crate::world::World;
 
 /// The laws, and the milestones that a setup wants to see.
 pub fn properties(setup: &Setup) -> Vec<Property<Setup>> {
     let mut properties = vec![
-        Property::always("exclusive: nobody is validly inside beside one it cannot share with", exclusive),
+        Property::always("exclusive: no two valid holders exceed a capacity", exclusive),
         Property::always("honest: the store's lease outlives local validity", honest),
         Property::always("fenced: a write inside validity is never refused", |_, world: &World| {
             !world.notes.has(Notes::VALID_WRITE_REFUSED)
@@ -22,9 +23,9 @@ pub fn properties(setup: &Setup) -> Vec<Property<Setup>> {
         }),
         Property::always("fenced: a fence is one of its claim's block, and blocks never overtake", blocks),
         Property::always("safe: the store grants no more than there is", safe),
-        Property::always("no ghost: every claim in line has somebody behind it or a release on its way", no_ghost),
-        Property::always("progress: who asks when all leases ahead have ended gets the lock", progress),
-        Property::always("awake: nobody waits for a free lock without a reason to wake up", awake),
+        Property::always("no ghost: every claim in the queue has a request, or a release in flight", no_ghost),
+        Property::always("progress: a waiter that asks when all leases ahead have ended gets the lock", progress),
+        Property::always("awake: every waiter for a free lock has a recheck, a call or a push to come", awake),
     ];
     let wanted = (0..MILESTONES.len()).filter(|index| setup.milestones.has(MILESTONES[*index].0));
     properties.extend(wanted.map(|index| Property::sometimes(MILESTONES[index].1, REACHED[index])));
@@ -72,7 +73,7 @@ fn honest(_: &Setup, world: &World) -> bool {
     world.clients.iter().filter(|client| client.valid > 0).all(|client| {
         let entry = world.table.find(client.id);
         match client.phase {
-            // A waiter may have been taken out of the line, and learns it when it asks.
+            // A waiter may have been evicted from the queue, and learns it when it asks.
             Phase::Waiting { .. } => entry.is_none_or(|entry| entry.lease > client.valid),
             Phase::Inside { .. } => entry.is_some_and(|entry| entry.lease > client.valid && world.table.holds(entry)),
             _ => true,
@@ -101,13 +102,13 @@ fn no_ghost(_: &Setup, world: &World) -> bool {
     world.table.entries.iter().filter(|entry| entry.lease > 0).all(|entry| {
         let client = &world.clients[usize::from(entry.id.client)];
         let is_wanted = client.id == entry.id && client.phase != Phase::Idle;
-        let leaves = |request: &Request| request.id == entry.id && request.verb.is_release();
+        let leaves = |call: &Call| call.id == entry.id && call.verb.is_release();
         client.phase == Phase::Crashed || is_wanted || world.strays.iter().any(leaves)
     })
 }
 
-/// Those who wait, run, and have only ended leases ahead of them.
-fn next_in_line(world: &World) -> impl Iterator<Item = (usize, &Entry)> {
+/// Waiters that run, and have only ended leases ahead of them.
+fn next_in_queue(world: &World) -> impl Iterator<Item = (usize, &Entry)> {
     let waits = |c: &usize| world.clients[*c].is_running() && matches!(world.clients[*c].phase, Phase::Waiting { .. });
     let entries =
         (0..world.clients.len()).filter(waits).filter_map(|c| Some((c, world.table.find(world.clients[c].id)?)));
@@ -115,19 +116,19 @@ fn next_in_line(world: &World) -> impl Iterator<Item = (usize, &Entry)> {
 }
 
 fn progress(setup: &Setup, world: &World) -> bool {
-    next_in_line(world).all(|(c, entry)| {
+    next_in_queue(world).all(|(c, entry)| {
         let mut table = world.table.clone();
-        let ask = Request { id: entry.id, verb: Verb::Renew { ttl: setup.lease, waits: true }, age: 0 };
-        table.run(&ask, setup.wish(c), &mut Desk::new(setup.rules, false));
+        let ask = Call { id: entry.id, verb: Verb::Renew { ttl: setup.lease, waits: true }, age: 0 };
+        table.run(&ask, setup.wish(c), &mut Execution::new(setup.rules, false));
         table.find(entry.id).is_some_and(|entry| table.holds(entry))
     })
 }
 
 fn awake(_: &Setup, world: &World) -> bool {
-    next_in_line(world).all(|(c, entry)| {
+    next_in_queue(world).all(|(c, entry)| {
         let client = &world.clients[c];
-        let told = |push: &Push| matches!(push, Push::Held { id, .. } if *id == entry.id);
+        let is_granted = |push: &Push| matches!(push, Push::Held { id, .. } if *id == entry.id);
         let will_ask = matches!(client.phase, Phase::Waiting { settling, alarm } if settling || alarm);
-        will_ask || client.flight != Flight::Nothing || world.pushes.iter().any(told)
+        will_ask || client.in_flight != InFlight::Nothing || world.pushes.iter().any(is_granted)
     })
 }

@@ -1,22 +1,22 @@
 //! The protocol between clients and store as a small model, for a checker that visits every state it can reach.
 //!
-//! Here are the rules of a line ([`table`]), what a client makes of answers and pushes ([`client`]), a network that is
-//! late, forgets and repeats, processes that stop and die, and time in ticks ([`world`]). What must be true in every state
-//! is in [`laws`]; which worlds are searched is in [`setups`]. Each rule that keeps the laws can be switched off
-//! ([`rules`]), and the tests show that the search then finds what goes wrong.
+//! The model has the rules of a queue ([`table`]), a client's handling of answers and pushes ([`client`]), a network that
+//! delays, loses and repeats messages, processes that stop and die, and time in ticks ([`world`]). The laws of every state are
+//! in [`laws`]; the worlds that are searched are in [`setups`]. Each rule that keeps the laws can be switched off ([`rules`]),
+//! and the tests show that the search then finds a broken law.
 //!
-//! Left out: sealing, lingering, breaking, a store that loses its data, more than one party of a process in line at once.
-//! Assumed: a request runs within one lease of being sent or never, and a release is heard within one lease.
+//! Left out: sealing, lingering, breaking, a store that loses its data, more than one request of a process in the queue at once.
+//! Assumed: a call runs within one lease of being sent or never, and a release runs within one lease.
 //!
-//! The model speaks of no clock, no task and no real store. That its table is not a fantasy is tested against
-//! `lockfast::table::Table`; its clients follow `lockfast/src/client/` by hand.
+//! The model has no clock, no task and no real store. Its table is tested against `lockfast::table::Table`; its clients follow
+//! `lockfast/src/engine/` by hand.
 
 pub mod client;
 pub mod laws;
+pub mod messages;
 pub mod notes;
 pub mod rules;
 pub mod search;
 pub mod setups;
 pub mod table;
-pub mod words;
 pub mod world;

@@ -1,5 +1,5 @@
-//! `cargo xtask model`: searches the worlds of the model and prints what was found in each. Fails when a law was broken or
-//! a milestone not reached. A word on the command line chooses the worlds with that word in their name.
+//! `cargo xtask model`: searches the worlds of the model and prints the result of each. Fails when a law was broken or a
+//! milestone not reached. A word on the command line chooses the worlds with that word in their name.
 
 #![expect(clippy::print_stdout, reason = "printing what was found is what this program is for")]
 
@@ -30,6 +30,6 @@ fn main() -> ExitCode {
     if failed.is_empty() {
         return ExitCode::SUCCESS;
     }
-    println!("not as it should be: {}", failed.join(", "));
+    println!("failed: {}", failed.join(", "));
     ExitCode::FAILURE
 }

@@ -1,43 +1,43 @@
 //! The rules that keep the laws, each with a switch. All are on in the protocol; a test switches one off and expects the
-//! search to find what breaks.
+//! search to find a broken law.
 
 /// One rule of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// A push counts only if its ticket is the one the client waits with, not just its claim.
     PushMatchesTicket,
-    /// After a claim is gone or given back, its party asks with a new id.
+    /// After a claim is gone or given back, its request asks with a new id.
     NewIdAfterGone,
     /// No renewal shortens a lease.
     NothingShortens,
-    /// An acquire of a claim that is in line renews it.
+    /// An acquire of a claim that is in the queue renews it.
     RepeatedAcquireRenews,
-    /// Validity counts from before the request was sent, not from its answer.
+    /// Validity counts from before the call was sent, not from its answer.
     ValidFromSending,
-    /// A hand-off by push is worth what is left of the last lease the store acknowledged; nothing left is gone.
+    /// A grant by push is valid for the rest of the last lease that the store acknowledged; with no rest it is given back.
     PushAddsNoTime,
     /// A claim's whole block of tickets is reserved when it joins, not when it is granted.
     BlockReservedAtJoin,
-    /// A block grows only when nobody waits behind the claim.
+    /// A block grows only when no claim waits behind its own.
     BlockGrowsOnlyAlone,
-    /// An `UnlessAlone` from before the claim's present tickets changes nothing.
-    LateTurnEndsNothing,
-    /// A release after an unknown acquire keeps its id out for one lease.
-    UnknownLeavesMark,
-    /// Who has an acquire without an answer says so when it leaves, even after it held.
+    /// An `UnlessAlone` that was sent before the claim's present tickets were drawn changes nothing.
+    LateUnlessAloneIsHarmless,
+    /// A release after an acquire with an unknown outcome leaves a tombstone for one lease.
+    UnknownLeavesTombstone,
+    /// A claim that has an acquire without an answer is released as unknown, even after it held.
     UnsureLeavesAsUnknown,
-    /// A call that was answered does not run again: what a driver repeats on its own it must not answer for.
+    /// An acquire that was answered does not run again: a driver that repeats calls on its own must not deliver both answers.
     AnsweredAcquireIsOver,
-    /// A store that takes a waiter out keeps its id out too.
-    SkippedIsMarked,
-    /// The store drops what has run out before it answers.
+    /// A store that evicts a waiter leaves a tombstone too.
+    SkippedLeavesTombstone,
+    /// The store drops claims whose lease has ended before it answers.
     SettleBeforeAnswer,
-    /// Everybody who waits asks again when the leases ahead have run out, not just the first.
-    EverybodyRechecks,
-    /// A store decides who is next, then tells that one; it never tells somebody it then passes over.
-    DecideThenTell,
-    /// A resource without a holder is not free while somebody stands in its line.
-    LineBeforeKey,
+    /// Every waiter asks again when the leases ahead of it have ended, not just the first.
+    AllWaitersRecheck,
+    /// A store decides which waiter is next, then pushes to it; it never pushes a grant to a waiter that it then skips.
+    DecideThenPush,
+    /// A resource without a holder is not free while a claim is in its queue.
+    QueueBeforeKey,
 }
 
 impl Rule {
@@ -51,15 +51,15 @@ impl Rule {
         Self::PushAddsNoTime,
         Self::BlockReservedAtJoin,
         Self::BlockGrowsOnlyAlone,
-        Self::LateTurnEndsNothing,
-        Self::UnknownLeavesMark,
+        Self::LateUnlessAloneIsHarmless,
+        Self::UnknownLeavesTombstone,
         Self::UnsureLeavesAsUnknown,
         Self::AnsweredAcquireIsOver,
-        Self::SkippedIsMarked,
+        Self::SkippedLeavesTombstone,
         Self::SettleBeforeAnswer,
-        Self::EverybodyRechecks,
-        Self::DecideThenTell,
-        Self::LineBeforeKey,
+        Self::AllWaitersRecheck,
+        Self::DecideThenPush,
+        Self::QueueBeforeKey,
     ];
 }
 

@@ -1,4 +1,4 @@
-//! Runs the checker over one world and says what it found.
+//! Runs the checker over one world and reports each law and milestone.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
 use crate::setups::Setup;
 
-/// What became of one property.
+/// The verdict on one property.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// Its name.
     pub name: &'static str,
     /// A law, which must not be broken; otherwise a milestone, which must be reached.
     pub is_law: bool,
-    /// What happened, step by step, until the law was broken or the milestone reached.
+    /// The steps until the law was broken or the milestone reached.
     pub path: Option<Vec<String>>,
 }
 
@@ -25,12 +25,12 @@ impl Verdict {
     }
 }
 
-/// What one search found.
+/// The result of one search.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// The world's name.
     pub setup: &'static str,
-    /// How many states were reached, counting those reached twice.
+    /// How many states were reached, counting each as often as it was reached.
     pub states: usize,
     /// How many different ones.
     pub unique: usize,

@@ -1,16 +1,16 @@
-//! Which worlds are searched. Each is a story: a few clients, what they want, and what may go wrong. A world in which
-//! everything may go wrong at once is too large, so each story has its own few.
+//! The worlds that are searched: each has a few clients, their plans, and the faults that may happen. A world with all faults
+//! at once is too large, so each has a few of its own.
 
 use crate::notes::Notes;
 use crate::rules::Rules;
 use crate::table::{ALL, Wish};
 
-/// What one process may do.
+/// The plan of one process.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Its number.
     pub client: u8,
-    /// What it wants, one bit for each resource.
+    /// The resources that it wants, one bit for each.
     pub names: u8,
     /// How much of each.
     pub weight: u8,
@@ -20,8 +20,8 @@ pub struct Plan {
     pub behind: u8,
     /// Tasks that come later.
     pub to_come: u8,
-    /// Its requests and answers take their time, and may get lost. Otherwise they run and are answered at once, and only
-    /// pushes to it are late or lost.
+    /// Its calls and answers take time, and may get lost. Otherwise they run and are answered at once, and only pushes to it
+    /// are late or lost.
     pub slow: bool,
     /// It may crash.
     pub crashes: bool,
@@ -59,15 +59,15 @@ pub struct Setup {
     pub plans: Vec<Plan>,
     /// How many ticks a lease has.
     pub lease: u8,
-    /// How many answers may be lost or late, messages be repeated, waiters be passed over, altogether.
+    /// How many answers may be lost or late, messages be repeated, waiters be skipped, altogether.
     pub faults: u8,
-    /// Clients are told when a claim of theirs has ended.
-    pub tells_gone: bool,
+    /// The store pushes to a client when its claim has ended.
+    pub pushes_gone: bool,
     /// The store may take a waiter for unreachable.
     pub skips: bool,
     /// Holders write at the fenced resource.
     pub writes: bool,
-    /// What must be reached.
+    /// The milestones that must be reached.
     pub milestones: Notes,
     /// Which rules are kept.
     pub rules: Rules,
@@ -82,7 +82,7 @@ impl Setup {
             plans: (0..).zip(plans).map(number).collect(),
             lease: 3,
             faults: 0,
-            tells_gone: false,
+            pushes_gone: false,
             skips: false,
             writes: false,
             milestones: Notes::default(),
@@ -109,13 +109,13 @@ impl Setup {
         Self { milestones: self.milestones.and(milestone), ..self }
     }
 
-    /// What a client's claims want.
+    /// The wish of a client's claims.
     pub fn wish(&self, client: usize) -> Wish {
         let plan = &self.plans[client];
         Wish { names: plan.names, weight: plan.weight, ttl: self.lease }
     }
 
-    /// What an extension asks for.
+    /// The lease that an extension asks for.
     pub fn longer(&self) -> u8 {
         self.lease + 2
     }
@@ -132,8 +132,8 @@ pub fn small() -> Vec<Setup> {
         lost_answers(1),
         hand_off(1),
         stale_writes(),
-        turns(),
-        turn_ends(PLAIN),
+        local_handoff(),
+        run_ends(PLAIN),
         deaths(PLAIN),
         skipping(),
         multi(),
@@ -148,8 +148,8 @@ pub fn large() -> Vec<Setup> {
         lost_answers(2),
         hand_off(2),
         stale_writes(),
-        turns(),
-        turn_ends(SLOW),
+        local_handoff(),
+        run_ends(SLOW),
         deaths(SLOW),
         skipping(),
         skipping_after_loss(),
@@ -171,34 +171,31 @@ pub fn lost_answers(asks: u8) -> Setup {
     ])
 }
 
-/// Late pushes, and claims that ran out while nobody looked.
+/// Late pushes, and leases that ended before their client asked.
 pub fn hand_off(asks: u8) -> Setup {
     let setup = Setup::new("hand-off", [Plan { asks, ..SLOW }, Plan { asks: 2, ..PLAIN }]).faults(1);
     let setup = setup.reaches(&[Notes::STALE_PUSH_IGNORED, Notes::ENTERED_BY_PUSH]);
     if asks > 1 { setup.and_reaches(Notes::REJOINED) } else { setup }
 }
 
-/// A process is stopped, wakes up after its time, and writes.
+/// A process is stopped, resumes after its lease has ended, and writes.
 pub fn stale_writes() -> Setup {
     let setup = Setup::new("stale writes", [Plan { pauses: true, asks: 2, ..PLAIN }, Plan { asks: 2, ..PLAIN }]);
-    Setup { writes: true, tells_gone: true, ..setup }.reaches(&[Notes::STALE_WRITE_REFUSED, Notes::REJOINED])
+    Setup { writes: true, pushes_gone: true, ..setup }.reaches(&[Notes::STALE_WRITE_REFUSED, Notes::REJOINED])
 }
 
-/// Tasks of one process pass the lock on, beside other processes.
-pub fn turns() -> Setup {
-    Setup::new("turns", [PLAIN, Plan { asks: 2, behind: 1, ..PLAIN }, Plan { to_come: 1, ..PLAIN }]).reaches(&[
-        Notes::PASSED_LOCALLY,
-        Notes::WENT_ON_ALONE,
-        Notes::LEFT_TO_OTHERS,
-    ])
+/// Tasks of one process hand the lock off to each other, beside other processes.
+pub fn local_handoff() -> Setup {
+    Setup::new("local hand-off", [PLAIN, Plan { asks: 2, behind: 1, ..PLAIN }, Plan { to_come: 1, ..PLAIN }])
+        .reaches(&[Notes::HANDED_OFF_LOCALLY, Notes::WENT_ON_ALONE, Notes::LEFT_FOR_WAITERS])
 }
 
-/// The end of a turn is late, or arrives twice.
-pub fn turn_ends(other: Plan) -> Setup {
-    Setup::new("ends of turns", [Plan { to_come: 1, ..SLOW }, other]).faults(1).reaches(&[
-        Notes::LATE_TURN_END_IGNORED,
+/// The end of a run of hand-offs is late, or arrives twice.
+pub fn run_ends(other: Plan) -> Setup {
+    Setup::new("ends of runs", [Plan { to_come: 1, ..SLOW }, other]).faults(1).reaches(&[
+        Notes::LATE_UNLESS_ALONE_IGNORED,
         Notes::WENT_ON_ALONE,
-        Notes::LEFT_TO_OTHERS,
+        Notes::LEFT_FOR_WAITERS,
     ])
 }
 
@@ -212,17 +209,17 @@ pub fn deaths(third: Plan) -> Setup {
 /// The store takes a waiter for unreachable.
 pub fn skipping() -> Setup {
     let setup = Setup::new("skipping", [PLAIN, Plan { asks: 2, ..PLAIN }, PLAIN]).faults(1);
-    Setup { skips: true, tells_gone: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED])
+    Setup { skips: true, pushes_gone: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED])
 }
 
-/// The same, after it has lost an answer to it.
+/// The same, after an answer to that waiter was lost.
 pub fn skipping_after_loss() -> Setup {
     let setup = Setup::new("skipping after a loss", [PLAIN, Plan { asks: 2, ..SLOW }]).faults(2);
     Setup { skips: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED, Notes::LATE_ACQUIRE_REFUSED])
 }
 
 /// Two claims on two resources together, beside claims on one of them. In which order a caller names them makes no
-/// difference: a claim is one set of names, and joins all its lines in one verb.
+/// difference: a claim is one set of names, and joins all its queues in one verb.
 pub fn multi() -> Setup {
     let both = Plan { names: 3, ..PLAIN };
     Setup::new("multi", [Plan { names: 2, ..PLAIN }, both.clone(), PLAIN, both])
@@ -235,7 +232,7 @@ pub fn readers() -> Setup {
     Setup::new("readers", [reader.clone(), PLAIN, reader]).reaches(&[Notes::SHARED])
 }
 
-/// A holder asks for more time while a renewal is on its way.
+/// A holder extends its lease while a renewal is in flight.
 pub fn extending(other: Plan) -> Setup {
     Setup::new("extending", [Plan { extends: true, ..SLOW }, other]).faults(1)
 }
@@ -243,7 +240,7 @@ pub fn extending(other: Plan) -> Setup {
 /// Two processes on bad connections: one is stopped for a while, the other dies.
 pub fn bad_days() -> Setup {
     let setup = Setup::new("bad days", [Plan { pauses: true, ..SLOW }, Plan { crashes: true, ..SLOW }]);
-    Setup { tells_gone: true, ..setup.faults(1) }.reaches(&[
+    Setup { pushes_gone: true, ..setup.faults(1) }.reaches(&[
         Notes::ENTERED_BY_PUSH,
         Notes::HANDED_AFTER_EXPIRY,
         Notes::LATE_ACQUIRE_REFUSED,

@@ -1,15 +1,15 @@
-//! The rule of a line, small enough to be hashed a million times: one list of claims in ticket order, and sums over it.
+//! The rule of a queue, small enough to be hashed a million times: one list of claims in ticket order, and sums over it.
 //! Follows `lockfast/src/table.rs`, with leases counted down in ticks instead of ending at a moment;
 //! `model/tests/table_agrees.rs` compares the two, verb by verb.
 
+use crate::messages::{Block, Call, Id, Push, Standing, Verb};
 use crate::notes::Notes;
 use crate::rules::{Rule, Rules};
-use crate::words::{Block, Id, Push, Request, Standing, Verb};
 
 /// How much there is of each resource, and the weight of an exclusive claim. A shared one weighs 1.
 pub const ALL: u8 = 8;
 
-/// What a claim wants: the same in all its life.
+/// The names, weight and lease of a claim: the same in all its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// One bit for each resource.
@@ -20,64 +20,64 @@ pub struct Wish {
     pub ttl: u8,
 }
 
-/// A claim in line.
+/// A claim in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Whose.
+    /// Its id.
     pub id: Id,
-    /// In which lines, one bit for each.
+    /// In which queues, one bit for each.
     pub names: u8,
-    /// How heavy.
+    /// Its weight.
     pub weight: u8,
-    /// Its place.
+    /// Its ticket, by which the queue is ordered.
     pub ticket: u8,
     /// Its fencing tokens. Begins with `ticket`, if blocks are reserved at join.
     pub block: Block,
-    /// How many ticks are left; with none left it is only here until somebody looks.
+    /// How many ticks are left; with none left it is dropped by the next verb that settles.
     pub lease: u8,
-    /// It holds although others stand before it: only where the line is not looked at before the key.
+    /// It holds although claims are ahead of it: only without the rule that the queue is looked at before the key.
     pub barged: bool,
 }
 
 /// A claim id that may not come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mark {
+pub struct Tombstone {
     /// Which.
     pub id: Id,
     /// For so many ticks.
     pub left: u8,
 }
 
-/// All lines.
+/// All queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Table {
     /// In ticket order.
     pub entries: Vec<Entry>,
     /// In the order of their ids.
-    pub marks: Vec<Mark>,
+    pub tombstones: Vec<Tombstone>,
     /// The last ticket drawn.
     pub last: u8,
 }
 
-/// One verb at work: what it may do, and what it has to tell.
+/// The execution of one verb: its rules, and its side effects.
 #[derive(Debug)]
-pub struct Desk {
+pub struct Execution {
     /// Which rules are kept.
     pub rules: Rules,
-    /// The first waiter to be handed the lock is taken for unreachable.
+    /// The first waiter to be granted the lock is taken for unreachable.
     pub skips: bool,
-    /// What to tell.
-    pub news: Vec<Push>,
-    /// What happened.
+    /// The pushes to send.
+    pub pushes: Vec<Push>,
+    /// Milestones and violations.
     pub notes: Notes,
     /// Claims that ended because their lease ran out, and whether they held.
     pub expired: Vec<(Id, bool)>,
 }
 
-impl Desk {
+impl Execution {
     /// A verb under these rules.
     pub fn new(rules: Rules, skips: bool) -> Self {
-        Self { rules, skips, news: Vec::new(), notes: Notes::default(), expired: Vec::new() }
+        Self { rules, skips, pushes: Vec::new(), notes: Notes::default(), expired: Vec::new() }
     }
 }
 
@@ -91,7 +91,7 @@ impl Table {
         self.entries.iter_mut().find(|entry| entry.id == id)
     }
 
-    /// Those who stand before this one in one of its lines.
+    /// Claims that are ahead of this one in one of its queues.
     pub fn ahead(&self, of: &Entry) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |it| it.names & of.names != 0 && it.ticket < of.ticket)
     }
@@ -108,65 +108,65 @@ impl Table {
     /// A tick passes.
     pub fn age(&mut self) {
         self.entries.iter_mut().for_each(|entry| entry.lease = entry.lease.saturating_sub(1));
-        self.marks.iter_mut().for_each(|mark| mark.left -= 1);
-        // Marks are dropped by their end alone, which nobody can tell from dropping them at the next verb.
-        self.marks.retain(|mark| mark.left > 0);
+        self.tombstones.iter_mut().for_each(|tombstone| tombstone.left -= 1);
+        // Tombstones are dropped as soon as they end; dropping them at the next verb instead would show no difference.
+        self.tombstones.retain(|tombstone| tombstone.left > 0);
     }
 
     /// Runs one verb.
-    pub fn run(&mut self, request: &Request, wish: Wish, desk: &mut Desk) -> Standing {
-        let id = request.id;
-        let settles = !matches!(request.verb, Verb::Renew { .. }) || desk.rules.keep(Rule::SettleBeforeAnswer);
+    pub fn run(&mut self, call: &Call, wish: Wish, execution: &mut Execution) -> Standing {
+        let id = call.id;
+        let settles = !matches!(call.verb, Verb::Renew { .. }) || execution.rules.keep(Rule::SettleBeforeAnswer);
         if settles {
-            self.settle(desk);
+            self.settle(execution);
         }
-        match request.verb {
-            Verb::Acquire { block, floor } => self.acquire(id, wish, block, floor, desk),
+        match call.verb {
+            Verb::Acquire { block, floor } => self.acquire(id, wish, block, floor, execution),
             Verb::Renew { ttl, .. } => {
                 let Some(entry) = self.get_mut(id).filter(|entry| entry.lease > 0) else { return Standing::Gone };
-                entry.lease = if desk.rules.keep(Rule::NothingShortens) { entry.lease.max(ttl) } else { ttl };
+                entry.lease = if execution.rules.keep(Rule::NothingShortens) { entry.lease.max(ttl) } else { ttl };
                 self.standing(id)
             }
-            Verb::Done => self.done(id, desk),
+            Verb::Done => self.done(id, execution),
             Verb::Unknown => {
-                self.done(id, desk);
-                if desk.rules.keep(Rule::UnknownLeavesMark) {
-                    self.mark(id, wish.ttl);
+                self.done(id, execution);
+                if execution.rules.keep(Rule::UnknownLeavesTombstone) {
+                    self.leave_tombstone(id, wish.ttl);
                 }
                 Standing::Gone
             }
-            Verb::UnlessAlone { block, floor } => self.unless_alone(id, wish, block, floor, desk),
+            Verb::UnlessAlone { block, floor } => self.unless_alone(id, wish, block, floor, execution),
         }
     }
 
-    /// Drops what has run out, and hands on.
-    pub fn settle(&mut self, desk: &mut Desk) {
+    /// Drops claims whose lease has ended, and grants to the next ones.
+    pub fn settle(&mut self, execution: &mut Execution) {
         if self.entries.iter().all(|entry| entry.lease > 0) {
             return;
         }
         let ended: Vec<_> = self.entries.iter().filter(|it| it.lease == 0).map(|it| (it.id, self.holds(it))).collect();
-        let told = desk.news.len();
-        self.telling(desk, |it| it.entries.retain(|entry| entry.lease > 0));
-        if desk.news.len() > told {
-            desk.notes |= Notes::HANDED_AFTER_EXPIRY;
+        let before = execution.pushes.len();
+        self.change_and_push(execution, |it| it.entries.retain(|entry| entry.lease > 0));
+        if execution.pushes.len() > before {
+            execution.notes |= Notes::HANDED_AFTER_EXPIRY;
         }
-        desk.news.extend(ended.iter().map(|(id, _)| Push::Gone { id: *id }));
-        desk.expired.extend(ended);
+        execution.pushes.extend(ended.iter().map(|(id, _)| Push::Gone { id: *id }));
+        execution.expired.extend(ended);
     }
 
-    fn acquire(&mut self, id: Id, wish: Wish, block: u8, floor: u8, desk: &mut Desk) -> Standing {
-        if self.marks.iter().any(|mark| mark.id == id) {
-            desk.notes |= Notes::LATE_ACQUIRE_REFUSED;
+    fn acquire(&mut self, id: Id, wish: Wish, block: u8, floor: u8, execution: &mut Execution) -> Standing {
+        if self.tombstones.iter().any(|tombstone| tombstone.id == id) {
+            execution.notes |= Notes::LATE_ACQUIRE_REFUSED;
             return Standing::Gone;
         }
         if let Some(entry) = self.get_mut(id) {
-            if desk.rules.keep(Rule::RepeatedAcquireRenews) {
+            if execution.rules.keep(Rule::RepeatedAcquireRenews) {
                 entry.lease = entry.lease.max(wish.ttl);
             }
             return self.standing(id);
         }
         let key_is_free = !self.entries.iter().any(|it| it.names & wish.names != 0 && self.holds(it));
-        let reserved = if desk.rules.keep(Rule::BlockReservedAtJoin) { block } else { 1 };
+        let reserved = if execution.rules.keep(Rule::BlockReservedAtJoin) { block } else { 1 };
         let drawn = self.draw(reserved, floor);
         let entry = Entry {
             id,
@@ -175,53 +175,53 @@ impl Table {
             ticket: drawn.first,
             block: Block { first: drawn.first, count: block.max(1) },
             lease: wish.ttl,
-            barged: key_is_free && !desk.rules.keep(Rule::LineBeforeKey),
+            barged: key_is_free && !execution.rules.keep(Rule::QueueBeforeKey),
         };
         self.entries.push(entry);
         if self.holds(&entry) {
-            self.reserve_at_grant(id, desk.rules);
+            self.reserve_at_grant(id, execution.rules);
         }
         self.standing(id)
     }
 
-    fn unless_alone(&mut self, id: Id, wish: Wish, block: u8, floor: u8, desk: &mut Desk) -> Standing {
+    fn unless_alone(&mut self, id: Id, wish: Wish, block: u8, floor: u8, execution: &mut Execution) -> Standing {
         let Some(entry) = self.find(id).copied().filter(|entry| self.holds(entry)) else {
-            return self.done(id, desk);
+            return self.done(id, execution);
         };
-        if entry.block.first > floor && desk.rules.keep(Rule::LateTurnEndsNothing) {
-            desk.notes |= Notes::LATE_TURN_END_IGNORED;
+        if entry.block.first > floor && execution.rules.keep(Rule::LateUnlessAloneIsHarmless) {
+            execution.notes |= Notes::LATE_UNLESS_ALONE_IGNORED;
             self.get_mut(id).expect("it was just found").lease = entry.lease.max(wish.ttl);
             return Standing::Held(entry.block);
         }
         let mut behind = self.entries.iter().filter(|it| it.names & entry.names != 0 && it.ticket > entry.ticket);
         let alone = behind.all(|it| self.holds(it));
-        if !alone && desk.rules.keep(Rule::BlockGrowsOnlyAlone) {
-            desk.notes |= Notes::LEFT_TO_OTHERS;
-            return self.done(id, desk);
+        if !alone && execution.rules.keep(Rule::BlockGrowsOnlyAlone) {
+            execution.notes |= Notes::LEFT_FOR_WAITERS;
+            return self.done(id, execution);
         }
-        desk.notes |= Notes::WENT_ON_ALONE;
+        execution.notes |= Notes::WENT_ON_ALONE;
         let fresh = self.draw(block, floor);
         self.entries.retain(|it| it.id != id);
-        // Who grows although others wait keeps its place; who is alone moves behind those who hold with it.
+        // A claim that is alone moves behind the claims that hold with it; one that grows although others wait keeps its ticket.
         let ticket = if alone { fresh.first } else { entry.ticket };
         self.entries.push(Entry { ticket, block: fresh, lease: entry.lease.max(wish.ttl), ..entry });
         self.entries.sort_by_key(|it| it.ticket);
         Standing::Held(fresh)
     }
 
-    fn done(&mut self, id: Id, desk: &mut Desk) -> Standing {
+    fn done(&mut self, id: Id, execution: &mut Execution) -> Standing {
         if self.find(id).is_some() {
-            self.telling(desk, |it| it.entries.retain(|entry| entry.id != id));
+            self.change_and_push(execution, |it| it.entries.retain(|entry| entry.id != id));
         }
         Standing::Gone
     }
 
-    fn mark(&mut self, id: Id, ttl: u8) {
-        match self.marks.iter_mut().find(|mark| mark.id == id) {
-            Some(mark) => mark.left = mark.left.max(ttl),
+    fn leave_tombstone(&mut self, id: Id, ttl: u8) {
+        match self.tombstones.iter_mut().find(|tombstone| tombstone.id == id) {
+            Some(tombstone) => tombstone.left = tombstone.left.max(ttl),
             None => {
-                self.marks.push(Mark { id, left: ttl });
-                self.marks.sort_by_key(|mark| mark.id);
+                self.tombstones.push(Tombstone { id, left: ttl });
+                self.tombstones.sort_by_key(|tombstone| tombstone.id);
             }
         }
     }
@@ -242,8 +242,8 @@ impl Table {
         }
     }
 
-    /// Runs `change`, then tells those who waited before it and hold after it.
-    fn telling(&mut self, desk: &mut Desk, change: impl FnOnce(&mut Self)) {
+    /// Runs `change`, then pushes to the claims that waited before it and hold after it.
+    fn change_and_push(&mut self, execution: &mut Execution, change: impl FnOnce(&mut Self)) {
         let waited: Vec<_> = self.entries.iter().filter(|it| !self.holds(it)).map(|it| it.id).collect();
         change(self);
         let handed = |it: &Self| {
@@ -251,37 +251,37 @@ impl Table {
             next.map(|entry| entry.id).collect::<Vec<_>>()
         };
         let mut next = handed(self);
-        if desk.skips
+        if execution.skips
             && let Some(first) = next.first().copied()
         {
-            desk.skips = false;
-            desk.notes |= Notes::SKIPPED;
+            execution.skips = false;
+            execution.notes |= Notes::SKIPPED;
             let entry = *self.find(first).expect("it was just found");
-            if !desk.rules.keep(Rule::DecideThenTell) {
-                desk.news.push(Push::Held { id: first, ticket: entry.ticket, block: entry.block });
+            if !execution.rules.keep(Rule::DecideThenPush) {
+                execution.pushes.push(Push::Held { id: first, ticket: entry.ticket, block: entry.block });
             }
             self.entries.retain(|it| it.id != first);
-            desk.news.push(Push::Gone { id: first });
-            if desk.rules.keep(Rule::SkippedIsMarked) {
-                self.mark(first, entry.lease);
+            execution.pushes.push(Push::Gone { id: first });
+            if execution.rules.keep(Rule::SkippedLeavesTombstone) {
+                self.leave_tombstone(first, entry.lease);
             }
             next = handed(self);
         }
         for id in next {
-            self.reserve_at_grant(id, desk.rules);
+            self.reserve_at_grant(id, execution.rules);
             let entry = self.find(id).expect("it was just found");
-            desk.news.push(Push::Held { id, ticket: entry.ticket, block: entry.block });
+            execution.pushes.push(Push::Held { id, ticket: entry.ticket, block: entry.block });
         }
     }
 
-    /// Where a claim of the table stands.
+    /// The standing of a claim of the table.
     fn standing(&self, id: Id) -> Standing {
-        let entry = self.find(id).expect("only asked about claims that are in line");
+        let entry = self.find(id).expect("only called for claims that are in the queue");
         if self.holds(entry) {
             return Standing::Held(entry.block);
         }
-        let in_line = |bit: u8| self.ahead(entry).filter(move |it| it.names & entry.names & (1 << bit) != 0).count();
-        let position = (0..8).map(in_line).max().unwrap_or(0);
+        let ahead_on = |bit: u8| self.ahead(entry).filter(move |it| it.names & entry.names & (1 << bit) != 0).count();
+        let position = (0..8).map(ahead_on).max().unwrap_or(0);
         let recheck_in = self.ahead(entry).map(|it| it.lease).max().unwrap_or(0);
         Standing::Waiting { ticket: entry.ticket, position: position as u8, recheck_in }
     }

@@ -1,29 +1,29 @@
-//! The whole world in one state: the table, the clients, what is on its way between them, and a fenced resource behind each
-//! lock. Owns what may happen next, and time.
+//! The whole world in one state: the table, the clients, the messages in flight between them, and a fenced resource behind
+//! each lock. Owns the possible actions, and time.
 //!
 //! Time is relative: every lease, deadline and message counts its own ticks, so worlds that differ only in when they began
-//! are one state, and ticks need no limit. What ends the search is that each client may ask only so often, and that only so
-//! many things may go wrong (`Setup::faults`).
+//! are one state, and ticks need no limit. The search ends because each client may ask only so often, and because the number of
+//! faults is limited (`Setup::faults`).
 //!
-//! A request runs within one lease of being sent or never, and a release is repeated until the store has heard it, within
-//! the same time. Everything else may be as late as it likes.
+//! A call runs within one lease of being sent or never, and a release is repeated until it has run, within the same time. All
+//! other messages may be late without a limit.
 
 use stateright::{Model, Property};
 
-use crate::client::{Client, Flight, Phase, Reply};
+use crate::client::{Client, InFlight, Phase, Reply};
 use crate::laws;
+use crate::messages::{Call, Push, Standing, Verb};
 use crate::notes::Notes;
 use crate::rules::Rule;
 use crate::setups::Setup;
-use crate::table::{Desk, Table};
-use crate::words::{Push, Request, Standing, Verb};
+use crate::table::{Execution, Table};
 
-/// The resource behind a lock, which refuses a fence below the highest it has seen; and who has entered so far.
+/// The resource behind a lock, which refuses a fence below the highest it has seen; and the highest fences that entered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fenced {
     /// The highest fence it accepted.
     pub accepted: u8,
-    /// The highest fence that anybody entered with.
+    /// The highest fence that any holder entered with.
     pub entered: u8,
     /// The highest that an exclusive holder entered with.
     pub entered_alone: u8,
@@ -36,62 +36,62 @@ pub struct World {
     pub table: Table,
     /// The processes.
     pub clients: Vec<Client>,
-    /// Requests whose answer nobody waits for; sorted.
-    pub strays: Vec<Request>,
-    /// Pushes on their way; sorted.
+    /// Calls whose answer is not awaited; sorted.
+    pub strays: Vec<Call>,
+    /// Pushes in flight; sorted.
     pub pushes: Vec<Push>,
     /// Behind each lock.
     pub fenced: [Fenced; 2],
-    /// How much may still go wrong.
+    /// How many faults may still happen.
     pub faults: u8,
-    /// What happened in the last step.
+    /// Milestones and violations of the last step.
     pub notes: Notes,
 }
 
-/// What may happen. Numbers are clients, or places in `strays` and `pushes`.
+/// A possible action. Numbers are clients, or indices in `strays` and `pushes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Time passes for everybody.
+    /// Time passes.
     Tick,
-    /// A party asks for the lock.
+    /// A request asks for the lock.
     Start(usize),
-    /// A task lines up behind the one that waits or holds.
+    /// A task joins the local queue, behind the request that waits or holds.
     Arrive(usize),
     /// An acquire without an answer is repeated.
     AskAgain(usize),
-    /// The keeper renews, or asks where a waiter stands.
+    /// The keeper renews, or asks for the standing of a waiter.
     Renew(usize),
-    /// A holder wants much more time.
+    /// A holder extends its lease.
     Extend(usize),
     /// A holder is done.
     Release(usize),
-    /// The same, and the first to be handed the lock is taken for unreachable.
+    /// The same, and the first waiter to be granted the lock is taken for unreachable.
     ReleaseSkipping(usize),
-    /// Whoever asks or waits does not want to any more.
+    /// A request that asks or waits is cancelled.
     Cancel(usize),
-    /// Whoever is inside, or was, writes with its fence.
+    /// A holder writes with its fence, valid or not.
     Write(usize),
-    /// The process ends without a word.
+    /// The process dies without a release.
     Crash(usize),
     /// The process stops.
     Pause(usize),
-    /// And goes on.
+    /// The process goes on.
     Resume(usize),
-    /// The client stops waiting for an answer; the request may still run.
+    /// The client stops waiting for an answer; the call may still run.
     Timeout(usize),
-    /// The store runs what a client waits for.
+    /// The store runs a call whose answer is awaited.
     Run(usize),
-    /// The same, and a copy of it stays on its way.
+    /// The same, and a copy of it stays in flight.
     RunTwice(usize),
-    /// The same, and the first to be handed the lock is taken for unreachable.
+    /// The same, and the first waiter to be granted the lock is taken for unreachable.
     RunSkipping(usize),
     /// The answer arrives.
     Answer(usize),
-    /// The store runs what nobody waits for.
+    /// The store runs a call whose answer is not awaited.
     Late(usize),
-    /// The same, and a copy of it stays on its way.
+    /// The same, and a copy of it stays in flight.
     LateTwice(usize),
-    /// The same, and the first to be handed the lock is taken for unreachable.
+    /// The same, and the first waiter to be granted the lock is taken for unreachable.
     LateSkipping(usize),
     /// A push arrives.
     Push(usize),
@@ -102,7 +102,7 @@ pub enum Action {
 }
 
 impl World {
-    /// Nobody has asked for anything.
+    /// The initial state: no client has asked.
     pub fn new(setup: &Setup) -> Self {
         Self {
             table: Table::default(),
@@ -115,22 +115,22 @@ impl World {
         }
     }
 
-    /// A request that nobody waits for, any more or ever.
-    pub fn stray(&mut self, request: Request) {
-        if let Err(at) = self.strays.binary_search(&request) {
-            self.strays.insert(at, request);
+    /// Adds a call whose answer is not awaited.
+    pub fn stray(&mut self, call: Call) {
+        if let Err(at) = self.strays.binary_search(&call) {
+            self.strays.insert(at, call);
         }
     }
 
-    fn run(&mut self, request: &Request, skips: bool, setup: &Setup) -> Standing {
-        let mut desk = Desk::new(setup.rules, skips);
-        let wish = setup.wish(usize::from(request.id.client));
-        let standing = self.table.run(request, wish, &mut desk);
-        self.notes |= desk.notes;
+    fn run(&mut self, call: &Call, skips: bool, setup: &Setup) -> Standing {
+        let mut execution = Execution::new(setup.rules, skips);
+        let wish = setup.wish(usize::from(call.id.client));
+        let standing = self.table.run(call, wish, &mut execution);
+        self.notes |= execution.notes;
         let crashed = |world: &Self, id: u8| matches!(world.clients[usize::from(id)].phase, Phase::Crashed);
-        let died = |held| desk.expired.iter().any(|(id, did_hold)| *did_hold == held && crashed(self, id.client));
+        let died = |held| execution.expired.iter().any(|(id, did_hold)| *did_hold == held && crashed(self, id.client));
         let two_died = died(true) && died(false);
-        for push in desk.news {
+        for push in execution.pushes {
             if crashed(self, push.id().client) {
                 continue;
             }
@@ -138,7 +138,7 @@ impl World {
             if is_held && two_died {
                 self.notes |= Notes::TAKEN_FROM_TWO_DEAD;
             }
-            if (is_held || setup.tells_gone)
+            if (is_held || setup.pushes_gone)
                 && let Err(at) = self.pushes.binary_search(&push)
             {
                 self.pushes.insert(at, push);
@@ -147,31 +147,31 @@ impl World {
         standing
     }
 
-    fn run_flight(&mut self, c: usize, skips: bool, setup: &Setup) {
-        let Flight::Asked(request) = self.clients[c].flight else { return };
-        let reply = match self.run(&request, skips, setup) {
+    fn run_in_flight(&mut self, c: usize, skips: bool, setup: &Setup) {
+        let InFlight::Asked(call) = self.clients[c].in_flight else { return };
+        let reply = match self.run(&call, skips, setup) {
             Standing::Held(block) => Reply::Held(block),
             Standing::Waiting { ticket, position, .. } => {
-                Reply::Waiting { ticket, alarm: position <= 1 || setup.rules.keep(Rule::EverybodyRechecks) }
+                Reply::Waiting { ticket, alarm: position <= 1 || setup.rules.keep(Rule::AllWaitersRecheck) }
             }
             Standing::Gone => Reply::Gone,
         };
-        self.clients[c].flight = Flight::Answered { verb: request.verb, reply, age: request.age };
+        self.clients[c].in_flight = InFlight::Answered { verb: call.verb, reply, age: call.age };
     }
 
     fn run_stray(&mut self, at: usize, stays: bool, skips: bool, setup: &Setup) {
-        let request = self.strays[at];
+        let call = self.strays[at];
         if !stays {
             self.strays.remove(at);
         }
-        self.run(&request, skips, setup);
+        self.run(&call, skips, setup);
     }
 
-    /// Nothing that has to happen before the next tick is left.
+    /// Whether no call has to run before the next tick.
     fn may_tick(&self, setup: &Setup) -> bool {
-        let is_due = |request: &Request| request.age + 1 >= setup.lease;
-        let awaited = self.clients.iter().any(|it| matches!(&it.flight, Flight::Asked(request) if is_due(request)));
-        !awaited && !self.strays.iter().any(|request| request.verb.is_release() && is_due(request))
+        let is_due = |call: &Call| call.age + 1 >= setup.lease;
+        let awaited = self.clients.iter().any(|it| matches!(&it.in_flight, InFlight::Asked(call) if is_due(call)));
+        !awaited && !self.strays.iter().any(|call| call.verb.is_release() && is_due(call))
     }
 
     fn tick(&mut self, setup: &Setup) {
@@ -179,10 +179,10 @@ impl World {
         for client in &mut self.clients {
             client.age(setup.lease);
         }
-        for request in &mut self.strays {
-            request.age += 1;
+        for call in &mut self.strays {
+            call.age += 1;
         }
-        self.strays.retain(|request| request.age < setup.lease);
+        self.strays.retain(|call| call.age < setup.lease);
         self.strays.sort_unstable();
         self.strays.dedup();
     }
@@ -241,13 +241,13 @@ impl World {
             Action::Pause(c) => self.clients[c].pause(),
             Action::Resume(c) => self.clients[c].resume(),
             Action::Timeout(c) => self.timeout(c, setup),
-            Action::Run(c) => self.run_flight(c, false, setup),
-            Action::RunSkipping(c) => self.run_flight(c, true, setup),
+            Action::Run(c) => self.run_in_flight(c, false, setup),
+            Action::RunSkipping(c) => self.run_in_flight(c, true, setup),
             Action::RunTwice(c) => {
-                if let Flight::Asked(request) = self.clients[c].flight {
-                    self.stray(request);
+                if let InFlight::Asked(call) = self.clients[c].in_flight {
+                    self.stray(call);
                 }
-                self.run_flight(c, false, setup);
+                self.run_in_flight(c, false, setup);
             }
             Action::Answer(c) => self.answered(c, setup),
             Action::Late(at) => self.run_stray(at, false, false, setup),
@@ -260,17 +260,17 @@ impl World {
         self.call_promptly(matches!(action, Action::ReleaseSkipping(_)), setup);
     }
 
-    /// What a client with a good connection asks is run and answered in the same step.
+    /// The call of a client with a good connection is run and answered in the same step.
     fn call_promptly(&mut self, skips: bool, setup: &Setup) {
-        let is_prompt = |request: &Request| !setup.plans[usize::from(request.id.client)].slow;
+        let is_prompt = |call: &Call| !setup.plans[usize::from(call.id.client)].slow;
         loop {
             if let Some(at) = self.strays.iter().position(is_prompt) {
                 self.run_stray(at, false, skips, setup);
                 continue;
             }
-            let asks = |client: &Client| matches!(&client.flight, Flight::Asked(request) if is_prompt(request));
+            let asks = |client: &Client| matches!(&client.in_flight, InFlight::Asked(call) if is_prompt(call));
             let Some(c) = self.clients.iter().position(asks) else { return };
-            self.run_flight(c, false, setup);
+            self.run_in_flight(c, false, setup);
             self.answered(c, setup);
         }
     }
@@ -278,10 +278,10 @@ impl World {
     fn store_actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
         let fails = self.faults > 0;
         for (c, client) in self.clients.iter().enumerate() {
-            match &client.flight {
-                Flight::Asked(request) => {
+            match &client.in_flight {
+                InFlight::Asked(call) => {
                     actions.push(Action::Run(c));
-                    let is_acquire = matches!(request.verb, Verb::Acquire { .. });
+                    let is_acquire = matches!(call.verb, Verb::Acquire { .. });
                     if fails && (!is_acquire || !setup.rules.keep(Rule::AnsweredAcquireIsOver)) {
                         actions.push(Action::RunTwice(c));
                     }
@@ -289,7 +289,7 @@ impl World {
                         actions.push(Action::RunSkipping(c));
                     }
                 }
-                Flight::Answered { .. } if client.is_running() => actions.push(Action::Answer(c)),
+                InFlight::Answered { .. } if client.is_running() => actions.push(Action::Answer(c)),
                 _ => {}
             }
         }

@@ -13,22 +13,22 @@ fn shown_by(rule: Rule) -> (Setup, &'static str) {
         Rule::RepeatedAcquireRenews => (setups::lost_answers(2), "honest"),
         Rule::ValidFromSending => (setups::lost_answers(2), "honest"),
         Rule::PushAddsNoTime => (setups::hand_off(2), "honest"),
-        Rule::BlockReservedAtJoin => (setups::turns(), "fenced"),
-        Rule::BlockGrowsOnlyAlone => (setups::turns(), "fenced"),
-        Rule::LateTurnEndsNothing => (setups::turn_ends(PLAIN), "honest"),
-        Rule::UnknownLeavesMark => (setups::lost_answers(2), "no ghost"),
+        Rule::BlockReservedAtJoin => (setups::local_handoff(), "fenced"),
+        Rule::BlockGrowsOnlyAlone => (setups::local_handoff(), "fenced"),
+        Rule::LateUnlessAloneIsHarmless => (setups::run_ends(PLAIN), "honest"),
+        Rule::UnknownLeavesTombstone => (setups::lost_answers(2), "no ghost"),
         Rule::UnsureLeavesAsUnknown => (setups::lost_answers(2), "no ghost"),
         Rule::AnsweredAcquireIsOver => (setups::lost_answers(2), "no ghost"),
-        Rule::SkippedIsMarked => (setups::skipping_after_loss(), "no ghost"),
+        Rule::SkippedLeavesTombstone => (setups::skipping_after_loss(), "no ghost"),
         Rule::SettleBeforeAnswer => (setups::deaths(PLAIN), "progress"),
-        Rule::EverybodyRechecks => (setups::deaths(PLAIN), "awake"),
-        Rule::DecideThenTell => (setups::skipping(), "honest"),
-        Rule::LineBeforeKey => (setups::multi(), "safe"),
+        Rule::AllWaitersRecheck => (setups::deaths(PLAIN), "awake"),
+        Rule::DecideThenPush => (setups::skipping(), "honest"),
+        Rule::QueueBeforeKey => (setups::multi(), "safe"),
     }
 }
 
 #[test]
-fn with_all_rules_no_law_is_broken_and_every_milestone_is_reached() {
+fn with_all_rules_no_law_breaks_and_all_milestones_are_reached() {
     for setup in setups::small() {
         let found = search(&setup, 2);
         assert!(found.is_good(), "{found}");

@@ -1,5 +1,5 @@
-//! The model's table and the library's, side by side over random histories: same answers, same tickets, same news, same
-//! lines. What the model leaves out (sealing, lingering, breaking) is not asked.
+//! The model's table and the library's, side by side over random histories: same answers, same tickets, same pushes, same
+//! queues. Verbs that the model leaves out (sealing, lingering, breaking) are not used.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use std::time::Duration;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Names, Query, Standing as Stands};
 use lockfast::store::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Moment, Name, Ticket, Tickets};
 use lockfast::table::Table as Real;
+use model::messages::{Block, Call, Id, Push, Standing, Verb};
 use model::rules::Rules;
-use model::table::{ALL, Desk, Table, Wish};
-use model::words::{Block, Id, Push, Request, Standing, Verb};
+use model::table::{ALL, Execution, Table, Wish};
 
 const HISTORIES: u64 = 3_000;
 const STEPS: usize = 40;
 const CLIENTS: u8 = 5;
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// One party's latest claim, as both tables know it.
+/// One request's latest claim, as both tables know it.
 #[derive(Clone)]
-struct Party {
+struct Request {
     id: Id,
     wish: Wish,
     block: u8,
@@ -31,7 +31,7 @@ struct Both {
     real: Real,
     model: Table,
     now: Moment,
-    parties: Vec<Option<Party>>,
+    requests: Vec<Option<Request>>,
     asked: u8,
     /// Which verbs were answered how: a history in which little happens compares little.
     answers: BTreeSet<(&'static str, &'static str)>,
@@ -80,14 +80,14 @@ impl Both {
             real: Real::new(Ticket(0)),
             model: Table::default(),
             now: Moment::START + tick(100),
-            parties: vec![None; usize::from(CLIENTS)],
+            requests: vec![None; usize::from(CLIENTS)],
             asked: 0,
             answers: BTreeSet::new(),
         }
     }
 
-    /// A party asks with a new id; what its last one stands for is left to its lease.
-    fn new_party(&mut self, client: u8) -> Party {
+    /// A request asks with a new id; the lease of its last claim is left to end.
+    fn new_request(&mut self, client: u8) -> Request {
         self.asked += 1;
         let id = Id { client, serial: self.asked };
         let wish = Wish {
@@ -111,14 +111,15 @@ impl Both {
             detached: false,
             note: Arc::default(),
         };
-        Party { id, wish, block, claim: Arc::new(claim) }
+        Request { id, wish, block, claim: Arc::new(claim) }
     }
 
-    fn ask_real(&mut self, party: &Party, verb: Verb) -> Standing {
-        let claim = Arc::clone(&party.claim);
+    fn ask_real(&mut self, request: &Request, verb: Verb) -> Standing {
+        let claim = Arc::clone(&request.claim);
         let answer = match verb {
             Verb::Acquire { .. } => {
-                match self.real.acquire(&claim, Busy::Wait, self.now).expect("nobody asks too much") {
+                match self.real.acquire(&claim, Busy::Wait, self.now).expect("no claim asks for more than the capacity")
+                {
                     Admission::Queued { ticket, position, recheck_in } => {
                         let (ticket, position) = (ticket.0 as u8, position as u8);
                         return Standing::Waiting { ticket, position, recheck_in: recheck_in.as_secs() as u8 };
@@ -148,37 +149,37 @@ impl Both {
 
     fn step(&mut self) {
         let client = self.random.u8(..CLIENTS);
-        let party = match self.parties[usize::from(client)].clone() {
-            Some(party) if self.random.u8(..4) > 0 => party,
-            _ => self.new_party(client),
+        let request = match self.requests[usize::from(client)].clone() {
+            Some(request) if self.random.u8(..4) > 0 => request,
+            _ => self.new_request(client),
         };
-        self.parties[usize::from(client)] = Some(party.clone());
+        self.requests[usize::from(client)] = Some(request.clone());
         let floor = self.model.last.saturating_sub(self.random.u8(..6));
         let verb = match self.random.u8(..10) {
-            0..=4 => Verb::Acquire { block: party.block, floor: 0 },
+            0..=4 => Verb::Acquire { block: request.block, floor: 0 },
             5 => Verb::Renew { ttl: self.random.u8(..8), waits: true },
             6 => Verb::Done,
             7 => Verb::Unknown,
             _ => Verb::UnlessAlone { block: self.random.u8(1..4), floor },
         };
-        let mut desk = Desk::new(Rules::KEPT, false);
-        let mut modelled = self.model.run(&Request { id: party.id, verb, age: 0 }, party.wish, &mut desk);
+        let mut execution = Execution::new(Rules::KEPT, false);
+        let mut modelled = self.model.run(&Call { id: request.id, verb, age: 0 }, request.wish, &mut execution);
         if let Standing::Waiting { position, .. } = &mut modelled
             && !matches!(verb, Verb::Acquire { .. })
         {
             *position = 0;
         }
-        assert_eq!(modelled, self.ask_real(&party, verb), "{verb:?} by {:?}", party.id);
+        assert_eq!(modelled, self.ask_real(&request, verb), "{verb:?} by {:?}", request.id);
         self.answers.insert((verb_word(verb), standing_word(modelled)));
-        self.compare_news(desk.news);
-        self.compare_lines();
+        self.compare_pushes(execution.pushes);
+        self.compare_queues();
         if self.random.u8(..3) == 0 {
             self.model.age();
             self.now = self.now + tick(1);
         }
     }
 
-    fn compare_news(&mut self, modelled: Vec<Push>) {
+    fn compare_pushes(&mut self, modelled: Vec<Push>) {
         let mut modelled: Vec<_> = modelled
             .into_iter()
             .map(|push| match push {
@@ -196,10 +197,10 @@ impl Both {
             .collect();
         modelled.sort_unstable();
         real.sort_unstable();
-        assert_eq!(modelled, real, "what is told");
+        assert_eq!(modelled, real, "pushes");
     }
 
-    fn compare_lines(&mut self) {
+    fn compare_queues(&mut self) {
         let everything =
             Query { names: Names::Beginning(String::new()), after: None, limit: usize::MAX, entries: usize::MAX };
         let page = self.real.inspect(&everything, self.now);
@@ -209,15 +210,15 @@ impl Both {
                 let entries = resource.queue.iter();
                 entries.map(|it| (it.owner, block_of(it.tickets), it.holds, it.expires_in.as_secs() as u8)).collect()
             });
-            let line = self.model.entries.iter().filter(|it| it.names & (1 << bit) != 0);
-            let modelled: Vec<_> = line.map(|it| (hash_of(it.id), it.block, self.model.holds(it), it.lease)).collect();
-            assert_eq!(modelled, real, "the line of {name}");
+            let queue = self.model.entries.iter().filter(|it| it.names & (1 << bit) != 0);
+            let modelled: Vec<_> = queue.map(|it| (hash_of(it.id), it.block, self.model.holds(it), it.lease)).collect();
+            assert_eq!(modelled, real, "the queue of {name}");
         }
     }
 }
 
 #[test]
-fn the_models_table_answers_as_the_librarys() {
+fn the_table_of_the_model_agrees_with_the_real_one() {
     let mut answers = BTreeSet::new();
     for seed in 0..HISTORIES {
         let mut both = Both::new(seed);

@@ -1,5 +1,5 @@
-//! Steps through a recording: a new engine is told what the recorded one was told, at the same moments, and has to do the
-//! same. What it does is printed for people.
+//! Steps through a recording: a new engine gets the inputs of the recorded one, at the same moments, and has to return the same
+//! effects. Inputs, phases and effects are printed for people.
 
 mod text;
 
@@ -14,10 +14,10 @@ use lockfast::store::{ClientId, Moment};
 
 use text::Text;
 
-/// Where a line begins: nothing that is inside of one begins like this, since quotes in a text are escaped.
+/// How a line begins: no text inside a line begins like this, since quotes in a text are escaped.
 const BEGINNINGS: [&[u8]; 2] = [b"{\"step\":", b"{\"lockfast\":"];
 
-/// What to replay, and what to print.
+/// Which clients and steps are replayed, and which are printed.
 #[derive(Clone, Debug)]
 pub struct Chosen {
     /// Only clients whose id begins with this.
@@ -34,14 +34,14 @@ impl Default for Chosen {
     }
 }
 
-/// What a replay came to. Shown as the last line of it.
+/// The result of a replay. Shown as its last line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Steps that were replayed.
     pub steps: u64,
     /// Requests that entered.
     pub requests: u64,
-    /// Steps that led to something else than recorded.
+    /// Steps whose effects differ from the recorded ones.
     pub differences: u64,
     /// Steps at which the engine panicked.
     pub panics: u64,
@@ -52,7 +52,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Whether the engine did what it did when it was recorded, without a panic.
+    /// Whether all steps had the recorded effects, without a panic.
     pub fn is_same(&self) -> bool {
         self.first.is_none()
     }
@@ -112,7 +112,7 @@ impl<W: Write> Replay<'_, W> {
                 "line {number}, the last one, is cut off: its process ended while it was written"
             );
         }
-        // Another process goes on behind the line of one that was killed.
+        // A line of another process may follow the cut-off line of a killed one.
         let is_beginning = |at: &usize| BEGINNINGS.iter().any(|beginning| line[*at..].starts_with(beginning));
         let rest = (1..line.len()).rev().find(is_beginning).and_then(|at| Line::parse(&line[at..]).ok());
         if let Some(parsed) = rest {
@@ -128,8 +128,10 @@ impl<W: Write> Replay<'_, W> {
     fn parsed(&mut self, line: Line) -> io::Result<()> {
         match line {
             Line::Header(header) if self.is_chosen(header.client) => self.begin(&header),
-            Line::Step { client, step, now, heard, input, led } if self.is_chosen(client) && step <= self.chosen.to => {
-                self.step(client, step, now, heard, *input, &led)
+            Line::Step { client, step, now, event_rank, input, led }
+                if self.is_chosen(client) && step <= self.chosen.to =>
+            {
+                self.step(client, step, now, event_rank, *input, &led)
             }
             _ => Ok(()),
         }
@@ -154,11 +156,11 @@ impl<W: Write> Replay<'_, W> {
         client: ClientId,
         step: u64,
         now: Moment,
-        heard: u8,
+        event_rank: u8,
         input: Input,
         recorded: &str,
     ) -> io::Result<()> {
-        let place = format!("step {step} of client {client}");
+        let location = format!("step {step} of client {client}");
         let missing = match self.players.get(&client.0) {
             Some(player) if player.has_gap => return Ok(()),
             Some(player) if player.last + 1 == step => None,
@@ -170,7 +172,7 @@ impl<W: Write> Replay<'_, W> {
             self.players.insert(client.0, Player { engine, last: 0, has_gap: true });
             let what = if missing == 0 { "the first line".to_owned() } else { format!("step {missing}") };
             return self
-                .gap(place, &format!("comes, and {what} is missing: this client cannot be replayed any further"));
+                .gap(location, &format!("comes, and {what} is missing: this client cannot be replayed any further"));
         }
         let player = self.players.get_mut(&client.0).expect("it was found above");
         let text = self.text.as_ref().expect("a client has begun");
@@ -182,7 +184,7 @@ impl<W: Write> Replay<'_, W> {
             writeln!(self.out, "{} {client} #{step} {}", text.moment(now), text.input(&input))?;
         }
         let mut effects = Effects::default();
-        engine.set_heard(heard);
+        engine.set_event_rank(event_rank);
         let next = catch_unwind(AssertUnwindSafe(|| engine.handle(input, now, &mut effects)));
         self.found.steps += 1;
         self.found.requests += u64::from(matches!(next, Ok(Next::Entered(_))));
@@ -206,23 +208,23 @@ impl<W: Write> Replay<'_, W> {
             }
             Err(panic) => {
                 self.found.panics += 1;
-                writeln!(self.out, "PANIC at {place}: {}", message(panic.as_ref()))?;
-                self.found.first.get_or_insert_with(|| place.clone());
+                writeln!(self.out, "PANIC at {location}: {}", message(panic.as_ref()))?;
+                self.found.first.get_or_insert_with(|| location.clone());
                 PANICKED.to_owned()
             }
         };
         if replayed != recorded {
             self.found.differences += 1;
-            writeln!(self.out, "DIFFERENCE at {place}:\n    recorded {recorded}\n    replayed {replayed}")?;
-            self.found.first.get_or_insert(place);
+            writeln!(self.out, "DIFFERENCE at {location}:\n    recorded {recorded}\n    replayed {replayed}")?;
+            self.found.first.get_or_insert(location);
         }
         Ok(())
     }
 
-    fn gap(&mut self, place: String, what: &str) -> io::Result<()> {
+    fn gap(&mut self, location: String, what: &str) -> io::Result<()> {
         self.found.gaps += 1;
-        writeln!(self.out, "GAP: {place} {what}")?;
-        self.found.first.get_or_insert(place);
+        writeln!(self.out, "GAP: {location} {what}")?;
+        self.found.first.get_or_insert(location);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use replay::Chosen;
 const USAGE: &str = "\
 cargo xtask replay FILE [--client ID] [--from N] [--to M]
 
-Steps through a recording (LOCKFAST_RECORD, Builder::record_to), and compares what the engine does with what it did.
+Steps through a recording (LOCKFAST_RECORD, Builder::record_to), and compares the engine's effects with the recorded ones.
 
     --client ID   only the client whose id begins with this
     --from N      print from this step on; the steps before are replayed all the same

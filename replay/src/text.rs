@@ -123,7 +123,7 @@ impl Text {
             Next::Done { lost } => format!("Done{}", was_lost(lost)),
             Next::Watched(release) => format!("Watched as release {}", release.0),
             Next::TakenOver(release) => format!("TakenOver release {}", release.0),
-            Next::Told(said) => format!("Told: {}", told(said)),
+            Next::Told(said) => format!("Told: {}", outcome(said)),
             Next::Report(it) => format!("Report {}", report(it)),
             Next::LetGo(was_there) => format!("LetGo: {was_there}"),
             Next::At(moment) => format!("At {}", self.moment(*moment)),
@@ -137,7 +137,7 @@ impl Text {
             Effect::Trust { hold, until, why } => format!("Trust {hold} until {} ({why:?})", self.moment(*until)),
             Effect::Lost { hold, why, .. } => format!("Lost {hold}: {why}"),
             Effect::Emit(event) => format!("Emit {:?} for {}", event.kind, demands(&event.terms.demands)),
-            Effect::Tell(release, said) => format!("Tell release {}: {}", release.0, told(said)),
+            Effect::Tell(release, said) => format!("Tell release {}: {}", release.0, outcome(said)),
             Effect::Acquire(asked, stood) => {
                 let stood = stood.map_or(String::new(), |ticket| format!(" in place of ticket {ticket}"));
                 format!("Acquire {}{stood}", self.asked(asked))
@@ -188,7 +188,7 @@ fn demands(demands: &Demands) -> String {
     demands.iter().map(one).collect::<Vec<_>>().join(" and ")
 }
 
-/// The beginning of a hash tells claims apart.
+/// The beginning of a hash identifies a claim.
 fn owner(hash: ClaimHash) -> String {
     hash.to_string()[..8].to_owned()
 }
@@ -271,7 +271,7 @@ fn answers(sent: impl Iterator<Item = String>, answer: &Result<Vec<Standing>>) -
     sent.enumerate().map(one).collect::<Vec<_>>().join("; ")
 }
 
-fn told(said: &Option<Box<Result<Standing>>>) -> String {
+fn outcome(said: &Option<Box<Result<Standing>>>) -> String {
     match said.as_deref() {
         Some(Ok(it)) => standing(it),
         Some(Err(it)) => error(it),

@@ -15,7 +15,7 @@ use std::process::Command;
 use replay::{Chosen, Found};
 
 const EXAMPLE: &str = include_str!("example.jsonl");
-/// Of the one that holds first, and of the one that waits.
+/// The client that holds first, and the client that waits.
 const CLIENTS: [&str; 2] = ["41bd56ad6db3d046", "e01faeb769c7fea0"];
 
 fn replayed_as(recording: &[u8], chosen: &Chosen) -> (Found, String) {
@@ -97,7 +97,7 @@ fn an_outcome_that_was_changed_is_a_difference_at_its_step() {
 }
 
 #[test]
-fn a_panic_of_the_engine_is_told_with_its_step() {
+fn a_panic_of_the_engine_is_reported_with_its_step() {
     // There is no such request, and never was.
     let fault = with(1, 10, "\"key\":\"0.0\"", "\"key\":\"4000000000.0\"");
     let (found, said) = replayed(&fault);
@@ -115,7 +115,7 @@ fn a_panic_of_the_engine_is_told_with_its_step() {
 }
 
 #[test]
-fn a_last_line_that_is_cut_off_is_said_and_is_no_error() {
+fn a_cut_off_last_line_is_reported_and_is_no_error() {
     for cut in [2, 30] {
         let (found, said) = replayed(&EXAMPLE[..EXAMPLE.len() - cut]);
         assert!(found.is_same() && found.steps == 29, "{said}");
@@ -127,7 +127,7 @@ fn a_last_line_that_is_cut_off_is_said_and_is_no_error() {
 }
 
 #[test]
-fn another_process_goes_on_behind_a_line_that_is_cut_off() {
+fn another_process_goes_on_after_a_cut_off_line() {
     // The first client is killed in the middle of its ninth step.
     let mut text = String::new();
     for line in EXAMPLE.lines() {

@@ -1,6 +1,6 @@
-//! Clients in trouble are recorded, and the recording is replayed without a difference: what an engine does follows from
-//! its inputs, their moments and its seed alone. A clock, a random number or an order of a hash map that an engine used
-//! beside them would show here.
+//! Clients in trouble are recorded, and the recording is replayed without a difference: the effects of an engine follow from
+//! its inputs, their moments and its seed alone. If an engine used a clock, a random number or the order of a hash map, it
+//! would show here.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ fn replayed(recording: &[u8]) -> (Found, String) {
     (found, String::from_utf8(out).unwrap())
 }
 
-/// Asks for a lock in some way, and may stop asking.
+/// Asks for a lock in one of several ways, and may stop asking.
 async fn enter(locks: &Locks, rng: &mut Rng) -> Option<Guard> {
     let name = NAMES[rng.usize(..NAMES.len())];
     let mutex = locks.mutex(name);
@@ -77,7 +77,7 @@ async fn enter(locks: &Locks, rng: &mut Rng) -> Option<Guard> {
     }
 }
 
-/// Gives it back in some way, late or not, and may not wait for the end of that.
+/// Releases a lock in one of several ways, late or not, and may not wait for the end.
 async fn leave(locks: &Locks, guard: Guard, rng: &mut Rng) {
     match rng.u8(..8) {
         0 => tokio::time::sleep(TTL / 2).await,
@@ -131,9 +131,9 @@ async fn clients_in_trouble_are_replayed_without_a_difference() {
     );
     drop(clients[2].fleet_stats().await);
     // No answer at all: the keeper asks, until patience ends.
-    let deaf = client(Faults { unanswered: 1.0, ..Faults::NONE });
-    assert!(deaf.mutex("unanswered").lock_within(millis(500)).await.is_err());
-    drop(deaf);
+    let unanswered = client(Faults { unanswered: 1.0, ..Faults::NONE });
+    assert!(unanswered.mutex("unanswered").lock_within(millis(500)).await.is_err());
+    drop(unanswered);
     // The shutdown finds several holders and waiters.
     let mut held = Vec::new();
     for nth in 0..8 {
@@ -156,8 +156,8 @@ async fn clients_in_trouble_are_replayed_without_a_difference() {
     drop((held, listener));
 
     let (found, said) = recording.replay();
-    let told: Vec<_> = said.lines().filter(|line| line.starts_with(char::is_uppercase)).take(9).collect();
-    assert!(found.is_same() && found.steps > 1000 && found.requests > 100, "{found}\n{told:#?}");
+    let reported: Vec<_> = said.lines().filter(|line| line.starts_with(char::is_uppercase)).take(9).collect();
+    assert!(found.is_same() && found.steps > 1000 && found.requests > 100, "{found}\n{reported:#?}");
     // The trouble was in it.
     for part in [
         "Unanswered ",

@@ -13,8 +13,8 @@ use crate::faults::Kind;
 use crate::invariants::{self, Invariant};
 use crate::keeper::no_answer;
 use crate::network::{Awaited, Reply, Request};
-use crate::plan::{Ask, Cancel, CancelAt, Line};
-use crate::queue::{Event, Tick};
+use crate::plan::{Ask, Cancel, CancelAt, Link};
+use crate::schedule::{Event, Tick};
 use crate::world::World;
 
 /// How long the first answer is awaited at least, also by a caller whose patience ends before.
@@ -42,7 +42,7 @@ impl World<'_> {
         it.terms = Some(Arc::clone(&terms));
         let (client, round) = (it.client, it.round);
         let skew = self.clients[client as usize].skew;
-        let Next::Entered(key) = self.tell(client, Input::Enter(terms)) else {
+        let Next::Entered(key) = self.handle(client, Input::Enter(terms)) else {
             return self.rest(caller);
         };
         self.clients[client as usize].waiting.push((key, caller));
@@ -52,11 +52,11 @@ impl World<'_> {
             Ask::Within(span) => skew.local(self.now) + span,
             Ask::Wait | Ask::Try => Moment::NEVER,
         };
-        self.queue.put(skew.time_of(it.patience), Event::Caller { caller, round, tick: Tick::Patience });
+        self.schedule.put(skew.time_of(it.patience), Event::Caller { caller, round, tick: Tick::Patience });
         if let Some(Cancel { every, at: CancelAt::AfterAsking(span) }) = plan.cancel
             && round.is_multiple_of(every)
         {
-            self.queue.put(self.now + span, Event::Caller { caller, round, tick: Tick::Cancel });
+            self.schedule.put(self.now + span, Event::Caller { caller, round, tick: Tick::Cancel });
         }
         self.poll(caller);
     }
@@ -90,7 +90,7 @@ impl World<'_> {
         for _ in 0..MOST_POLLS {
             let it = &self.callers[caller as usize];
             let (client, Some(key)) = (it.client, it.key) else { return };
-            match self.tell(client, Input::Polled(key)) {
+            match self.handle(client, Input::Polled(key)) {
                 Next::Ask(asked) => return self.ask(caller, asked),
                 Next::Enter(held) => return self.enter(caller, held),
                 Next::Wait | Next::Nothing if self.plan.callers[caller as usize].ask == Ask::Try => {
@@ -104,7 +104,7 @@ impl World<'_> {
                 Next::Sealed(_) | Next::Fail(_) => return self.withdraw(caller),
                 other => {
                     let seen = format!("{other:?}");
-                    return self.fail(Invariant::Interface, "what the future of a request can do", seen);
+                    return self.fail(Invariant::Interface, "an action of the future of a request", seen);
                 }
             }
         }
@@ -136,15 +136,15 @@ impl World<'_> {
         self.asked_once_more(client, asked.key);
         let limit = limit.since(self.clients[client as usize].skew.local(self.now));
         let request = Request::Acquire(Arc::clone(&asked.claim), busy);
-        let flight = self.send(client, Line::Callers, request, limit, Awaited::Ask { caller, asked });
+        let call = self.send(client, Link::Callers, request, limit, Awaited::Ask { caller, asked });
         let it = &mut self.callers[caller as usize];
         it.state = State::Asking;
-        it.flight = Some(flight);
+        it.call = Some(call);
     }
 
     /// The answer to the acquire that a caller's own future sent; `None` at its limit.
     pub(crate) fn asked(&mut self, caller: u32, asked: Asking, reply: Option<Reply>) {
-        self.callers[caller as usize].flight = None;
+        self.callers[caller as usize].call = None;
         match reply {
             Some(Reply::Admission(answer)) => {
                 let client = self.callers[caller as usize].client;
@@ -170,15 +170,15 @@ impl World<'_> {
         it.state = State::Pausing;
         let round = it.round;
         it.repeats.asked = Some(asked.clone());
-        self.tell(client, Input::Pausing { asked, until: at });
-        self.queue.put(skew.time_of(at), Event::Caller { caller, round, tick: Tick::Repeat });
+        self.handle(client, Input::Pausing { asked, until: at });
+        self.schedule.put(skew.time_of(at), Event::Caller { caller, round, tick: Tick::Repeat });
     }
 
     pub(crate) fn repeat(&mut self, caller: u32) {
         let it = &mut self.callers[caller as usize];
         let (client, limit) = (it.client, it.repeats.limit);
         let Some(asked) = it.repeats.asked.take() else { return };
-        match self.tell(client, Input::Repeating(asked.clone())) {
+        match self.handle(client, Input::Repeating(asked.clone())) {
             Next::Ask(again) => self.send_ask(caller, again, limit),
             _ => self.admitted(caller, asked, Err(no_answer())),
         }
@@ -189,7 +189,7 @@ impl World<'_> {
         if self.plan.callers[caller as usize].ask == Ask::Try {
             match &answer {
                 Ok(Admission::Refused(_)) => {
-                    self.tell(client, Input::Refused(asked.key));
+                    self.handle(client, Input::Refused(asked.key));
                     self.forget_request(caller);
                     return self.rest(caller);
                 }
@@ -197,20 +197,20 @@ impl World<'_> {
                 _ => {}
             }
         }
-        self.tell(client, Input::Admitted { asked, answer });
+        self.handle(client, Input::Admitted { asked, answer });
         self.poll(caller);
     }
 
     pub(crate) fn run_out_of_patience(&mut self, caller: u32) {
         let it = &self.callers[caller as usize];
         let (client, Some(key)) = (it.client, it.key) else { return };
-        match self.tell(client, Input::Polled(key)) {
+        match self.handle(client, Input::Polled(key)) {
             Next::Enter(held) => self.enter(caller, held),
             Next::Sealed(_) | Next::Fail(_) => self.withdraw(caller),
             _ => {
                 self.bites.note(Kind::PatienceOver);
                 self.abandon(client, key);
-                self.tell(client, Input::TimedOut(key));
+                self.handle(client, Input::TimedOut(key));
                 self.forget_request(caller);
                 self.rest(caller);
             }
@@ -221,11 +221,11 @@ impl World<'_> {
     pub(crate) fn withdraw(&mut self, caller: u32) {
         let it = &mut self.callers[caller as usize];
         let (client, Some(key)) = (it.client, it.key) else { return };
-        if let Some(flight) = it.flight.take() {
-            self.flights.end(flight);
+        if let Some(call) = it.call.take() {
+            self.calls.end(call);
         }
         self.abandon(client, key);
-        self.tell(client, Input::Withdrawn(key));
+        self.handle(client, Input::Withdrawn(key));
         self.forget_request(caller);
         self.rest(caller);
     }
@@ -258,7 +258,7 @@ impl World<'_> {
         if it.state == State::Resting {
             let rest = plan.rest.mul_f64(0.5 + it.random.f64());
             let event = Event::Caller { caller, round: it.round, tick: Tick::Begin };
-            self.queue.put(self.now + rest, event);
+            self.schedule.put(self.now + rest, event);
         }
     }
 
@@ -268,7 +268,7 @@ impl World<'_> {
         }
     }
 
-    /// A waiter knows its place from now on.
+    /// A waiter knows its entry from now on.
     fn note_admitted(&mut self, client: u32, asked: &Asking, answer: &Result<Admission>) {
         let process = &self.clients[client as usize];
         let Some((_, caller)) = process.waiting.iter().find(|(key, _)| *key == asked.key) else { return };

@@ -1,4 +1,4 @@
-//! A caller: one task of a process, and where it is between asking for a lock and having given it back.
+//! A caller: one task of a process, and its state from asking for a lock until the lock is given back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use lockfast::engine::{Asking, Key, ReleaseId, Terms};
 use lockfast::store::Leaving;
 use lockfast::store::{Claim, ClaimHash, Moment, Ticket};
 
+use crate::calls::CallId;
 use crate::clock::Time;
-use crate::flights::FlightId;
 use crate::plan::CallerPlan;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,15 +28,15 @@ pub(crate) enum State {
     Holding,
     /// Its release is with the store.
     Leaving,
-    /// It waits for what the store tells the keeper about its release.
-    AwaitingWord(ReleaseId),
+    /// It waits for the store's answer to the keeper about its release.
+    AwaitingOutcome(ReleaseId),
     /// It does nothing any more.
     Finished,
 }
 
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// Its process, by its place in the world.
+    /// Its process, by its index in the world.
     pub(crate) client: u32,
     pub(crate) state: State,
     pub(crate) round: u32,
@@ -49,13 +49,13 @@ pub(crate) struct Caller {
     pub(crate) terms: Option<Arc<Terms>>,
     /// When it gives up, by its own clock.
     pub(crate) patience: Moment,
-    pub(crate) flight: Option<FlightId>,
+    pub(crate) call: Option<CallId>,
     pub(crate) repeats: Repeats,
-    /// Its place in the queue, once the store has told it.
+    /// Its entry in the queue, once the store has acknowledged it.
     pub(crate) acknowledged: Option<Acknowledged>,
     pub(crate) asked: LastAsked,
     pub(crate) guard: Option<Guard>,
-    pub(crate) departure: Option<Departure>,
+    pub(crate) pending: Option<PendingRelease>,
 }
 
 /// How often and until when an acquire is repeated while its outcome is unknown.
@@ -107,7 +107,7 @@ pub(crate) struct Guard {
     /// When its validity ends, by its own clock and in true time.
     pub(crate) until: Moment,
     pub(crate) until_time: Time,
-    /// It has been told that it is lost.
+    /// How it was lost, once the engine has said so.
     pub(crate) lost: Option<LostWhy>,
     /// The store ended the claim while the guard could not know: only its fence protects the resource.
     pub(crate) is_stale: bool,
@@ -115,7 +115,7 @@ pub(crate) struct Guard {
 
 /// A release that the caller sent.
 #[derive(Debug)]
-pub(crate) struct Departure {
+pub(crate) struct PendingRelease {
     pub(crate) leaving: Leaving,
     pub(crate) hold: Key,
     pub(crate) keeps: bool,
@@ -137,12 +137,12 @@ impl Caller {
             key: None,
             terms: None,
             patience: Moment::NEVER,
-            flight: None,
+            call: None,
             repeats: Repeats::default(),
             acknowledged: None,
             asked: LastAsked::default(),
             guard: None,
-            departure: None,
+            pending: None,
         }
     }
 
@@ -150,12 +150,12 @@ impl Caller {
     pub(crate) fn forget_round(&mut self) {
         self.key = None;
         self.terms = None;
-        self.flight = None;
+        self.call = None;
         self.repeats = Repeats::default();
         self.acknowledged = None;
         self.asked = LastAsked::default();
         self.guard = None;
-        self.departure = None;
+        self.pending = None;
     }
 
     pub(crate) fn is_asking(&self) -> bool {

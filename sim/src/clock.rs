@@ -46,14 +46,14 @@ pub(crate) fn nanos(span: Duration) -> u64 {
 /// A clock with an offset that runs a little too fast or too slow. It never goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Skew {
-    /// What it shows at true time zero, in nanoseconds.
+    /// Its reading at true time zero, in nanoseconds.
     pub offset: u64,
     /// How much too fast it runs, in parts of 2^20 (about a millionth).
     pub drift: i32,
 }
 
 impl Skew {
-    /// What it shows at `time`.
+    /// Its reading at `time`.
     pub fn local(self, time: Time) -> Moment {
         let extra = (time.0 as i64).wrapping_mul(i64::from(self.drift)) >> 20;
         Moment::from_nanos((self.offset + time.0).wrapping_add_signed(extra))

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// What can go wrong in a world. A fault is counted when it bit: when a message really was lost, a copy really ran, and so
-/// on.
+/// A kind of fault. A fault is counted when it bit: when a message really was lost, a copy really ran, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Kind {

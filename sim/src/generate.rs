@@ -5,9 +5,9 @@ use std::time::Duration;
 use lockfast::store::Demand;
 
 use crate::clock::{self, Skew, Time};
-use crate::plan::{Ask, CallerPlan, Cancel, CancelAt, ClientPlan, End, Fault, FaultPlan, LINES, Line, Message, Plan};
+use crate::plan::{Ask, CallerPlan, Cancel, CancelAt, ClientPlan, End, Fault, FaultPlan, LINKS, Link, Message, Plan};
 
-/// What a caller asks for; several callers share one, so that local hand-off is common.
+/// The terms of a caller; several callers share them, so that local hand-off is common.
 struct Recipe {
     wants: Vec<(usize, u32)>,
     ttl: Duration,
@@ -73,7 +73,7 @@ impl Generator {
             seed,
             ends: Time::BEGINNING + self.lasts,
             store: self.skew(),
-            passes_on: self.random.bool(),
+            names_next_holder: self.random.bool(),
             delay,
             names,
             clients,
@@ -148,13 +148,13 @@ impl Generator {
         let hold_at_most =
             self.chance(6).then(|| self.millis(20, 30_000).max(hold_at_least.map_or(Duration::ZERO, longer)));
         let rest = if self.chance(15) { self.millis(1, 1_000) } else { self.millis(1_000, 300_000) };
-        // Most callers are there for a good part of the world; those that never rest, for a while.
-        let turns = self.lasts.mul_f64(0.2 + self.random.f64()).as_secs_f64() / (rest + recipe.works).as_secs_f64();
+        // Most callers are active for a good part of the world; callers that hardly rest, for a while.
+        let rounds = self.lasts.mul_f64(0.2 + self.random.f64()).as_secs_f64() / (rest + recipe.works).as_secs_f64();
         CallerPlan {
             id,
             client,
             begins: if self.chance(50) { Time::BEGINNING } else { self.any_time() },
-            rounds: (turns as u32).clamp(1, 400),
+            rounds: (rounds as u32).clamp(1, 400),
             rest,
             wants: recipe.wants.clone(),
             ask,
@@ -175,7 +175,7 @@ impl Generator {
         let intensity = [0, 1, 2, 2, 4, 4, 8, 16][self.random.usize(0..8)];
         let count = intensity * (4 + engines.min(40));
         let mut faults: Vec<_> =
-            (0..count).map(|_| FaultPlan { at: self.any_time(), what: self.fault(engines, names, callers) }).collect();
+            (0..count).map(|_| FaultPlan { at: self.any_time(), kind: self.fault(engines, names, callers) }).collect();
         // Faults of one moment meet: a quarter of them follow another one closely.
         for index in 1..faults.len() {
             if self.chance(25) {
@@ -183,30 +183,31 @@ impl Generator {
             }
         }
         let restarts: Vec<_> =
-            faults.iter().filter(|fault| matches!(fault.what, Fault::Restart { .. })).map(|it| it.at).collect();
+            faults.iter().filter(|fault| matches!(fault.kind, Fault::Restart { .. })).map(|it| it.at).collect();
         for at in restarts {
             self.before_a_restart(at, engines, callers, &mut faults);
         }
         faults
     }
 
-    /// What is on its way when a store ends matters most when the same claim comes back to it: messages are late just then.
+    /// A message in flight when a store ends matters most if its claim comes back to the new store: some messages are late just
+    /// then.
     fn before_a_restart(&mut self, at: Time, engines: u32, callers: &[CallerPlan], faults: &mut Vec<FaultPlan>) {
         for _ in 0..self.random.u32(0..6) {
             let early = self.span(Duration::from_millis(1), Duration::from_secs(2));
             let at = Time((at.0 - clock::nanos(early)).max(Time::BEGINNING.0));
             let (client, lasts) = (self.random.u32(0..engines), self.lateness(callers));
-            let (line, what) = match self.random.u32(0..4) {
-                0 => (self.line(), Message::LateRequest(lasts)),
-                1 => (self.line(), Message::LoseAnswer),
-                _ => (Line::Pushes, Message::LatePush(lasts)),
+            let (link, message) = match self.random.u32(0..4) {
+                0 => (self.link(), Message::LateRequest(lasts)),
+                1 => (self.link(), Message::LoseAnswer),
+                _ => (Link::Pushes, Message::LatePush(lasts)),
             };
-            faults.push(FaultPlan { at, what: Fault::Message { client, line, what, count: 1 } });
+            faults.push(FaultPlan { at, kind: Fault::Message { client, link, message, count: 1 } });
         }
     }
 
-    fn line(&mut self) -> Line {
-        LINES[self.random.usize(0..2)]
+    fn link(&mut self) -> Link {
+        LINKS[self.random.usize(0..2)]
     }
 
     /// From a few milliseconds to several leases.
@@ -221,18 +222,18 @@ impl Generator {
         match self.random.u32(0..100) {
             0..=39 => self.message(client, lasts),
             40..=51 => {
-                let lines = match self.random.u32(0..6) {
-                    0..=2 => vec![Line::Pushes],
-                    3 => vec![self.line()],
-                    4 => vec![Line::Keeper, Line::Pushes],
-                    _ => LINES.to_vec(),
+                let links = match self.random.u32(0..6) {
+                    0..=2 => vec![Link::Pushes],
+                    3 => vec![self.link()],
+                    4 => vec![Link::Keeper, Link::Pushes],
+                    _ => LINKS.to_vec(),
                 };
-                Fault::Disconnect { client, lines, lasts: self.span(Duration::from_millis(1), lasts) }
+                Fault::Disconnect { client, links, lasts: self.span(Duration::from_millis(1), lasts) }
             }
             52..=57 => {
-                let line = LINES[self.random.usize(0..3)];
+                let link = LINKS[self.random.usize(0..3)];
                 let (requests, answers) = [(true, true), (true, false), (false, true)][self.random.usize(0..3)];
-                Fault::BlackHole { client, line, requests, answers, lasts }
+                Fault::BlackHole { client, link, requests, answers, lasts }
             }
             58..=67 => Fault::Pause { client, lasts },
             68..=74 => {
@@ -259,17 +260,17 @@ impl Generator {
     }
 
     fn message(&mut self, client: u32, lasts: Duration) -> Fault {
-        let (line, what) = match self.random.u32(0..9) {
-            0 => (self.line(), Message::LoseRequest),
-            1 => (self.line(), Message::LoseAnswer),
-            2 => (self.line(), Message::Duplicate(lasts)),
-            3 => (self.line(), Message::Overtaken(lasts.min(Duration::from_secs(2)))),
-            4 => (self.line(), Message::LateRequest(lasts)),
-            5 => (self.line(), Message::LateAnswer(lasts)),
-            6 => (Line::Pushes, Message::LosePush),
-            7 => (Line::Pushes, Message::LatePush(lasts)),
-            _ => (Line::Pushes, Message::DuplicatePush(lasts)),
+        let (link, message) = match self.random.u32(0..9) {
+            0 => (self.link(), Message::LoseRequest),
+            1 => (self.link(), Message::LoseAnswer),
+            2 => (self.link(), Message::Duplicate(lasts)),
+            3 => (self.link(), Message::Overtaken(lasts.min(Duration::from_secs(2)))),
+            4 => (self.link(), Message::LateRequest(lasts)),
+            5 => (self.link(), Message::LateAnswer(lasts)),
+            6 => (Link::Pushes, Message::LosePush),
+            7 => (Link::Pushes, Message::LatePush(lasts)),
+            _ => (Link::Pushes, Message::DuplicatePush(lasts)),
         };
-        Fault::Message { client, line, what, count: self.random.u32(1..=3) }
+        Fault::Message { client, link, message, count: self.random.u32(1..=3) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a caller does under a lock: it enters, writes to a fenced resource, extends, and learns that it is lost.
+//! A caller under a lock: it enters, writes to a fenced resource, extends, and learns of a loss.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::caller::{Guard, State};
 use crate::invariants::{self, Invariant};
 use crate::keeper::standings;
 use crate::network::{Awaited, Reply, Request};
-use crate::plan::Line;
-use crate::queue::{Event, Tick};
+use crate::plan::Link;
+use crate::schedule::{Event, Tick};
 use crate::world::World;
 
 /// How long the answer to an extension is awaited.
@@ -68,12 +68,12 @@ impl World<'_> {
         let it = &mut self.callers[caller as usize];
         let works = plan.works.mul_f64(0.25 + it.random.f64() * 1.5);
         let event = |tick| Event::Caller { caller, round: it.round, tick };
-        self.queue.put(self.now + works, event(Tick::Exit));
+        self.schedule.put(self.now + works, event(Tick::Exit));
         if plan.extends.is_some() {
-            self.queue.put(self.now + works / 2, event(Tick::Extend));
+            self.schedule.put(self.now + works / 2, event(Tick::Extend));
         }
         if works > plan.ttl / 8 {
-            self.queue.put(self.now + works.mul_f64(it.random.f64()), event(Tick::Write));
+            self.schedule.put(self.now + works.mul_f64(it.random.f64()), event(Tick::Write));
         }
     }
 
@@ -112,7 +112,7 @@ impl World<'_> {
             }
         } else {
             let (client, hold) = (it.client, guard.hold);
-            self.tell(client, Input::SeenOver(hold));
+            self.handle(client, Input::SeenOver(hold));
         }
     }
 
@@ -120,7 +120,7 @@ impl World<'_> {
     pub(crate) fn lose(&mut self, caller: u32, why: LostWhy) {
         let it = &self.callers[caller as usize];
         let process = &self.clients[it.client as usize];
-        let broken = invariants::loss_is_told(self.now, it, process, &self.store, why);
+        let broken = invariants::loss_is_noticed(self.now, it, process, &self.store, why);
         let broken = broken.and_then(|()| self.check_needless_loss(caller, why));
         self.require(broken);
         self.losses += 1;
@@ -131,19 +131,19 @@ impl World<'_> {
         if let Some(entry) = self.store.ledger.get_mut(guard.claim.id.hash()) {
             entry.runs_out = true;
         }
-        // It stops what it did, sooner or later.
+        // The caller stops its work, sooner or later.
         let stops = std::time::Duration::from_micros(it.random.u64(100..100_000));
-        self.queue.put(self.now + stops, Event::Caller { caller, round: it.round, tick: Tick::Exit });
+        self.schedule.put(self.now + stops, Event::Caller { caller, round: it.round, tick: Tick::Exit });
     }
 
-    /// The holder wants to be sure of more time.
+    /// The holder extends its lease.
     pub(crate) fn extend(&mut self, caller: u32) {
         let plan = &self.plan.callers[caller as usize];
         let it = &self.callers[caller as usize];
         let (Some(guard), Some(terms), Some(span)) = (&it.guard, &it.terms, plan.extends) else { return };
         let sent = self.clients[it.client as usize].skew.local(self.now);
         let is_capped = plan.hold_at_most.is_some_and(|most| self.now.since(it.since) + span > most);
-        if terms.validity.is_over(sent) || is_capped || it.flight.is_some() {
+        if terms.validity.is_over(sent) || is_capped || it.call.is_some() {
             return;
         }
         let ttl = span + invariants::margin(span) * 2;
@@ -151,17 +151,17 @@ impl World<'_> {
         let renewal = Renewal { key: guard.hold, claim: Arc::clone(&claim), ttl, waits: false, is_beside: false };
         let request = Request::Renew(vec![Lease { claim, ttl }]);
         let awaited = Awaited::Extend { caller, renewal, sent };
-        let flight = self.send(it.client, Line::Callers, request, LIMIT, awaited);
-        self.callers[caller as usize].flight = Some(flight);
+        let call = self.send(it.client, Link::Callers, request, LIMIT, awaited);
+        self.callers[caller as usize].call = Some(call);
     }
 
     pub(crate) fn extended(&mut self, caller: u32, renewal: Renewal, sent: Moment, reply: Option<Reply>) {
         let it = &mut self.callers[caller as usize];
-        it.flight = None;
+        it.call = None;
         let client = it.client;
         let answer = reply.map_or(Ok(Vec::new()), standings);
         if let Some(standing) = answer.ok().and_then(|standings| standings.into_iter().next()) {
-            self.tell(client, Input::Extended { renewal, sent, standing });
+            self.handle(client, Input::Extended { renewal, sent, standing });
         }
     }
 }

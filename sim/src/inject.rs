@@ -8,34 +8,34 @@ use crate::caller::State;
 use crate::clock::Time;
 use crate::faults::Kind;
 use crate::invariants;
-use crate::plan::{Fault, Line};
-use crate::queue::{Event, Tick};
+use crate::plan::{Fault, Link};
+use crate::schedule::{Event, Tick};
 use crate::world::World;
 
 impl World<'_> {
     pub(crate) fn inject(&mut self, index: u32) {
         let plan = self.plan;
-        let fault = &plan.faults[index as usize].what;
+        let fault = &plan.faults[index as usize].kind;
         if self.trace.is_on() {
             self.trace.fault(self.now, fault);
         }
         match fault {
-            Fault::Message { client, line, what, count } => {
+            Fault::Message { client, link, message, count } => {
                 if let Some(client) = self.client(*client) {
-                    let armed = &mut self.clients[client as usize].lines[*line as usize].armed;
-                    armed.extend(std::iter::repeat_n(*what, *count as usize));
+                    let armed = &mut self.clients[client as usize].connections[*link as usize].armed;
+                    armed.extend(std::iter::repeat_n(*message, *count as usize));
                 }
             }
-            Fault::Disconnect { client, lines, lasts } => {
+            Fault::Disconnect { client, links, lasts } => {
                 let Some(client) = self.client(*client) else { return };
-                for line in lines {
-                    self.cut(client, *line, *lasts);
+                for link in links {
+                    self.cut(client, *link, *lasts);
                 }
             }
-            Fault::BlackHole { client, line, requests, answers, lasts } => {
+            Fault::BlackHole { client, link, requests, answers, lasts } => {
                 let Some(client) = self.client(*client) else { return };
                 let until = self.now + *lasts;
-                let connection = &mut self.clients[client as usize].lines[*line as usize];
+                let connection = &mut self.clients[client as usize].connections[*link as usize];
                 if *requests {
                     connection.requests_vanish_until = until;
                 }
@@ -56,18 +56,18 @@ impl World<'_> {
         }
     }
 
-    /// The place of a living process.
+    /// The index of a living process.
     fn client(&self, id: u32) -> Option<u32> {
         let index = *self.index_of.get(id as usize)?;
         self.clients.get(index as usize).filter(|process| process.is_alive).map(|_| index)
     }
 
-    fn cut(&mut self, client: u32, line: Line, lasts: Duration) {
-        self.disconnect(client, line);
+    fn cut(&mut self, client: u32, link: Link, lasts: Duration) {
+        self.disconnect(client, link);
         let process = &mut self.clients[client as usize];
-        process.cut_until(line, self.now + lasts);
-        let cut = process.lines[line as usize].cut;
-        self.queue.put(self.now + lasts, Event::Reconnect { client, line, cut });
+        process.cut_until(link, self.now + lasts);
+        let cut = process.connections[link as usize].cut;
+        self.schedule.put(self.now + lasts, Event::Reconnect { client, link, cut });
     }
 
     fn pause(&mut self, id: u32, lasts: Duration) {
@@ -91,8 +91,8 @@ impl World<'_> {
             self.bites.note(Kind::Killed);
         }
         process.die(self.now);
-        self.flights.forget(client);
-        // Another process in its place has seen none of its tickets.
+        self.calls.forget(client);
+        // A process that replaces it has seen none of its tickets.
         self.names.iter_mut().for_each(|name| {
             name.seen.remove(&client);
         });
@@ -103,28 +103,28 @@ impl World<'_> {
             it.forget_round();
             it.dozes_until = Time(0);
             it.state = if replaced.is_some() && it.state != State::Finished { State::Resting } else { State::Finished };
-            // What was to happen in this round does not.
+            // Events of this round are dropped.
             it.round += 1;
             self.names.iter_mut().for_each(|name| name.inside.retain(|(inside, _)| *inside != caller));
         }
         self.progressed = self.now;
         if let Some(after) = replaced {
-            self.queue.put(self.now + after, Event::Replace { client });
+            self.schedule.put(self.now + after, Event::Replace { client });
         }
     }
 
-    /// Another process takes the place of one that died, and its callers go on.
+    /// Another process replaces one that died, and its callers go on.
     pub(crate) fn replace(&mut self, client: u32) {
         let is_up = self.store.is_up;
         let process = &mut self.clients[client as usize];
         process.replace();
-        process.lines.iter_mut().for_each(|line| line.is_up = is_up);
+        process.connections.iter_mut().for_each(|connection| connection.is_up = is_up);
         for caller in 0..self.callers.len() as u32 {
             let it = &mut self.callers[caller as usize];
             if it.client == client && it.state == State::Resting {
                 let begins = self.now.max(self.plan.callers[caller as usize].begins)
                     + Duration::from_millis(u64::from(caller % 16));
-                self.queue.put(begins, Event::Caller { caller, round: it.round, tick: Tick::Begin });
+                self.schedule.put(begins, Event::Caller { caller, round: it.round, tick: Tick::Begin });
             }
         }
     }

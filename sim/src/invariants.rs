@@ -1,4 +1,4 @@
-//! What must hold in every world: one small function for each statement. I1 to I9 are the invariants of the project; the
+//! The invariants of every world: one small function for each statement. I1 to I9 are the invariants of the project; the
 //! others say that the simulation itself, and the way the engine is used, is sound.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::ledger::index_of;
 use crate::process::Process;
 use crate::store::Store;
 
-/// What can be broken.
+/// An invariant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the display says it")]
 pub enum Invariant {
@@ -47,23 +47,23 @@ impl fmt::Display for Invariant {
             Self::OwnerOnly => "I7 owner only",
             Self::Bounded => "I8 bounded",
             Self::LossNoticed => "I9 loss noticed",
-            Self::Sealed => "what is sealed is not granted",
+            Self::Sealed => "a sealed name is not granted",
             Self::Clean => "I10 clean",
-            Self::Table => "the table agrees with what it said",
+            Self::Table => "the table agrees with its answers",
             Self::Awake => "keepers and futures sleep",
             Self::Interface => "the engine's interface is used as it is meant",
         })
     }
 }
 
-/// A broken invariant: what was expected, and what was seen.
+/// A broken invariant: the expected and the seen state.
 #[derive(Clone, Debug)]
 pub struct Broken {
     /// Which.
     pub invariant: Invariant,
-    /// What should have been.
+    /// The expected state.
     pub expected: String,
-    /// What was.
+    /// The seen state.
     pub seen: String,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn broken(invariant: Invariant, expected: impl Into<String>, seen: im
     Err(Broken { invariant, expected: expected.into(), seen: seen.into() })
 }
 
-/// What the clocks may drift apart during a lease, as the engine allows for it.
+/// How far the clocks may drift apart during a lease, as the engine allows for it.
 pub(crate) fn margin(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
@@ -89,7 +89,7 @@ pub(crate) fn felt_for(ttl: Duration) -> Duration {
     Duration::from_secs(13) + ttl
 }
 
-/// What the world knows about one name.
+/// The world's knowledge of one name.
 #[derive(Debug)]
 pub(crate) struct Resource {
     pub(crate) name: Name,
@@ -172,7 +172,7 @@ pub(crate) fn fenced_write(name: &mut Resource, fence: Ticket, is_stale: bool) -
     Ok(())
 }
 
-/// I2: what the valid guards on a name hold together fits its capacity. Only fences protect a resource from a guard whose
+/// I2: the sum of all valid guards on a name fits its capacity. Only fences protect a resource from a guard whose
 /// claim the store has ended.
 pub(crate) fn exclusive(now: Time, name: &Resource, callers: &[Caller], weight: u32) -> Check {
     let is_valid = |caller: u32| {
@@ -182,14 +182,14 @@ pub(crate) fn exclusive(now: Time, name: &Resource, callers: &[Caller], weight: 
     let valid = name.inside.iter().filter(|(caller, _)| is_valid(*caller));
     let held: u64 = valid.clone().map(|(_, weight)| u64::from(*weight)).sum();
     if held + u64::from(weight) > u64::from(name.capacity) {
-        let expected = format!("at most {} of {:?} in valid hands", name.capacity, name.name);
+        let expected = format!("at most {} of {:?} validly held", name.capacity, name.name);
         let others: Vec<_> = valid.map(|(caller, _)| format!("caller {caller}")).collect();
         return broken(Invariant::Exclusive, expected, format!("{weight} more beside {}", others.join(", ")));
     }
     Ok(())
 }
 
-/// I2, in the store: what the claims that hold have together fits the capacity.
+/// I2, in the store: the sum of all claims that hold fits the capacity.
 pub(crate) fn fits(used: &[u64], demands: &[Demand]) -> Check {
     for demand in demands {
         let used = used[index_of(&demand.name)];
@@ -240,7 +240,7 @@ pub(crate) fn forged_release_does_nothing(store: &mut Store, name: &Name, now: M
     }
 }
 
-/// The table shows what its answers said: the same claims, tickets, holders and leases.
+/// The table agrees with its answers: the same claims, tickets, holders and leases.
 pub(crate) fn table_agrees(store: &mut Store, name: &Name, now: Moment) -> Check {
     let query = Query { names: Names::One(name.clone()), after: None, limit: 1, entries: usize::MAX };
     let page = store.table.inspect(&query, now);
@@ -277,12 +277,12 @@ pub(crate) fn bounded(caller: u32, it: &mut Caller, now: Moment) -> Check {
     }
 }
 
-/// How late a loss may be told.
+/// How late a loss may be noticed.
 const NOTICED: Duration = Duration::from_millis(10);
 
-/// I9: a loss is told at the deadline, by the guard's own clock, or when the store has ended the claim; never before, and
+/// I9: a loss is noticed at the deadline, by the guard's own clock, or when the store has ended the claim; never before, and
 /// at most 10 ms later than the deadline or than the process resumed.
-pub(crate) fn loss_is_told(now: Time, it: &Caller, process: &Process, store: &Store, why: LostWhy) -> Check {
+pub(crate) fn loss_is_noticed(now: Time, it: &Caller, process: &Process, store: &Store, why: LostWhy) -> Check {
     let Some(guard) = &it.guard else { return Ok(()) };
     let local = process.skew.local(now);
     let entry = store.ledger.get(guard.claim.id.hash());
@@ -299,8 +299,8 @@ pub(crate) fn loss_is_told(now: Time, it: &Caller, process: &Process, store: &St
     loss_is_in_time(now, guard, process)
 }
 
-/// I9: a guard that outlived its deadline was told so.
-pub(crate) fn loss_was_told(now: Time, it: &Caller, process: &Process) -> Check {
+/// I9: the loss of a guard that outlived its deadline was noticed.
+pub(crate) fn loss_was_noticed(now: Time, it: &Caller, process: &Process) -> Check {
     match &it.guard {
         Some(guard) if guard.lost.is_none() => loss_is_in_time(now, guard, process),
         _ => Ok(()),
@@ -310,7 +310,7 @@ pub(crate) fn loss_was_told(now: Time, it: &Caller, process: &Process) -> Check 
 fn loss_is_in_time(now: Time, guard: &Guard, process: &Process) -> Check {
     let due = guard.until_time.max(process.resumed);
     if now.since(due) > NOTICED {
-        let expected = format!("that the loss is told within 10 ms of {due:?}");
+        let expected = format!("that the loss is noticed within 10 ms of {due:?}");
         return broken(Invariant::LossNoticed, expected, format!("it is {now:?}"));
     }
     Ok(())

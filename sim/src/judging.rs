@@ -11,8 +11,8 @@ use crate::ledger::{Exit, Removed, index_of};
 use crate::process::of_client_id;
 use crate::world::World;
 
-/// When the last local hand-off of a run happens: 10 ms after its first holder entered, and what the clocks and the tasks
-/// that are woken take.
+/// When the last local hand-off of a run happens: 10 ms after its first holder entered, plus the drift of clocks and the delay of
+/// woken tasks.
 const LONGEST_RUN: Duration = Duration::from_micros(11_000);
 /// How many hand-offs a run has at most.
 const MOST_HANDOFFS: u32 = 64;
@@ -22,7 +22,7 @@ const MOST_HANDOFFS: u32 = 64;
 const RELEASED_WITHIN: Duration = Duration::from_secs(13);
 
 impl World<'_> {
-    /// How long a few round trips take at most, and what the project promises on top.
+    /// How long a few round trips take at most, plus the 50 ms that the project promises.
     fn promptly(&self) -> Duration {
         Duration::from_millis(50) + self.plan.delay * 12
     }
@@ -45,7 +45,7 @@ impl World<'_> {
         if !is_stale {
             invariants::honest(&self.store, guard)?;
         }
-        // I1: a fence belongs to one guard. After the store's clock went back, that is not true of what was granted before.
+        // I1: a fence belongs to one guard. After the store's clock went back, that is not true of earlier grants.
         let is_of_before = is_stale && self.names.iter().any(|name| name.is_reset);
         if !is_of_before && !self.fences.insert(fence) {
             return broken(Invariant::Fenced, "a fence of its own for each guard", format!("{fence} twice"));
@@ -72,7 +72,7 @@ impl World<'_> {
         };
         let ttl = guard.claim.ttl;
         // Pushes that were lost with their connection are made up for by the resync.
-        let since = entry.could_hold.max(asked).max(self.clients[it.client as usize].deaf_until);
+        let since = entry.could_hold.max(asked).max(self.clients[it.client as usize].pushes_lost_until);
         let period = it.terms.as_ref().and_then(|terms| terms.renew_every).map_or(ttl / 3, Duration::from).max(ttl / 3);
         // A waiter that has used up its five requests asks a second after the first of them (I8).
         let local = self.clients[it.client as usize].skew.local(self.now);
@@ -82,7 +82,7 @@ impl World<'_> {
             false if ttl < Duration::from_millis(1500) => Duration::from_millis(334),
             false => Duration::ZERO,
         };
-        // A lease that ended earlier than it was told is noticed by its next renewal.
+        // A waiter notices by its next renewal that a lease ahead ended earlier than the store had said.
         let unaware = if entry.was_unaware { period } else { Duration::ZERO };
         let (from, most) = match self.was_healthy(it.client, ttl, since) {
             true => (since, self.promptly() + held_up + unaware),
@@ -95,9 +95,9 @@ impl World<'_> {
         Ok(())
     }
 
-    /// I6: no caller enters while another, which cannot share with it, has an earlier place in the queue, was told so, and
-    /// was healthy since. While one of another process waits, a run of local hand-offs ends after 64 of them, and with the
-    /// first after 10 ms.
+    /// I6: no caller enters while another, which cannot share with it, has an earlier entry in the queue, has its
+    /// acknowledgement, and was healthy since. While a claim of another process waits, a run of local hand-offs ends after 64 of
+    /// them, and with the first after 10 ms.
     fn judge_order(&self, caller: u32, name: usize, weight: u32) -> Check {
         let it = &self.callers[caller as usize];
         let guard = it.guard.as_ref().expect("it enters with a guard");
@@ -110,17 +110,17 @@ impl World<'_> {
         });
         for other in resource.callers.iter().copied().filter(|other| *other != caller) {
             let waiter = &self.callers[other as usize];
-            let Some(place) = waiter.acknowledged else { continue };
-            let is_overtaken = place.ticket < fence || (run_is_over && waiter.client != it.client);
+            let Some(ahead) = waiter.acknowledged else { continue };
+            let is_overtaken = ahead.ticket < fence || (run_is_over && waiter.client != it.client);
             if !is_overtaken {
                 continue;
             }
             let wants = self.plan.callers[other as usize].wants.iter().find(|(it, _)| *it == name);
             let cannot_share = wants.is_some_and(|(_, other)| other.saturating_add(weight) > resource.capacity);
             let ttl = self.plan.callers[other as usize].ttl;
-            let is_there = self.store.ledger.get(place.owner).is_some_and(|entry| !entry.broken);
-            if cannot_share && is_there && waiter.is_asking() && self.was_healthy(waiter.client, ttl, place.at) {
-                let expected = format!("caller {other} first, with ticket {}", place.ticket);
+            let is_there = self.store.ledger.get(ahead.owner).is_some_and(|entry| !entry.broken);
+            if cannot_share && is_there && waiter.is_asking() && self.was_healthy(waiter.client, ttl, ahead.at) {
+                let expected = format!("caller {other} first, with ticket {}", ahead.ticket);
                 return broken(Invariant::InOrder, expected, format!("caller {caller} with fence {fence}"));
             }
         }
@@ -166,7 +166,7 @@ impl World<'_> {
         if entry.runs_out || !self.was_healthy(client, ttl * 2, removed.at) {
             return Ok(());
         }
-        let expected = format!("that client {id}, which is healthy, renews or gives back what it has");
+        let expected = format!("that client {id}, which is healthy, renews or releases its claims");
         broken(Invariant::NoLeak, expected, format!("{entry:?} ran out at {:?}", removed.at))
     }
 

@@ -1,4 +1,4 @@
-//! The keeper of a process: looks at what is due, sends what the engine wants sent, and tells it the answers.
+//! The keeper of a process: looks at what is due, sends the calls that the engine wants, and gives it the answers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use lockfast::{Error, Result};
 use crate::clock::Time;
 use crate::invariants::Invariant;
 use crate::network::{Awaited, Reply, Request};
-use crate::plan::Line;
+use crate::plan::Link;
 use crate::world::World;
 
 /// How many renewals or releases go into one request.
@@ -24,7 +24,7 @@ impl World<'_> {
     pub(crate) fn look(&mut self, client: u32) {
         self.clients[client as usize].keeper.at = Time::NEVER;
         self.count_looks(client);
-        let next = self.tell(client, Input::Elapsed);
+        let next = self.handle(client, Input::Elapsed);
         if let Next::At(moment) = next {
             let at = self.clients[client as usize].skew.time_of(moment);
             // The clock's grain is a nanosecond; a thread does not come back sooner than a microsecond later.
@@ -55,25 +55,25 @@ impl World<'_> {
             let leases: Vec<_> = renewals.iter().map(|it| Lease { claim: it.claim.clone(), ttl: it.ttl }).collect();
             let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(LIMIT);
             let limit = (shortest / 4).clamp(Duration::from_millis(100), LIMIT);
-            self.send(client, Line::Keeper, Request::Renew(leases), limit, Awaited::Renew { renewals, sent });
+            self.send(client, Link::Keeper, Request::Renew(leases), limit, Awaited::Renew { renewals, sent });
         }
         for (asked, stood) in joins {
             self.asked_once_more(client, asked.key);
             let request = Request::Acquire(asked.claim.clone(), lockfast::store::Busy::Wait);
-            self.send(client, Line::Keeper, request, LIMIT, Awaited::Join { asked, stood });
+            self.send(client, Link::Keeper, request, LIMIT, Awaited::Join { asked, stood });
         }
         let (alone, together): (Vec<_>, Vec<_>) = releases.into_iter().partition(|release| release.alone);
         for releases in alone.into_iter().map(|release| vec![release]).chain(chunks(together)) {
             let leaving = releases.iter().map(|release| release.leaving.clone()).collect();
-            self.send(client, Line::Keeper, Request::Release(leaving), LIMIT, Awaited::Release { releases, sent });
+            self.send(client, Link::Keeper, Request::Release(leaving), LIMIT, Awaited::Release { releases, sent });
         }
         for report in reports {
-            self.send(client, Line::Keeper, Request::Record, LIMIT, Awaited::Record { report });
+            self.send(client, Link::Keeper, Request::Record, LIMIT, Awaited::Record { report });
         }
     }
 
     /// An answer to the keeper, or none by its limit.
-    pub(crate) fn keeper_heard(&mut self, client: u32, awaited: Awaited, reply: Reply) {
+    pub(crate) fn keeper_received(&mut self, client: u32, awaited: Awaited, reply: Reply) {
         let input = match awaited {
             Awaited::Renew { renewals, sent } => Input::Renewed { renewals, sent, answer: standings(reply) },
             Awaited::Join { asked, stood } => {
@@ -85,7 +85,7 @@ impl World<'_> {
                 Input::Joined { asked, stood, answer }
             }
             Awaited::Release { releases, sent } => {
-                let answer = self.heard_release(client, &releases, standings(reply));
+                let answer = self.release_answered(client, &releases, standings(reply));
                 Input::Released { releases, sent, answer }
             }
             Awaited::Record { report } => Input::Reported { report, is_ok: matches!(reply, Reply::Recorded) },
@@ -98,12 +98,12 @@ impl World<'_> {
                 }
             }
         }
-        self.tell(client, input);
-        // What the engine wants sent now, it says when the keeper looks next; the thread does so at once.
+        self.handle(client, input);
+        // The engine returns the next calls when the keeper looks again; the thread does so at once.
         self.wake_keeper(client, self.now);
     }
 
-    fn heard_release(
+    fn release_answered(
         &mut self,
         client: u32,
         releases: &[Release],
@@ -111,7 +111,7 @@ impl World<'_> {
     ) -> Result<Vec<Standing>> {
         let mut answer = answer;
         match &mut answer {
-            Ok(standings) => standings.iter_mut().for_each(|standing| self.passed_on(client, standing)),
+            Ok(standings) => standings.iter_mut().for_each(|standing| self.next_holder_named(client, standing)),
             Err(_) => {
                 if let [only] = releases {
                     self.missed(client, &only.leaving);
@@ -122,16 +122,16 @@ impl World<'_> {
     }
 
     /// An answer to a release may name the next holder of the same client; it is a push, too.
-    pub(crate) fn passed_on(&mut self, client: u32, standing: &mut Standing) {
+    pub(crate) fn next_holder_named(&mut self, client: u32, standing: &mut Standing) {
         if let Standing::Gone(Why::PassedOn(owner, ticket)) = *standing {
-            self.tell(client, Input::Pushed(Change::Held(owner, ticket)));
+            self.handle(client, Input::Pushed(Change::Held(owner, ticket)));
             *standing = Standing::Gone(Why::Left);
         }
     }
 
-    /// The answer to a release was not heard.
+    /// The answer to a release was lost.
     pub(crate) fn missed(&mut self, client: u32, leaving: &Leaving) {
-        self.tell(client, Input::Missed(leaving.clone()));
+        self.handle(client, Input::Missed(leaving.clone()));
     }
 }
 

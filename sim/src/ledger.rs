@@ -1,5 +1,5 @@
-//! What the store's clients may count on, written down from the store's own answers and pushes: which claims are in the
-//! queue, which of them hold, and until when. Kept apart from the table, so that the table itself is checked too.
+//! The promises of the store to its clients, written down from its own answers and pushes: which claims are in the queue, which
+//! of them hold, and until when. Kept apart from the table, so that the table itself is checked too.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -40,11 +40,11 @@ pub(crate) struct Entry {
     pub(crate) holds: bool,
     pub(crate) lingers: bool,
     pub(crate) broken: bool,
-    /// From when on nothing that lived was in its way.
+    /// From when on no live claim was in its way.
     pub(crate) could_hold: Time,
-    /// When the store last said where it stands.
+    /// When the store last answered with its standing.
     answered: Time,
-    /// A lease that ended let it hold, and the store had not told it exactly when that would be.
+    /// It holds because a lease ended, and the store's last answer did not say exactly when.
     pub(crate) was_unaware: bool,
     /// A caller has had a guard for it.
     pub(crate) entered: bool,
@@ -210,7 +210,7 @@ impl Ledger {
         }
     }
 
-    /// The store answered a release. Says which claim left by it.
+    /// The store answered a release. Returns the claim that left by it.
     pub(crate) fn released(
         &mut self,
         leaving: &Leaving,
@@ -259,7 +259,7 @@ impl Ledger {
         entry.holds = true;
         entry.could_hold = could_hold;
         let claim = Arc::clone(&entry.claim);
-        // A waiter is told when all leases ahead of it end. That is exact if it needs all of the only name it wants, and if no
+        // A waiter knows when all leases ahead of it end. That is exact if it needs all of the only name it wants, and if no
         // claim ahead of it left since.
         let is_exact = matches!(&*claim.demands, [only] if only.weight == only.capacity
             && self.departures[index_of(&only.name)] < entry.answered);

@@ -1,8 +1,8 @@
 //! Many engines against one table, with a simulated network and simulated clocks.
 //!
-//! A world follows from a [`Plan`], and a plan from a seed: which processes there are, what their callers do and when, and
-//! what goes wrong. Events happen in virtual time, one after the other; nothing here waits, and nothing reads a clock. After
-//! each step the [invariants](Invariant) of the project are checked. A plan that breaks one is shrunk and printed.
+//! A world follows from a [`Plan`], and a plan from a seed: its processes, the actions of their callers with their times, and
+//! its faults. Events happen in virtual time, one after the other; nothing here waits, and nothing reads a clock. After each
+//! step the [invariants](Invariant) of the project are checked. A plan that breaks one is shrunk and printed.
 //!
 //! ```
 //! let outcome = sim::run_world(7, &sim::Settings::default());
@@ -11,9 +11,9 @@
 
 mod acquire;
 mod caller;
+mod calls;
 mod clock;
 mod faults;
-mod flights;
 mod generate;
 mod hold;
 mod inject;
@@ -24,9 +24,9 @@ mod ledger;
 mod network;
 mod plan;
 mod process;
-mod queue;
 mod release;
 mod report;
+mod schedule;
 mod shrink;
 mod store;
 mod trace;
@@ -37,7 +37,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use clock::{Skew, Time};
 pub use faults::{ALL, Bites, KINDS, Kind};
 pub use invariants::{Broken, Invariant};
-pub use plan::{Ask, CallerPlan, Cancel, CancelAt, ClientPlan, End, Fault, FaultPlan, LINES, Line, Message, Plan};
+pub use plan::{Ask, CallerPlan, Cancel, CancelAt, ClientPlan, End, Fault, FaultPlan, LINKS, Link, Message, Plan};
 pub use report::{Totals, describe};
 pub use shrink::shrink;
 pub use world::Outcome;

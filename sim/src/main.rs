@@ -1,5 +1,5 @@
-//! `sim --seconds N [--seed S] [--seeds COUNT]`: runs worlds of consecutive seeds on two threads, and says what came of
-//! them. The last line is the verdict; the exit code is 1 when an invariant broke.
+//! `sim --seconds N [--seed S] [--seeds COUNT]`: runs worlds of consecutive seeds on two threads, and prints their outcome.
+//! The last line is the verdict; the exit code is 1 when an invariant broke.
 
 #![expect(clippy::print_stdout, reason = "printing what was found is what this program is for")]
 
@@ -69,11 +69,11 @@ fn run(wanted: &Wanted) -> Totals {
             let plan = Plan::of_seed(wanted.seed.wrapping_add(index));
             let outcome = run_plan(&plan, false);
             let failed = {
-                let (totals, told) = &mut *totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let (totals, printed) = &mut *totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 totals.add(plan.seed, &outcome);
-                if now().duration_since(*told) >= Duration::from_secs(5) {
-                    *told = now();
-                    println!("{:.0} s: {totals}", told.duration_since(begun).as_secs_f64());
+                if now().duration_since(*printed) >= Duration::from_secs(5) {
+                    *printed = now();
+                    println!("{:.0} s: {totals}", printed.duration_since(begun).as_secs_f64());
                 }
                 totals.failed.len()
             };

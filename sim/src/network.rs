@@ -1,7 +1,7 @@
 //! The network: one connection for the callers of a process, one for its keeper, one for its pushes. Each delivers in order
 //! unless a fault holds a message up; between them there is no order.
 //!
-//! What a process awaits is a call in flight (`flights.rs`); what the store gets is a delivery, which may come twice, late or never.
+//! A process awaits a call in flight (`calls.rs`); the store gets a delivery, which may come twice, late or never.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use lockfast::engine::{Asking, Release, Renewal};
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Report, Standing};
 use lockfast::store::{Claim, Moment, Ticket};
 
+use crate::calls::{Call, CallId};
 use crate::clock::Time;
 use crate::faults::Kind;
-use crate::flights::{Flight, FlightId};
-use crate::plan::{Line, Message};
-use crate::queue::Event;
+use crate::plan::{Link, Message};
+use crate::schedule::Event;
 use crate::world::World;
 
 /// How soon a process learns that a connection is closed.
@@ -32,10 +32,10 @@ pub(crate) enum Request {
 /// A request on its way to the store.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    pub(crate) flight: FlightId,
+    pub(crate) call: CallId,
     pub(crate) client: u32,
     pub(crate) life: u32,
-    pub(crate) line: Line,
+    pub(crate) link: Link,
     /// How often the connection had been cut when it was sent.
     cut: u32,
     pub(crate) request: Rc<Request>,
@@ -44,7 +44,7 @@ pub(crate) struct Delivery {
     is_late: bool,
 }
 
-/// What the store says.
+/// The store's answer.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Admission(Box<lockfast::Result<Admission>>),
@@ -54,7 +54,7 @@ pub(crate) enum Reply {
     Failed,
 }
 
-/// What a process does with the answer.
+/// What the answer is for.
 #[derive(Debug)]
 pub(crate) enum Awaited {
     Ask { caller: u32, asked: Asking },
@@ -126,27 +126,27 @@ impl World<'_> {
     pub(crate) fn send(
         &mut self,
         client: u32,
-        line: Line,
+        link: Link,
         request: Request,
         limit: Duration,
         awaited: Awaited,
-    ) -> FlightId {
+    ) -> CallId {
         let now = self.now;
         let process = &mut self.clients[client as usize];
         let deadline = process.skew.time_of(process.skew.local(now) + limit);
-        let flight = self.flights.insert(Flight { client, line, deadline, awaited });
-        let connection = &mut process.lines[line as usize];
+        let call = self.calls.insert(Call { client, link, deadline, awaited });
+        let connection = &mut process.connections[link as usize];
         if !connection.is_up {
             process.trouble(now);
             self.bites.note(Kind::Disconnected);
-            self.queue.put(now + REFUSED_AFTER, Event::Answer(flight, Reply::Failed));
-            return flight;
+            self.schedule.put(now + REFUSED_AFTER, Event::Answer(call, Reply::Failed));
+            return call;
         }
         if now < connection.requests_vanish_until {
             process.trouble(now);
             self.bites.note(Kind::BlackHole);
-            self.queue.put(deadline, Event::Limit(flight));
-            return flight;
+            self.schedule.put(deadline, Event::Limit(call));
+            return call;
         }
         let delay = connection.delay(self.plan.delay);
         let mut at = connection.out.max(now + delay);
@@ -167,8 +167,8 @@ impl World<'_> {
             Some(Message::LoseRequest) => {
                 process.trouble(now);
                 self.bites.note(Kind::RequestLost);
-                self.queue.put(deadline, Event::Limit(flight));
-                return flight;
+                self.schedule.put(deadline, Event::Limit(call));
+                return call;
             }
             Some(Message::Overtaken(by)) => {
                 at = at + by;
@@ -188,19 +188,19 @@ impl World<'_> {
             process.trouble(copy_at.unwrap_or(at));
         }
         if at > deadline {
-            self.queue.put(deadline, Event::Limit(flight));
+            self.schedule.put(deadline, Event::Limit(call));
         }
         let life = process.life;
         let request = Rc::new(request);
         let delivery = |is_copy| {
             let request = Rc::clone(&request);
-            Box::new(Delivery { flight, client, life, line, cut, request, sent: now, is_copy, is_late })
+            Box::new(Delivery { call, client, life, link, cut, request, sent: now, is_copy, is_late })
         };
         if let Some(copy_at) = copy_at {
-            self.queue.put(copy_at, Event::Arrive(delivery(true)));
+            self.schedule.put(copy_at, Event::Arrive(delivery(true)));
         }
-        self.queue.put(at, Event::Arrive(delivery(false)));
-        flight
+        self.schedule.put(at, Event::Arrive(delivery(false)));
+        call
     }
 
     /// Whether a request that reaches the store runs there.
@@ -209,7 +209,7 @@ impl World<'_> {
             return false;
         }
         let process = &mut self.clients[delivery.client as usize];
-        let connection = &mut process.lines[delivery.line as usize];
+        let connection = &mut process.connections[delivery.link as usize];
         if connection.cut != delivery.cut {
             // It was in some buffer when the connection was closed.
             if connection.random.bool() {
@@ -235,16 +235,16 @@ impl World<'_> {
     /// The store answers.
     pub(crate) fn answer(&mut self, delivery: &Delivery, reply: Reply) {
         let process = &mut self.clients[delivery.client as usize];
-        let connection = &mut process.lines[delivery.line as usize];
+        let connection = &mut process.connections[delivery.link as usize];
         if delivery.is_copy || process.life != delivery.life || connection.cut != delivery.cut {
             return;
         }
-        let Some(flight) = self.flights.get(delivery.flight) else { return };
-        let deadline = flight.deadline;
+        let Some(call) = self.calls.get(delivery.call) else { return };
+        let deadline = call.deadline;
         if self.now < connection.answers_vanish_until {
             process.trouble(self.now);
             self.bites.note(Kind::BlackHole);
-            self.queue.put(deadline, Event::Limit(delivery.flight));
+            self.schedule.put(deadline, Event::Limit(delivery.call));
             return;
         }
         let delay = connection.delay(self.plan.delay);
@@ -254,7 +254,7 @@ impl World<'_> {
             Some(Message::LoseAnswer) => {
                 process.trouble(self.now);
                 self.bites.note(Kind::AnswerLost);
-                self.queue.put(deadline, Event::Limit(delivery.flight));
+                self.schedule.put(deadline, Event::Limit(delivery.call));
                 return;
             }
             Some(Message::LateAnswer(by)) => {
@@ -265,9 +265,9 @@ impl World<'_> {
             _ => connection.back = at,
         }
         if at > deadline {
-            self.queue.put(deadline, Event::Limit(delivery.flight));
+            self.schedule.put(deadline, Event::Limit(delivery.call));
         }
-        self.queue.put(at, Event::Answer(delivery.flight, reply));
+        self.schedule.put(at, Event::Answer(delivery.call, reply));
     }
 
     /// The store pushes.
@@ -277,7 +277,7 @@ impl World<'_> {
         if !process.is_alive || process.life != life {
             return;
         }
-        let connection = &mut process.lines[Line::Pushes as usize];
+        let connection = &mut process.connections[Link::Pushes as usize];
         if !connection.is_up {
             self.bites.note(Kind::Disconnected);
             return;
@@ -306,40 +306,40 @@ impl World<'_> {
                 connection.back = at;
                 process.trouble(at + by);
                 self.bites.note(Kind::PushDuplicated);
-                self.queue.put(at + by, Event::Push { client, life, change: change.clone() });
+                self.schedule.put(at + by, Event::Push { client, life, change: change.clone() });
             }
             _ => connection.back = at,
         }
-        self.queue.put(at, Event::Push { client, life, change });
+        self.schedule.put(at, Event::Push { client, life, change });
     }
 
-    /// Closes a connection. What was sent on it may or may not run; its answers are lost.
-    pub(crate) fn disconnect(&mut self, client: u32, line: Line) {
+    /// Closes a connection. Requests that were sent on it may or may not run; their answers are lost.
+    pub(crate) fn disconnect(&mut self, client: u32, link: Link) {
         let process = &mut self.clients[client as usize];
-        process.cut_until(line, self.now);
-        let connection = &mut process.lines[line as usize];
+        process.cut_until(link, self.now);
+        let connection = &mut process.connections[link as usize];
         connection.is_up = false;
         connection.cut += 1;
-        for flight in self.flights.of(client, Some(line)) {
+        for call in self.calls.of(client, Some(link)) {
             self.bites.note(Kind::Disconnected);
-            self.queue.put(self.now + REFUSED_AFTER, Event::Answer(flight, Reply::Failed));
+            self.schedule.put(self.now + REFUSED_AFTER, Event::Answer(call, Reply::Failed));
         }
     }
 
     /// Opens it again, unless it was closed once more in between.
-    pub(crate) fn reconnect(&mut self, client: u32, line: Line, cut: u32) {
+    pub(crate) fn reconnect(&mut self, client: u32, link: Link, cut: u32) {
         let is_store_up = self.store.is_up;
         let process = &mut self.clients[client as usize];
-        let connection = &mut process.lines[line as usize];
+        let connection = &mut process.connections[link as usize];
         if connection.cut != cut || connection.is_up || !is_store_up {
             return;
         }
         connection.is_up = true;
-        process.cut_until(line, self.now);
-        if line == Line::Pushes && process.is_alive {
+        process.cut_until(link, self.now);
+        if link == Link::Pushes && process.is_alive {
             let (life, at) = (process.life, self.now + self.plan.delay);
-            process.cut_until(line, at);
-            self.queue.put(at, Event::Push { client, life, change: Change::Resync });
+            process.cut_until(link, at);
+            self.schedule.put(at, Event::Push { client, life, change: Change::Resync });
         }
     }
 }

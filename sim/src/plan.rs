@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::{Skew, Time};
 
-/// What happens in a world, and when.
+/// The processes, callers and faults of a world.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Where it came from; jitter and delays follow from it too.
@@ -18,14 +18,14 @@ pub struct Plan {
     /// The store's clock.
     pub store: Skew,
     /// Whether the store names the next holder of the same client in its answer to a release.
-    pub passes_on: bool,
+    pub names_next_holder: bool,
     /// The usual delay of a message, one way. Each takes half as long to one and a half times as long.
     pub delay: Duration,
     /// The processes.
     pub clients: Vec<ClientPlan>,
     /// Their tasks.
     pub callers: Vec<CallerPlan>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<FaultPlan>,
 }
 
@@ -117,16 +117,16 @@ pub enum CancelAt {
     AfterRelease(Duration),
 }
 
-/// Something that goes wrong.
+/// A fault and its time.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
     /// When.
     pub at: Time,
-    /// What.
-    pub what: Fault,
+    /// The fault.
+    pub kind: Fault,
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The next messages of one connection.
@@ -134,9 +134,9 @@ pub enum Fault {
         /// Of which process.
         client: u32,
         /// On which connection.
-        line: Line,
-        /// What happens to each.
-        what: Message,
+        link: Link,
+        /// The fault of each message.
+        message: Message,
         /// How many.
         count: u32,
     },
@@ -145,7 +145,7 @@ pub enum Fault {
         /// Of which process.
         client: u32,
         /// Which of them.
-        lines: Vec<Line>,
+        links: Vec<Link>,
         /// For how long.
         lasts: Duration,
     },
@@ -154,7 +154,7 @@ pub enum Fault {
         /// Of which process.
         client: u32,
         /// On which connection.
-        line: Line,
+        link: Link,
         /// Those to the store.
         requests: bool,
         /// Those from the store.
@@ -173,7 +173,7 @@ pub enum Fault {
     Kill {
         /// Which.
         client: u32,
-        /// After how long another takes its place.
+        /// After how long another process replaces it.
         replaced: Option<Duration>,
     },
     /// The store ends and begins again.
@@ -182,7 +182,7 @@ pub enum Fault {
         lasts: Duration,
         /// Whether it is empty afterwards.
         loses_data: bool,
-        /// By how much its time of day, which seeds its tickets, is behind then: another server has taken its place.
+        /// By how much its time of day, which seeds its tickets, is behind then: another server has replaced it.
         behind: Duration,
     },
     /// The store does nothing for a while.
@@ -194,7 +194,7 @@ pub enum Fault {
     Break {
         /// On which name.
         name: usize,
-        /// The how manieth in the queue.
+        /// Its position in the queue.
         position: usize,
         /// Without waiting for the holder.
         at_once: bool,
@@ -210,7 +210,7 @@ pub enum Fault {
 
 /// The connections of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum Link {
     /// That of its callers.
     Callers,
     /// That of its keeper.
@@ -220,9 +220,9 @@ pub enum Line {
 }
 
 /// All connections of a process.
-pub const LINES: [Line; 3] = [Line::Callers, Line::Keeper, Line::Pushes];
+pub const LINKS: [Link; 3] = [Link::Callers, Link::Keeper, Link::Pushes];
 
-/// What happens to one message.
+/// A fault of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Message {
@@ -252,12 +252,15 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, ends, names, store, passes_on, delay, .. } = self;
-        writeln!(f, "seed {seed}, no acquisition begins after {ends:?}, {delay:?} one way, passes_on: {passes_on}")?;
+        let Self { seed, ends, names, store, names_next_holder, delay, .. } = self;
+        writeln!(
+            f,
+            "seed {seed}, no acquisition begins after {ends:?}, {delay:?} one way, names_next_holder: {names_next_holder}"
+        )?;
         writeln!(f, "names with these capacities: {names:?}; the store's clock: {store:?}")?;
         self.clients.iter().try_for_each(|client| writeln!(f, "client {}: {:?}", client.id, client.skew))?;
         self.callers.iter().try_for_each(|caller| writeln!(f, "{caller}"))?;
-        self.faults.iter().try_for_each(|fault| writeln!(f, "at {:?}: {:?}", fault.at, fault.what))
+        self.faults.iter().try_for_each(|fault| writeln!(f, "at {:?}: {:?}", fault.at, fault.kind))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A process: an engine with its clock, its connections and its tasks. Carries out what the engine wants done.
+//! A process: an engine with its clock, its connections and its tasks. Carries out the effects of the engine.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use lockfast::store::{ClaimId, ClientId, Ticket};
 use crate::caller::State;
 use crate::clock::{Skew, Time};
 use crate::network::Connection;
-use crate::plan::{LINES, Line};
-use crate::queue::{Event, Tick};
+use crate::plan::{LINKS, Link};
+use crate::schedule::{Event, Tick};
 use crate::world::World;
 
 /// How many ids an engine has in stock at least.
@@ -30,16 +30,16 @@ pub(crate) struct Process {
     pub(crate) resumed: Time,
     pub(crate) skew: Skew,
     pub(crate) engine: Engine,
-    pub(crate) lines: [Connection; 3],
+    pub(crate) connections: [Connection; 3],
     /// The callers behind requests that do not hold.
     pub(crate) waiting: Vec<(Key, u32)>,
     /// The callers that have a guard.
     pub(crate) guards: Vec<(Key, u32)>,
     pub(crate) keeper: KeeperState,
-    /// When something last went wrong with it, its connections or its tasks.
+    /// When the last fault of it, its connections or its tasks ended.
     pub(crate) troubled: Time,
-    /// Until when its pushes were lost, after which it was told so.
-    pub(crate) deaf_until: Time,
+    /// Until when its pushes were lost; a resync followed.
+    pub(crate) pushes_lost_until: Time,
     random: fastrand::Rng,
 }
 
@@ -51,10 +51,10 @@ pub(crate) struct Death {
     pub(crate) last_ran: Time,
 }
 
-/// What the keeper's thread is about to do.
+/// The calls that the keeper's thread is about to send, and when it looks next.
 #[derive(Default)]
 pub(crate) struct KeeperState {
-    pub(crate) turn: u32,
+    pub(crate) generation: u32,
     pub(crate) at: Time,
     pub(crate) renewals: Vec<Renewal>,
     pub(crate) joins: Vec<(lockfast::engine::Asking, Option<Ticket>)>,
@@ -68,7 +68,7 @@ impl Process {
     pub(crate) fn new(id: u32, skew: Skew, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed ^ u64::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let engine = Self::engine(id, 0, &mut random);
-        let lines = LINES.map(|_| Connection::new(random.u64(..)));
+        let connections = LINKS.map(|_| Connection::new(random.u64(..)));
         Self {
             id,
             life: 0,
@@ -78,32 +78,32 @@ impl Process {
             resumed: Time(0),
             skew,
             engine,
-            lines,
+            connections,
             waiting: Vec::new(),
             guards: Vec::new(),
             keeper: KeeperState { at: Time::NEVER, ..KeeperState::default() },
             troubled: Time(0),
-            deaf_until: Time(0),
+            pushes_lost_until: Time(0),
             random,
         }
     }
 
     fn engine(id: u32, life: u32, random: &mut fastrand::Rng) -> Engine {
         let mut engine = Engine::new(client_id(id, life), random.u64(..));
-        engine.set_heard(0);
+        engine.set_event_rank(0);
         engine
     }
 
-    /// Something goes wrong, and is over at `until`.
+    /// A fault that is over at `until`.
     pub(crate) fn trouble(&mut self, until: Time) {
         self.troubled = self.troubled.max(until);
     }
 
     /// A connection is closed until then. Lost pushes are made up for by the resync that follows.
-    pub(crate) fn cut_until(&mut self, line: Line, until: Time) {
-        match line {
-            Line::Pushes => self.deaf_until = self.deaf_until.max(until),
-            Line::Callers | Line::Keeper => self.trouble(until),
+    pub(crate) fn cut_until(&mut self, link: Link, until: Time) {
+        match link {
+            Link::Pushes => self.pushes_lost_until = self.pushes_lost_until.max(until),
+            Link::Callers | Link::Keeper => self.trouble(until),
         }
     }
 
@@ -120,7 +120,7 @@ impl Process {
         self.deaths.push(Death { died: now, last_ran: now });
         self.waiting.clear();
         self.guards.clear();
-        self.keeper = KeeperState { at: Time::NEVER, turn: self.keeper.turn + 1, ..KeeperState::default() };
+        self.keeper = KeeperState { at: Time::NEVER, generation: self.keeper.generation + 1, ..KeeperState::default() };
     }
 
     /// A new process on the same machine.
@@ -129,10 +129,10 @@ impl Process {
         self.is_alive = true;
         self.paused_until = Time(0);
         self.engine = Self::engine(self.id, self.life, &mut self.random);
-        for line in &mut self.lines {
-            let cut = line.cut + 1;
-            *line = Connection::new(self.random.u64(..));
-            line.cut = cut;
+        for connection in &mut self.connections {
+            let cut = connection.cut + 1;
+            *connection = Connection::new(self.random.u64(..));
+            connection.cut = cut;
         }
     }
 
@@ -161,8 +161,8 @@ pub(crate) fn of_client_id(client: ClientId) -> (u32, u32) {
 }
 
 impl World<'_> {
-    /// Tells an engine something, and carries out what it wants done.
-    pub(crate) fn tell(&mut self, client: u32, input: Input) -> Next {
+    /// Gives an engine an input, and carries out its effects.
+    pub(crate) fn handle(&mut self, client: u32, input: Input) -> Next {
         let now = self.now;
         let process = &mut self.clients[client as usize];
         let local = process.skew.local(now);
@@ -205,7 +205,7 @@ impl World<'_> {
                     self.lose(caller, why);
                 }
             }
-            Effect::Tell(release, said) => self.told_of_release(client, release, said),
+            Effect::Tell(release, said) => self.release_outcome(client, release, said),
             Effect::Acquire(asked, stood) => process.keeper.joins.push((asked, stood)),
             Effect::Renew(renewal) => process.keeper.renewals.push(renewal),
             Effect::Release(release) => process.keeper.releases.push(*release),
@@ -223,7 +223,7 @@ impl World<'_> {
         if it.state == State::Sleeping {
             it.state = State::Woken;
             let event = Event::Caller { caller, round: it.round, tick: Tick::Poll };
-            self.queue.put(self.now + WOKEN_AFTER, event);
+            self.schedule.put(self.now + WOKEN_AFTER, event);
         }
     }
 
@@ -232,8 +232,8 @@ impl World<'_> {
         let keeper = &mut self.clients[client as usize].keeper;
         if at < keeper.at {
             keeper.at = at;
-            keeper.turn += 1;
-            self.queue.put(at, Event::Keeper { client, turn: keeper.turn });
+            keeper.generation += 1;
+            self.schedule.put(at, Event::Keeper { client, generation: keeper.generation });
         }
     }
 }

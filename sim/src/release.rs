@@ -8,29 +8,29 @@ use lockfast::Result;
 use lockfast::engine::{Ending, Input, Key, Next, ReleaseId};
 use lockfast::store::{Leaving, Standing, Why};
 
-use crate::caller::{Departure, State, claim_of};
+use crate::caller::{PendingRelease, State, claim_of};
 use crate::faults::Kind;
 use crate::invariants;
 use crate::network::{Awaited, Reply, Request};
-use crate::plan::{Cancel, CancelAt, End, Line};
-use crate::queue::{Event, Tick};
+use crate::plan::{Cancel, CancelAt, End, Link};
+use crate::schedule::{Event, Tick};
 use crate::world::World;
 
 /// How long the answer to a release is awaited.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How long a caller waits for what the store tells the keeper.
-const WORD: Duration = Duration::from_secs(3);
+/// How long a caller waits for the store's answer to the keeper.
+const OUTCOME: Duration = Duration::from_secs(3);
 
 impl World<'_> {
     /// The work is done, or has become pointless.
     pub(crate) fn exit(&mut self, caller: u32) {
         self.write(caller);
         let it = &mut self.callers[caller as usize];
-        let broken = invariants::loss_was_told(self.now, it, &self.clients[it.client as usize]);
+        let broken = invariants::loss_was_noticed(self.now, it, &self.clients[it.client as usize]);
         self.require(broken);
         let it = &mut self.callers[caller as usize];
-        if let Some(flight) = it.flight.take() {
-            self.flights.end(flight);
+        if let Some(call) = it.call.take() {
+            self.calls.end(call);
         }
         let (client, Some(guard)) = (it.client, &it.guard) else { return };
         let (hold, claim) = (guard.hold, Arc::clone(&guard.claim));
@@ -47,10 +47,10 @@ impl World<'_> {
             End::Drop => None,
         };
         let next = match ending {
-            Some(ending) => self.tell(client, Input::Release { hold, ending }),
+            Some(ending) => self.handle(client, Input::Release { hold, ending }),
             None => {
                 self.bites.note(Kind::GuardDropped);
-                self.tell(client, Input::Dropped(hold))
+                self.handle(client, Input::Dropped(hold))
             }
         };
         self.clients[client as usize].guards.retain(|(_, holder)| *holder != caller);
@@ -69,7 +69,7 @@ impl World<'_> {
         if let Some(Cancel { every, at: CancelAt::AfterRelease(span) }) = self.plan.callers[caller as usize].cancel
             && round.is_multiple_of(every)
         {
-            self.queue.put(self.now + span, Event::Caller { caller, round, tick: Tick::CancelRelease });
+            self.schedule.put(self.now + span, Event::Caller { caller, round, tick: Tick::CancelRelease });
         }
     }
 
@@ -77,91 +77,91 @@ impl World<'_> {
         let client = self.callers[caller as usize].client;
         let sent = self.clients[client as usize].skew.local(self.now);
         let request = Request::Release(vec![leaving.clone()]);
-        let flight = self.send(client, Line::Callers, request, LIMIT, Awaited::Leave { caller });
+        let call = self.send(client, Link::Callers, request, LIMIT, Awaited::Leave { caller });
         let input = Input::Sent { leaving: leaving.clone(), hold: keeps.then_some(hold), sent };
-        let watched = match self.tell(client, input) {
+        let watched = match self.handle(client, input) {
             Next::Watched(id) => Some(id),
             _ => None,
         };
         let it = &mut self.callers[caller as usize];
         it.state = State::Leaving;
-        it.flight = Some(flight);
-        it.departure = Some(Departure { leaving, hold, keeps, lost, sent, watched });
+        it.call = Some(call);
+        it.pending = Some(PendingRelease { leaving, hold, keeps, lost, sent, watched });
     }
 
     /// The answer to a release; `None` at its limit.
     pub(crate) fn left(&mut self, caller: u32, reply: Option<Reply>) {
         let it = &mut self.callers[caller as usize];
-        it.flight = None;
-        let (client, Some(departure)) = (it.client, it.departure.take()) else { return };
+        it.call = None;
+        let (client, Some(pending)) = (it.client, it.pending.take()) else { return };
         match reply {
             Some(Reply::Standings(mut standings)) => {
-                standings.iter_mut().for_each(|standing| self.passed_on(client, standing));
-                self.left_with(caller, departure, standings.into_iter().next());
+                standings.iter_mut().for_each(|standing| self.next_holder_named(client, standing));
+                self.left_with(caller, pending, standings.into_iter().next());
             }
             reply => {
-                self.missed(client, &departure.leaving);
-                let waits = reply.is_some() && !departure.lost;
-                if !self.is_taken_over(caller, &departure, waits, WORD) {
-                    self.hand_to_keeper(caller, departure, waits);
+                self.missed(client, &pending.leaving);
+                let waits = reply.is_some() && !pending.lost;
+                if !self.is_taken_over(caller, &pending, waits, OUTCOME) {
+                    self.hand_to_keeper(caller, pending, waits);
                 }
             }
         }
     }
 
-    fn left_with(&mut self, caller: u32, departure: Departure, standing: Option<Standing>) {
+    fn left_with(&mut self, caller: u32, pending: PendingRelease, standing: Option<Standing>) {
         let client = self.callers[caller as usize].client;
         let is_good = matches!(standing, Some(Standing::Gone(Why::Left) | Standing::Held(_)) | None);
-        if self.is_taken_over(caller, &departure, !is_good && !departure.lost, LIMIT) {
+        if self.is_taken_over(caller, &pending, !is_good && !pending.lost, LIMIT) {
             return;
         }
-        if !departure.keeps {
+        if !pending.keeps {
             return self.rest(caller);
         }
         let has_left = matches!(standing, Some(Standing::Gone(_)));
-        let claim = claim_of(&departure.leaving).map(Arc::clone).expect("a hold leaves with its claim");
-        let (hold, sent) = (departure.hold, departure.sent);
-        match self.tell(client, Input::Left { hold, claim, sent, standing }) {
+        let claim = claim_of(&pending.leaving).map(Arc::clone).expect("a hold leaves with its claim");
+        let (hold, sent) = (pending.hold, pending.sent);
+        match self.handle(client, Input::Left { hold, claim, sent, standing }) {
             Next::Send { leaving, .. } if has_left => {
-                self.tell(client, Input::Unanswered { leaving, hold: None, waits: false });
+                self.handle(client, Input::Unanswered { leaving, hold: None, waits: false });
                 self.rest(caller);
             }
-            Next::Send { leaving, .. } => self.leave(caller, hold, leaving, false, departure.lost),
+            Next::Send { leaving, .. } => self.leave(caller, hold, leaving, false, pending.lost),
             _ => self.rest(caller),
         }
     }
 
-    /// Whether the keeper has taken the release over; then the caller may wait for what it is told.
-    fn is_taken_over(&mut self, caller: u32, departure: &Departure, waits: bool, limit: Duration) -> bool {
-        let Some(release) = departure.watched else { return false };
+    /// Whether the keeper has taken the release over; then the caller may wait for its outcome.
+    fn is_taken_over(&mut self, caller: u32, pending: &PendingRelease, waits: bool, limit: Duration) -> bool {
+        let Some(release) = pending.watched else { return false };
         let client = self.callers[caller as usize].client;
-        match self.tell(client, Input::Answered { release, waits }) {
-            Next::TakenOver(release) => self.await_word(caller, release, limit),
+        match self.handle(client, Input::Answered { release, waits }) {
+            Next::TakenOver(release) => self.await_outcome(caller, release, limit),
             Next::Told(_) => self.rest(caller),
             _ => return false,
         }
         true
     }
 
-    fn await_word(&mut self, caller: u32, release: ReleaseId, limit: Duration) {
+    fn await_outcome(&mut self, caller: u32, release: ReleaseId, limit: Duration) {
         let it = &mut self.callers[caller as usize];
-        it.state = State::AwaitingWord(release);
-        self.queue.put(self.now + limit, Event::Caller { caller, round: it.round, tick: Tick::Told });
+        it.state = State::AwaitingOutcome(release);
+        self.schedule.put(self.now + limit, Event::Caller { caller, round: it.round, tick: Tick::OutcomeLimit });
     }
 
-    fn hand_to_keeper(&mut self, caller: u32, departure: Departure, waits: bool) {
+    fn hand_to_keeper(&mut self, caller: u32, pending: PendingRelease, waits: bool) {
         let client = self.callers[caller as usize].client;
-        let hold = departure.keeps.then_some(departure.hold);
-        match self.tell(client, Input::Unanswered { leaving: departure.leaving, hold, waits }) {
-            Next::TakenOver(release) => self.await_word(caller, release, WORD),
+        let hold = pending.keeps.then_some(pending.hold);
+        match self.handle(client, Input::Unanswered { leaving: pending.leaving, hold, waits }) {
+            Next::TakenOver(release) => self.await_outcome(caller, release, OUTCOME),
             _ => self.rest(caller),
         }
     }
 
-    /// What the store told the keeper about a release.
-    pub(crate) fn told_of_release(&mut self, client: u32, release: ReleaseId, _said: Option<Box<Result<Standing>>>) {
+    /// The keeper has the outcome of a release.
+    pub(crate) fn release_outcome(&mut self, client: u32, release: ReleaseId, _said: Option<Box<Result<Standing>>>) {
         let waits =
-            |caller: &crate::caller::Caller| caller.client == client && caller.state == State::AwaitingWord(release);
+            |caller: &crate::caller::Caller| caller.client == client && caller.state == State::AwaitingOutcome(release);
         if let Some(caller) = self.callers.iter().position(waits) {
             self.rest(caller as u32);
         }
@@ -170,17 +170,17 @@ impl World<'_> {
     /// The future that releases is dropped.
     pub(crate) fn cancel_release(&mut self, caller: u32) {
         let it = &mut self.callers[caller as usize];
-        if let State::AwaitingWord(_) = it.state {
+        if let State::AwaitingOutcome(_) = it.state {
             return self.rest(caller);
         }
-        let (client, Some(departure)) = (it.client, it.departure.take()) else { return };
-        if let Some(flight) = it.flight.take() {
-            self.flights.end(flight);
+        let (client, Some(pending)) = (it.client, it.pending.take()) else { return };
+        if let Some(call) = it.call.take() {
+            self.calls.end(call);
         }
         self.bites.note(Kind::CancelledReleasing);
-        self.missed(client, &departure.leaving);
-        if !self.is_taken_over(caller, &departure, false, LIMIT) {
-            self.hand_to_keeper(caller, departure, false);
+        self.missed(client, &pending.leaving);
+        if !self.is_taken_over(caller, &pending, false, LIMIT) {
+            self.hand_to_keeper(caller, pending, false);
         }
     }
 }

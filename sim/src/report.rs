@@ -1,4 +1,4 @@
-//! What is printed: totals of many worlds, and all about one that failed.
+//! Reports: totals of many worlds, and all about one that failed.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LARGE: usize = 50;
 /// How many of the last steps are printed.
 const SHOWN: usize = 120;
 
-/// What came of many worlds.
+/// The outcome of many worlds.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// How many there were.

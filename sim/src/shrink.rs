@@ -37,7 +37,7 @@ fn without_client(plan: &mut Plan, index: usize) {
     let id = plan.clients.remove(index).id;
     plan.callers.retain(|caller| caller.client != id);
     plan.faults.retain(|fault| {
-        !matches!(fault.what,
+        !matches!(fault.kind,
             Fault::Message { client, .. }
             | Fault::Disconnect { client, .. }
             | Fault::BlackHole { client, .. }

@@ -1,4 +1,4 @@
-//! The store: a table, the ledger beside it, and what the store does besides verbs (it restarts, stalls, loses its data).
+//! The store: a table, the ledger beside it, and its faults (it restarts, stalls, loses its data).
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
@@ -34,7 +34,7 @@ pub(crate) struct Store {
     /// Claims whose callers were done with them before the acquire ran.
     left_before: ClaimMap<Time>,
     verbs: u64,
-    news: Vec<(ClientId, Change)>,
+    pushes: Vec<(ClientId, Change)>,
     removed: Vec<Removed>,
 }
 
@@ -58,7 +58,7 @@ impl Store {
             ended: HashSet::default(),
             left_before: ClaimMap::default(),
             verbs: 0,
-            news: Vec::new(),
+            pushes: Vec::new(),
             removed: Vec::new(),
         }
     }
@@ -97,7 +97,7 @@ impl World<'_> {
             self.bites.note(Kind::StoreStalled);
             self.clients[delivery.client as usize].trouble(self.store.stalled_until);
             let until = self.store.stalled_until;
-            return self.queue.put(until, crate::queue::Event::Arrive(delivery));
+            return self.schedule.put(until, crate::schedule::Event::Arrive(delivery));
         }
         if !self.does_run(&delivery) {
             return;
@@ -171,7 +171,7 @@ impl World<'_> {
             Ok(removed) => self.store.removed.extend(removed),
             Err(seen) => self.agree(Err(seen)),
         }
-        if is_single && self.plan.passes_on {
+        if is_single && self.plan.names_next_holder {
             self.name_next(leaving, &mut standing);
         }
         self.conclude();
@@ -198,22 +198,22 @@ impl World<'_> {
             return;
         }
         let ledger = &self.store.ledger;
-        let next = self.store.news.iter().position(|(client, change)| match change {
+        let next = self.store.pushes.iter().position(|(client, change)| match change {
             Change::Held(owner, _) => {
                 *client == claim.client && ledger.get(*owner).is_some_and(|entry| is_exclusive(&entry.claim.demands))
             }
             _ => false,
         });
         if let Some(index) = next
-            && let (_, Change::Held(owner, ticket)) = self.store.news[index]
+            && let (_, Change::Held(owner, ticket)) = self.store.pushes[index]
         {
             self.note_granted(Some(owner));
-            self.store.news.remove(index);
+            self.store.pushes.remove(index);
             *standing = Standing::Gone(Why::PassedOn(owner, ticket));
         }
     }
 
-    /// An operator breaks a claim. Says whether there was one.
+    /// An operator breaks a claim. Returns whether there was one.
     pub(crate) fn break_claim(&mut self, name: usize, position: usize, at_once: bool) -> bool {
         let now = self.store.skew.local(self.now);
         let is_there = |demand: &Demand| crate::ledger::index_of(&demand.name) == name;
@@ -233,19 +233,19 @@ impl World<'_> {
         true
     }
 
-    /// Takes out what the store said is gone.
+    /// Removes the claims that the store said are gone.
     fn note_gone(&mut self, cause: Cause, now: Moment) {
-        debug_assert!(self.store.news.is_empty() && self.store.removed.is_empty(), "each verb is noted by itself");
-        self.store.news = self.store.table.take_news();
-        for index in 0..self.store.news.len() {
-            let (_, Change::Gone(owner)) = self.store.news[index] else { continue };
+        debug_assert!(self.store.pushes.is_empty() && self.store.removed.is_empty(), "each verb is noted by itself");
+        self.store.pushes = self.store.table.take_news();
+        for index in 0..self.store.pushes.len() {
+            let (_, Change::Gone(owner)) = self.store.pushes[index] else { continue };
             let Some(entry) = self.store.ledger.get_mut(owner) else {
                 self.fail(Invariant::Table, "that only claims in the queue go", format!("{owner} is gone"));
                 continue;
             };
-            // What ran out ahead of a claim may be noticed by the very request that breaks it.
+            // An ended lease ahead of a claim may be noticed by the very request that breaks the claim.
             let was_granted = |(_, change): &(ClientId, Change)| matches!(change, Change::Held(it, _) if *it == owner);
-            let holds = entry.holds || self.store.news[..index].iter().any(was_granted);
+            let holds = entry.holds || self.store.pushes[..index].iter().any(was_granted);
             let (expires, skew) = (entry.expires, self.store.skew);
             if expires <= now {
                 self.store.removed.extend(self.store.ledger.remove(owner, skew.time_of(expires), Exit::Expired));
@@ -266,10 +266,10 @@ impl World<'_> {
 
     /// Notes which claims the store granted by this verb: all, or only this one, whose own answer is noted next.
     fn note_granted(&mut self, only: Option<ClaimHash>) {
-        for index in 0..self.store.news.len() {
-            let (_, Change::Held(owner, _)) = self.store.news[index] else { continue };
+        for index in 0..self.store.pushes.len() {
+            let (_, Change::Held(owner, _)) = self.store.pushes[index] else { continue };
             let is_noted = self.store.ledger.get(owner).is_some_and(|entry| entry.holds);
-            // What ran out ahead of a claim may be noticed by the very release with which it leaves.
+            // An ended lease ahead of a claim may be noticed by the very release with which the claim leaves.
             let has_left = self.store.removed.iter().any(|removed| removed.entry.claim.id.hash() == owner);
             if is_noted || has_left || only.is_some_and(|only| only != owner) {
                 continue;
@@ -289,10 +289,10 @@ impl World<'_> {
         }
     }
 
-    /// A verb is done: notes the other grants, checks what left, and pushes.
+    /// A verb is done: notes the other grants, checks the claims that left, and pushes.
     fn conclude(&mut self) {
         self.note_granted(None);
-        for (client, change) in std::mem::take(&mut self.store.news) {
+        for (client, change) in std::mem::take(&mut self.store.pushes) {
             let (id, life) = of_client_id(client);
             let client = self.index_of[id as usize];
             self.push(client, life, change);
@@ -312,7 +312,7 @@ impl World<'_> {
         }
     }
 
-    /// Since when nothing that lived was in the way of a claim that this verb granted.
+    /// Since when no live claim was in the way of a claim that this verb granted.
     fn could_hold(&self, owner: ClaimHash) -> Time {
         let Some(entry) = self.store.ledger.get(owner) else { return self.now };
         let names =
@@ -331,7 +331,7 @@ impl World<'_> {
         }
     }
 
-    /// Everything that has run out by now is ended, as the next verb would.
+    /// Ends all leases that have run out by now, as the next verb would.
     pub(crate) fn settle_store(&mut self) {
         let now = self.store.skew.local(self.now);
         for _ in 0..8 {
@@ -350,7 +350,7 @@ impl World<'_> {
         self.bites.note(Kind::StoreRestarted);
         self.store.is_up = false;
         for client in 0..self.clients.len() as u32 {
-            crate::plan::LINES.into_iter().for_each(|line| self.disconnect(client, line));
+            crate::plan::LINKS.into_iter().for_each(|link| self.disconnect(client, link));
             self.clients[client as usize].trouble(self.now + lasts);
         }
         if let Some(behind) = behind {
@@ -359,7 +359,7 @@ impl World<'_> {
             }
             if !behind.is_zero() {
                 self.bites.note(Kind::StoreClockBehind);
-                // What was fenced before is safe only from clients that have seen it.
+                // An earlier fence protects only from clients that have seen it.
                 self.fences.clear();
                 self.names.iter_mut().for_each(invariants::forget_fences);
             }
@@ -367,18 +367,18 @@ impl World<'_> {
             self.names.iter_mut().for_each(|name| name.sealed_until = Moment::START);
             self.callers.iter_mut().filter_map(|caller| caller.guard.as_mut()).for_each(|guard| guard.is_stale = true);
         }
-        self.queue.put(self.now + lasts, crate::queue::Event::Restarted);
+        self.schedule.put(self.now + lasts, crate::schedule::Event::Restarted);
     }
 
-    /// The store is there again; clients connect within a moment.
+    /// The store is up again; clients connect within 5 ms.
     pub(crate) fn start_store(&mut self) {
         self.store.is_up = true;
         for client in 0..self.clients.len() as u32 {
-            for line in crate::plan::LINES {
+            for link in crate::plan::LINKS {
                 let process = &mut self.clients[client as usize];
-                let cut = process.lines[line as usize].cut;
+                let cut = process.connections[link as usize].cut;
                 let soon = Duration::from_micros(u64::from(process.id) * 97 % 5_000);
-                self.queue.put(self.now + soon, crate::queue::Event::Reconnect { client, line, cut });
+                self.schedule.put(self.now + soon, crate::schedule::Event::Reconnect { client, link, cut });
             }
         }
     }

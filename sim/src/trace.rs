@@ -1,4 +1,4 @@
-//! The last steps of a world, in words short enough to read.
+//! The last steps of a world, one short line each.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -64,8 +64,8 @@ impl Trace {
             Request::Release(batch) => batch.iter().fold("release".to_owned(), |text, it| text + " " + &of_leaving(it)),
             Request::Record => return,
         };
-        let Delivery { client, line, sent, .. } = delivery;
-        self.line(format!("{now:?}  store: {request} from place {client} {line:?}, sent {sent:?}"));
+        let Delivery { client, link, sent, .. } = delivery;
+        self.line(format!("{now:?}  store: {request} from client index {client} {link:?}, sent {sent:?}"));
     }
 
     pub(crate) fn reply(&mut self, now: Time, reply: &Reply) {

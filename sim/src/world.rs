@@ -1,4 +1,4 @@
-//! One world: what happens next, to which process, until nothing is left to happen.
+//! One world: takes the next event, passes it to its process, and ends when no event is left.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use lockfast::engine::{Effects, Input};
 use lockfast::store::{Name, Ticket};
 
 use crate::caller::{Caller, State};
+use crate::calls::{CallId, Calls};
 use crate::clock::Time;
 use crate::faults::Bites;
-use crate::flights::{FlightId, Flights};
 use crate::invariants::{Broken, Check, Invariant, Resource};
 use crate::network::{Awaited, Reply};
 use crate::plan::{CancelAt, Plan};
 use crate::process::Process;
-use crate::queue::{Event, Queue, Tick};
+use crate::schedule::{Event, Schedule, Tick};
 use crate::store::Store;
 use crate::trace::Trace;
 
-/// What came of a world.
+/// The outcome of a world.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// How many processes it had.
@@ -29,13 +29,13 @@ pub struct Outcome {
     pub steps: u64,
     /// How much time passed in it.
     pub lasted: Duration,
-    /// How often a caller entered, and how often it lost what it had.
+    /// How often a caller entered.
     pub grants: u64,
     /// Holds that were lost.
     pub losses: u64,
     /// Which faults bit.
     pub bites: Bites,
-    /// What was broken, if anything, and when.
+    /// The invariant that broke, if any, and when.
     pub violation: Option<(Time, Broken)>,
     /// The last steps, if they were wanted.
     pub trace: Vec<String>,
@@ -44,14 +44,14 @@ pub struct Outcome {
 pub(crate) struct World<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) now: Time,
-    pub(crate) queue: Queue,
+    pub(crate) schedule: Schedule,
     pub(crate) clients: Vec<Process>,
-    /// The place of a process in `clients`, by its number.
+    /// The index of a process in `clients`, by its number.
     pub(crate) index_of: Vec<u32>,
     pub(crate) callers: Vec<Caller>,
     pub(crate) names: Vec<Resource>,
     pub(crate) store: Store,
-    pub(crate) flights: Flights,
+    pub(crate) calls: Calls,
     pub(crate) fences: HashSet<Ticket>,
     pub(crate) bites: Bites,
     pub(crate) trace: Trace,
@@ -95,12 +95,12 @@ impl<'a> World<'a> {
         let mut world = Self {
             plan,
             now: Time::BEGINNING,
-            queue: Queue::default(),
+            schedule: Schedule::default(),
             clients,
             callers,
             names: plan.names.iter().enumerate().map(resource).collect(),
             store: Store::new(plan.store, plan.names.len()),
-            flights: Flights::default(),
+            calls: Calls::default(),
             fences: HashSet::new(),
             bites: Bites::default(),
             trace,
@@ -115,10 +115,10 @@ impl<'a> World<'a> {
             index_of,
         };
         for (caller, it) in (0..).zip(&plan.callers) {
-            world.queue.put(it.begins, Event::Caller { caller, round: 0, tick: Tick::Begin });
+            world.schedule.put(it.begins, Event::Caller { caller, round: 0, tick: Tick::Begin });
         }
         for (index, fault) in (0..).zip(&plan.faults) {
-            world.queue.put(fault.at, Event::Fault(index));
+            world.schedule.put(fault.at, Event::Fault(index));
         }
         world
     }
@@ -127,7 +127,7 @@ impl<'a> World<'a> {
     pub(crate) fn run(mut self) -> Outcome {
         let stuck_after = self.stuck_after();
         while self.violation.is_none() && !self.is_done() {
-            let Some((at, event)) = self.queue.take(Time::NEVER) else {
+            let Some((at, event)) = self.schedule.take(Time::NEVER) else {
                 self.check_stuck("and nothing is left to happen");
                 break;
             };
@@ -139,7 +139,7 @@ impl<'a> World<'a> {
         self.close();
         let until = self.quiet_from() + self.plan.longest_lease() * 2 + Duration::from_secs(170);
         while self.violation.is_none()
-            && let Some((at, event)) = self.queue.take(until)
+            && let Some((at, event)) = self.schedule.take(until)
         {
             self.step(at, event);
         }
@@ -181,7 +181,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Ends what would go on for ever: futures that are never polled are dropped, and faults begin no more.
+    /// Ends all that would go on for ever: futures that are never polled are dropped, and faults begin no more.
     fn close(&mut self) {
         self.is_closing = true;
         for caller in 0..self.callers.len() as u32 {
@@ -192,7 +192,7 @@ impl<'a> World<'a> {
             it.dozes_until = Time(0);
             it.round = u32::MAX;
             match it.state {
-                State::Leaving | State::AwaitingWord(_) => self.cancel_release(caller),
+                State::Leaving | State::AwaitingOutcome(_) => self.cancel_release(caller),
                 _ => self.withdraw(caller),
             }
         }
@@ -221,25 +221,25 @@ impl<'a> World<'a> {
         self.steps += 1;
         match event {
             Event::Arrive(delivery) => self.arrive(delivery),
-            Event::Answer(flight, reply) => self.hear(flight, Some(reply)),
-            Event::Limit(flight) => self.hear(flight, None),
+            Event::Answer(call, reply) => self.receive(call, Some(reply)),
+            Event::Limit(call) => self.receive(call, None),
             Event::Push { client, life, change } => {
                 let process = &self.clients[client as usize];
                 if !process.is_alive || process.life != life {
                     return;
                 }
                 if process.paused_until > at {
-                    return self.queue.put(process.paused_until, Event::Push { client, life, change });
+                    return self.schedule.put(process.paused_until, Event::Push { client, life, change });
                 }
-                self.tell(client, Input::Pushed(change));
+                self.handle(client, Input::Pushed(change));
             }
-            Event::Keeper { client, turn } => {
+            Event::Keeper { client, generation } => {
                 let process = &self.clients[client as usize];
-                if !process.is_alive || process.keeper.turn != turn {
+                if !process.is_alive || process.keeper.generation != generation {
                     return;
                 }
                 if process.paused_until > at {
-                    return self.queue.put(process.paused_until, event);
+                    return self.schedule.put(process.paused_until, event);
                 }
                 self.look(client);
             }
@@ -251,7 +251,7 @@ impl<'a> World<'a> {
                 }
                 let runs_at = process.paused_until.max(it.dozes_until);
                 if runs_at > at {
-                    return self.queue.put(runs_at, event);
+                    return self.schedule.put(runs_at, event);
                 }
                 self.tick(caller, tick);
             }
@@ -260,27 +260,27 @@ impl<'a> World<'a> {
                     self.inject(index);
                 }
             }
-            Event::Reconnect { client, line, cut } => self.reconnect(client, line, cut),
+            Event::Reconnect { client, link, cut } => self.reconnect(client, link, cut),
             Event::Restarted => self.start_store(),
             Event::Replace { client } => self.replace(client),
         }
     }
 
     /// An answer, or the end of waiting for it.
-    fn hear(&mut self, id: FlightId, reply: Option<Reply>) {
-        let Some(flight) = self.flights.get(id) else { return };
-        let dozes_until = flight.awaited.caller().map(|caller| self.callers[caller as usize].dozes_until);
-        let runs_at = self.clients[flight.client as usize].paused_until.max(dozes_until.unwrap_or_default());
+    fn receive(&mut self, id: CallId, reply: Option<Reply>) {
+        let Some(call) = self.calls.get(id) else { return };
+        let dozes_until = call.awaited.caller().map(|caller| self.callers[caller as usize].dozes_until);
+        let runs_at = self.clients[call.client as usize].paused_until.max(dozes_until.unwrap_or_default());
         if runs_at > self.now {
             let event = reply.map_or(Event::Limit(id), |reply| Event::Answer(id, reply));
-            return self.queue.put(runs_at, event);
+            return self.schedule.put(runs_at, event);
         }
-        let Some(flight) = self.flights.end(id) else { return };
-        match flight.awaited {
+        let Some(call) = self.calls.end(id) else { return };
+        match call.awaited {
             Awaited::Ask { caller, asked } => self.asked(caller, asked, reply),
             Awaited::Leave { caller } => self.left(caller, reply),
             Awaited::Extend { caller, renewal, sent } => self.extended(caller, renewal, sent, reply),
-            awaited => self.keeper_heard(flight.client, awaited, reply.unwrap_or(Reply::Failed)),
+            awaited => self.keeper_received(call.client, awaited, reply.unwrap_or(Reply::Failed)),
         }
     }
 
@@ -299,11 +299,11 @@ impl<'a> World<'a> {
             (Tick::Repeat, State::Pausing) => self.repeat(caller),
             (Tick::Patience, State::Sleeping | State::Woken) => self.run_out_of_patience(caller),
             (Tick::Cancel, _) => self.cancel(caller),
-            (Tick::CancelRelease, State::Leaving | State::AwaitingWord(_)) => self.cancel_release(caller),
+            (Tick::CancelRelease, State::Leaving | State::AwaitingOutcome(_)) => self.cancel_release(caller),
             (Tick::Write, State::Holding) => self.write(caller),
             (Tick::Extend, State::Holding) => self.extend(caller),
             (Tick::Exit, State::Holding) => self.exit(caller),
-            (Tick::Told, State::AwaitingWord(_)) => self.rest(caller),
+            (Tick::OutcomeLimit, State::AwaitingOutcome(_)) => self.rest(caller),
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! A few worlds in every run of the tests, and that the simulation notices what it is for. Longer with `cargo xtask sim`.
+//! A few worlds in every run of the tests, and proof that the simulation notices a broken invariant. Longer with `cargo xtask sim`.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ fn holding_by_a_clock(drift: i32) -> Plan {
         ends: Time::BEGINNING + Duration::from_secs(600),
         names: vec![1],
         store: Skew { offset: 1 << 40, drift: 0 },
-        passes_on: false,
+        names_next_holder: false,
         delay: Duration::from_millis(1),
         clients: vec![ClientPlan { id: 0, skew: Skew { offset: 1 << 41, drift } }],
         callers: vec![caller],
@@ -81,7 +81,7 @@ fn a_clock_slower_than_the_margin_allows_breaks_i3() {
 }
 
 #[test]
-fn a_failing_plan_is_shrunk_to_what_matters() {
+fn a_failing_plan_is_shrunk_to_its_cause() {
     let mut plan = Plan::of_seed(5);
     // Slow enough also beside a store whose own clock is slow.
     let alone = holding_by_a_clock(-20_000);

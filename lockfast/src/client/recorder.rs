@@ -74,7 +74,7 @@ impl Recorder {
         };
         effects.wakes_keeper |= wakes_keeper;
         self.step += 1;
-        let line = recorded.line(self.client, self.step, now, engine.heard(), &led);
+        let line = recorded.line(self.client, self.step, now, engine.event_rank(), &led);
         let written = append(&mut self.file, &line);
         match next {
             Ok(next) => (next, written.err().map(|error| Ended { path: self.path.clone(), error })),

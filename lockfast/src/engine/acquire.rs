@@ -27,11 +27,11 @@ impl Engine {
             return Next::Fail(Box::new(Error::Closed(why.text())));
         }
         let key = self.requests.insert(Request::new(terms, now));
-        self.line_up(key, now, fx);
+        self.join_local_queue(key, now, fx);
         Next::Entered(key)
     }
 
-    /// The future of a request asks what to do next.
+    /// The future of a request is polled: returns its next step.
     pub(super) fn polled(&mut self, key: Key, now: Moment, fx: &mut Effects) -> Next {
         let Some(request) = self.requests.get(key) else {
             return Next::Fail(Box::new(Error::Closed(Closing::ShutDown.text())));
@@ -45,7 +45,7 @@ impl Engine {
 
     /// A request whose grant was given back begins anew.
     pub(super) fn restart(&mut self, key: Key, now: Moment, fx: &mut Effects) -> Next {
-        self.line_up(key, now, fx);
+        self.join_local_queue(key, now, fx);
         self.polled(key, now, fx)
     }
 
@@ -99,7 +99,7 @@ impl Engine {
         request.forget_early();
         request.unsure = false;
         request.doubted = false;
-        // What is in flight is about an earlier claim, and its answer will be ignored.
+        // A call in flight is about an earlier claim, and its answer will be ignored.
         request.in_flight = false;
         Some(claim)
     }
@@ -179,7 +179,7 @@ impl Engine {
                 self.release_by_keeper(Leaving::Done(asked.claim), now, fx);
             }
             Err(_) => self.release_by_keeper(Leaving::Unknown(asked.claim), now, fx),
-            // Whatever this copy was told, an earlier one may still run.
+            // Whatever the answer to this copy says, an earlier copy may still run.
             Ok(_) if asked.unsure => self.release_by_keeper(Leaving::Unknown(asked.claim), now, fx),
             Ok(_) => {}
         }
@@ -254,11 +254,11 @@ impl Engine {
         request.fence = fence;
         request.waited();
         if std::mem::take(&mut request.counted) {
-            self.tally.stopped_waiting();
+            self.counters.stopped_waiting();
         }
         let (until, why) = request.deadline();
         let terms = Arc::clone(&request.terms);
-        self.tally.acquired(waited);
+        self.counters.acquired(waited);
         self.emit(hold, EventKind::Acquired { waited }, fx);
         self.schedule_held(hold, fx);
         self.report_soon(now, fx);
@@ -274,8 +274,8 @@ impl Engine {
         }
     }
 
-    /// The acquire has no answer: its future sleeps until `until`. Until then, that the claim holds does not show that an
-    /// answer lies there unread.
+    /// The acquire has no answer: its future sleeps until `until`. Until then, a claim that holds is no sign of an answer that
+    /// the future has not read.
     pub(super) fn pausing(&mut self, asked: &Asking, until: Moment, now: Moment, fx: &mut Effects) {
         if self.still_asks(asked) {
             self.on(asked.key, On::Repeats, now, fx);

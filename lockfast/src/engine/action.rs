@@ -1,5 +1,4 @@
-//! What can happen to one request, and what the engine does about it. The table between the two is in
-//! `phase.rs`.
+//! The events of one request, and the actions of the engine. The table between the two is in `phase.rs`.
 
 use std::time::Duration;
 
@@ -12,13 +11,13 @@ use crate::store::Standing;
 
 use super::requests::Key;
 
-/// What happens to one request.
+/// An event of one request.
 #[derive(Debug)]
 pub(super) enum On<'a> {
     /// Its future is polled. `hold_is_over`: so is the hold that was handed to it.
     Polled { hold_is_over: bool },
     /// Another request of this process with the same terms leads.
-    LinesUp,
+    Follows,
     /// It leads the local queue from now on.
     Leads,
     /// Another request of this process hands its hold to it.
@@ -37,7 +36,7 @@ pub(super) enum On<'a> {
     Pushed { ticket: Ticket, block: u32 },
     /// The store answered a renewal. `waited`: the request was waiting when it was sent.
     Renewed { standing: &'a Standing, ack: Ack, waited: bool },
-    /// The store answered what the keeper asked beside the acquire.
+    /// The store answered the question that the keeper asked beside the acquire.
     AskedBeside { standing: &'a Standing },
     /// Its moment has come.
     Due,
@@ -69,7 +68,7 @@ pub(super) enum Admitted {
     Unknown { give_up_at: Moment },
 }
 
-/// What the engine does when a phase changes, or does not.
+/// The engine's action when a phase changes, or does not.
 #[derive(Debug)]
 pub(super) enum Action {
     /// Nothing.
@@ -78,7 +77,7 @@ pub(super) enum Action {
     Wait,
     /// `acquire.rs`: the future asks the store.
     Ask,
-    /// `acquire.rs`: the request lines up anew, and is polled again.
+    /// `acquire.rs`: the request joins the local queue anew, and is polled again.
     Restart,
     /// `acquire.rs`: its grant came too late to be trusted; its claim is released, and it asks again.
     AskAnew,
@@ -91,7 +90,7 @@ pub(super) enum Action {
     /// `handoff.rs`: the hold that was handed to it is lost; it leads, and asks for itself.
     TakeLead(Key),
     /// `mod.rs`: counted as waiting.
-    LineUp,
+    CountWaiting,
     /// `acquire.rs`: its future is woken, and has `grace` to be polled.
     WakeForGrace,
     /// `acquire.rs`: the lock is there to be picked up.
@@ -138,7 +137,7 @@ pub(super) enum Action {
     ExpectPoll,
     /// `loss.rs`: the hold is lost.
     Lose(LostWhy),
-    /// `release.rs`: what it was handed, or asked for, is given back. `true`: the outcome of its acquire is unknown.
+    /// `release.rs`: its grant, or its acquire, is given back. `true`: the outcome of its acquire is unknown.
     GiveBack(bool),
     /// `handoff.rs`: the next request leads.
     StepAside,
@@ -148,13 +147,13 @@ pub(super) enum Action {
     GoOnWithoutAnswer,
 }
 
-/// What a request leaves behind when it is gone.
+/// The rest that a request leaves behind when it is gone.
 #[derive(Debug)]
 pub(super) enum Rest {
     /// Nothing.
     Nothing,
     /// An entry in the local queue.
-    LocalPlace,
+    LocalEntry,
     /// A hold that was handed to it.
     Hold(Key),
     /// A claim. `is_unknown`: whether its acquire ran, or will run, is unknown.

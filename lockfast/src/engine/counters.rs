@@ -1,4 +1,4 @@
-//! What a client counts about itself: cheap enough to be always on.
+//! The counters of one client: cheap enough to be always on.
 
 use std::time::Duration;
 
@@ -62,8 +62,9 @@ pub struct Percentiles {
     pub max: Duration,
 }
 
+/// The counters of one client, and the distributions behind its [`Stats`].
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(super) struct ClientCounters {
     counters: Counters,
     held: u64,
     waiting: u64,
@@ -71,9 +72,9 @@ pub(crate) struct Tally {
     hold: Histogram<u64>,
 }
 
-impl Tally {
-    pub(crate) fn new() -> Self {
-        // From a nanosecond to a day; what is longer counts as a day.
+impl ClientCounters {
+    pub(super) fn new() -> Self {
+        // From a nanosecond to a day; a longer span counts as a day.
         let spans =
             || Histogram::new_with_bounds(1, 86_400_000_000_000, 2).expect("these bounds are within the limits");
         Self { counters: Counters::default(), held: 0, waiting: 0, wait: spans(), hold: spans() }
@@ -114,16 +115,16 @@ impl Tally {
         note(held, &mut self.hold);
     }
 
-    /// What a token held was given back.
+    /// The hold of a token was given back.
     pub(super) fn given_back(&mut self) {
         self.counters.released += 1;
     }
 
-    pub(super) fn counters(&self) -> Counters {
+    pub(super) fn totals(&self) -> Counters {
         self.counters
     }
 
-    pub(crate) fn stats(&self) -> Stats {
+    pub(super) fn stats(&self) -> Stats {
         let Counters { acquired, released, contended, lost } = self.counters;
         let (held, waiting) = (self.held, self.waiting);
         let (wait, hold) = (percentiles(&self.wait), percentiles(&self.hold));

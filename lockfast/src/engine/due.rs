@@ -1,4 +1,4 @@
-//! Time has passed: what is due, and when to look again.
+//! Time has passed: requests, releases and reports that are due, and when to look again.
 
 use std::time::Duration;
 

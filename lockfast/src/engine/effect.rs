@@ -1,4 +1,4 @@
-//! What an engine wants done. Plain data: the client carries it out, the simulation as well.
+//! The effects of an engine. Plain data: the client carries them out, the simulation as well.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::input::{Asking, Release, ReleaseId, Renewal};
 use super::requests::Key;
 use super::terms::Terms;
 
-/// What the source of an input does next.
+/// The next step of the source of an input.
 #[derive(Clone, Debug)]
 pub enum Next {
     /// Nothing more.
@@ -33,14 +33,14 @@ pub enum Next {
     Fail(Box<Error>),
     /// The caller sends this release.
     Send {
-        /// What the store is told.
+        /// The release.
         leaving: Leaving,
         /// Whether the hold depends on the answer ([`Input::Left`](super::Input::Left)).
         keeps: bool,
         /// The hold was lost before.
         lost: Option<LostWhy>,
     },
-    /// The hold has ended, and nothing is left to tell the store.
+    /// The hold has ended, and the store needs no release.
     Done {
         /// The hold was lost before.
         lost: Option<LostWhy>,
@@ -49,11 +49,11 @@ pub enum Next {
     Watched(ReleaseId),
     /// The release belongs to its caller.
     Mine,
-    /// The keeper has taken the release over: its caller is told by [`Effect::Tell`].
+    /// The keeper has taken the release over: its caller gets the outcome by [`Effect::Tell`].
     TakenOver(ReleaseId),
-    /// The keeper had taken the release over, and the store told it this; `None` when that decides nothing.
+    /// The keeper had taken the release over, and this was the store's answer; `None` when it decides nothing.
     Told(Option<Box<Result<Standing>>>),
-    /// The caller tells the store this.
+    /// The caller sends this report.
     Report(Box<Report>),
     /// Whether the hold was there to be let go of.
     LetGo(bool),
@@ -61,48 +61,48 @@ pub enum Next {
     At(Moment),
 }
 
-/// What a guard is made of.
+/// The parts of a guard.
 #[derive(Clone, Debug)]
 pub struct Held {
     /// The hold.
     pub hold: Key,
     /// Its fencing token.
     pub fence: Ticket,
-    /// What was asked for.
+    /// The terms of its request.
     pub terms: Arc<Terms>,
     /// Until when it may be trusted.
     pub until: Moment,
-    /// What it means when that moment has come.
+    /// How it is lost when that moment has come.
     pub why: LostWhy,
 }
 
-/// What the client does beside.
+/// An effect, carried out by the client.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Wakes the future of this request.
     Wake(Key),
-    /// The hold may be trusted for longer. If its guard has seen the old deadline pass, the engine is told
-    /// ([`Input::SeenOver`](super::Input::SeenOver)).
+    /// The hold may be trusted for longer. If its guard has seen the old deadline pass, the client answers with
+    /// [`Input::SeenOver`](super::Input::SeenOver).
     Trust {
         /// The hold.
         hold: Key,
         /// Until when.
         until: Moment,
-        /// What it means when that moment has come.
+        /// How it is lost when that moment has come.
         why: LostWhy,
     },
-    /// The hold is lost: its guard is told, and its watchers are woken.
+    /// The hold is lost: its guard's deadline ends, and its watchers are woken.
     Lost {
         /// The hold.
         hold: Key,
-        /// What was asked for.
+        /// The terms of its request.
         terms: Arc<Terms>,
         /// How it was lost.
         why: LostWhy,
     },
-    /// Tells people.
+    /// Delivers an event to its subscribers.
     Emit(Box<Emitted>),
-    /// Tells the caller of a release what the store told the keeper; `None` when that decides nothing.
+    /// Gives the caller of a release the store's answer to the keeper; `None` when it decides nothing.
     Tell(ReleaseId, Option<Box<Result<Standing>>>),
     /// The keeper sends an acquire; with the old ticket if the request fell out of the queue.
     Acquire(Asking, Option<Ticket>),
@@ -117,17 +117,17 @@ pub enum Effect {
 /// An event without the time of day.
 #[derive(Clone, Debug)]
 pub struct Emitted {
-    /// What was asked for.
+    /// The terms of its request.
     pub terms: Arc<Terms>,
     /// The hash of its claim's id.
     pub owner: Option<ClaimHash>,
     /// The fencing token, once held.
     pub fence: Option<Ticket>,
-    /// What happened.
+    /// Its kind.
     pub kind: EventKind,
 }
 
-/// What one or more inputs led to, in order.
+/// The effects of one or more inputs, in order.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// In the order in which they are carried out.

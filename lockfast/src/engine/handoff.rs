@@ -151,14 +151,14 @@ impl Waiters {
 
 impl Engine {
     /// Puts a request behind others with the same terms, if there are any.
-    pub(super) fn line_up(&mut self, key: Key, now: Moment, fx: &mut Effects) {
+    pub(super) fn join_local_queue(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key).filter(|request| request.terms.hands_off) else { return };
         let terms = EqualTerms(Arc::clone(&request.terms));
         match self.local_queues.by_terms.get(&terms).copied() {
             Some(id) => {
                 request.local_queue = Some(id);
                 self.local_queues.get(id).push(key);
-                self.on(key, On::LinesUp, now, fx);
+                self.on(key, On::Follows, now, fx);
             }
             None => request.local_queue = Some(self.local_queues.start(terms, key)),
         }
@@ -261,14 +261,14 @@ impl Engine {
         self.enter_hold(hold, ticket, now, fx)
     }
 
-    /// A holder is done, and its caller does not wait for the answer: the keeper tells the store what is left to tell.
+    /// A holder is done, and its caller does not wait for the answer: if a release is needed, the keeper sends it.
     pub(super) fn end_hold(&mut self, hold: Key, now: Moment, fx: &mut Effects) {
         if let Some((leaving, keeps)) = self.hand_off_or_leave(hold, now, fx) {
             self.release_for(leaving, keeps.then_some(hold), None, now, fx);
         }
     }
 
-    /// Ends a hold: hands it to the next local request, or says what to tell the store, and whether the hold depends on the
+    /// Ends a hold: hands it to the next local request, or returns the release to send, and whether the hold depends on its
     /// answer ([`Engine::left`]).
     pub(super) fn hand_off_or_leave(&mut self, hold: Key, now: Moment, fx: &mut Effects) -> Option<(Leaving, bool)> {
         let request = self.requests.get(hold)?;
@@ -303,7 +303,7 @@ impl Engine {
         self.on(next, On::Handed { hold, ticket }, now, fx);
     }
 
-    /// The store's answer to an [`UnlessAlone`](Leaving::UnlessAlone). `Some`: one more thing to tell it.
+    /// The store's answer to an [`UnlessAlone`](Leaving::UnlessAlone). `Some`: one more release to send.
     pub(super) fn left(
         &mut self,
         hold: Key,
@@ -350,7 +350,7 @@ impl Engine {
         Some(self.remove(hold).map_or(Leaving::Done(Arc::clone(&claim)), |request| request.leaving(claim)))
     }
 
-    /// The caller that sent the release of this hold has no answer for too long.
+    /// The caller that sent the release of this hold has waited too long for the answer.
     pub(super) fn go_on_without_answer(&mut self, hold: Key, now: Moment, fx: &mut Effects) {
         let Some(claim) = self.requests.get(hold).and_then(|request| request.claim.clone()) else { return };
         if let Some(last) = self.left(hold, &claim, now, None, now, fx) {

@@ -1,4 +1,4 @@
-//! What an engine is told. Plain data: inputs can be printed, recorded and replayed.
+//! The inputs of an engine. Plain data: inputs can be printed, recorded and replayed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::store::{Admission, Change, Leaving, Report, Standing};
 use super::requests::Key;
 use super::terms::Terms;
 
-/// What an engine is told: by callers (their futures and guards) and by the keeper (the store's answers, pushes, time).
+/// An input: from callers (their futures and guards) or from the keeper (the store's answers, pushes, time).
 #[derive(Clone, Debug)]
 pub enum Input {
     /// A caller asks for a lock. Answered with [`Next::Entered`](super::Next::Entered); the caller then polls.
@@ -53,7 +53,7 @@ pub enum Input {
     Dropped(Key),
     /// A release that a caller sent was not answered at once.
     Sent {
-        /// What the store was told.
+        /// The release.
         leaving: Leaving,
         /// The hold that depends on the answer.
         hold: Option<Key>,
@@ -64,16 +64,16 @@ pub enum Input {
     Answered {
         /// The release.
         release: ReleaseId,
-        /// Whether the caller waits for what the store tells the keeper.
+        /// Whether the caller waits for the store's answer to the keeper.
         waits: bool,
     },
     /// The outcome of a release that a caller sent is unknown: the keeper sends it again.
     Unanswered {
-        /// What the store was told.
+        /// The release.
         leaving: Leaving,
         /// The hold that depends on the answer.
         hold: Option<Key>,
-        /// Whether the caller waits for what the store tells the keeper.
+        /// Whether the caller waits for the store's answer to the keeper.
         waits: bool,
     },
     /// The store answered a caller's [`Leaving::UnlessAlone`].
@@ -98,13 +98,13 @@ pub enum Input {
     },
     /// A guard became a token: the hold is forgotten without a word to the store.
     LetGo(Key),
-    /// What a token held was given back.
+    /// The hold of a token was given back.
     TokenReleased,
     /// The guard of this hold has seen its deadline pass.
     SeenOver(Key),
     /// The client ends.
     Close(Closing),
-    /// The counters are to be told to the store now.
+    /// The report is to be made now.
     ReportNow,
     /// Time has passed.
     Elapsed,
@@ -184,7 +184,7 @@ pub struct Renewal {
 /// A release that the keeper sends.
 #[derive(Clone, Debug)]
 pub struct Release {
-    /// What the store is told.
+    /// How the claim leaves.
     pub leaving: Leaving,
     /// The hold that depends on the answer.
     pub hold: Option<Key>,
@@ -192,7 +192,7 @@ pub struct Release {
     pub until: Moment,
     /// How often it was sent without an answer.
     pub tries: u32,
-    /// The caller that wants to know what came of it.
+    /// The caller that waits for the outcome.
     pub caller: Option<ReleaseId>,
     /// Sent in a batch of its own, because the store refused the batch that it was in.
     pub alone: bool,
@@ -209,7 +209,7 @@ pub enum Ending {
     Release,
     /// It is given back for good: the resource answers with `value` from now on.
     Seal {
-        /// What is remembered.
+        /// The value that is kept.
         value: Bytes,
         /// For how long.
         keep: Duration,

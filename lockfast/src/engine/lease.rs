@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::error::LostWhy;
 
-/// What the two clocks may drift apart during one lease, and what a late timer may cost.
+/// How far the two clocks may drift apart during one lease, and how late a timer may be.
 pub(crate) fn margin(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
@@ -18,11 +18,11 @@ pub(crate) fn valid_until(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(margin(ttl))
 }
 
-/// What a guard looks at each time it is asked: a deadline, compared with the clock, never a flag that another task has to set.
+/// The validity of a guard: a deadline that each check compares with the clock, never a flag that another task has to set.
 ///
 /// 1. Once a look has found it over, it stays over: the look writes that down, and an extension that comes later gives way
 ///    to it.
-/// 2. Granted and moved on only while the engine's mutex is held, in the order of what the engine decided.
+/// 2. Granted and moved on only while the engine's mutex is held, in the order of the engine's decisions.
 #[derive(Debug)]
 pub struct Validity {
     /// Nanoseconds of the client's clock; 0 is over for good.
@@ -44,7 +44,7 @@ impl Validity {
         Self { until: AtomicU64::new(OVER), why: AtomicU8::new(0) }
     }
 
-    /// Begins a holder's time. `why` is what it will mean when the time is up.
+    /// Begins a holder's time. `why` is how the hold is lost when the time is up.
     pub fn grant(&self, until: Moment, why: LostWhy) {
         self.because(why);
         self.until.store(until.as_nanos(), Ordering::Release);
@@ -57,7 +57,7 @@ impl Validity {
     pub fn is_over(&self, now: Moment) -> bool {
         let mut until = self.until.load(Ordering::Acquire);
         while until != OVER && now.as_nanos() >= until {
-            // By 1: an extension that comes between our look and this line wins, or finds it over. Never both.
+            // By 1: an extension between the load and this exchange wins, or finds it over. Never both.
             match self.until.compare_exchange(until, OVER, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => until = OVER,
                 Err(moved) => until = moved,
@@ -95,7 +95,7 @@ impl Validity {
         self.why.store(code as u8, Ordering::Release);
     }
 
-    /// What it means that it is over.
+    /// How the hold is lost when it is over.
     pub fn why(&self) -> LostWhy {
         REASONS[usize::from(self.why.load(Ordering::Acquire))]
     }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn validity_is_counted_from_before_the_request_and_stays_below_the_lease() {
+    fn validity_counts_from_sending_and_stays_below_the_lease() {
         let sent = Moment::from_nanos(1_000_000_000);
         for millis in [500, 1_000, 30_000, 3_600_000] {
             let ttl = Duration::from_millis(millis);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_over_stays_over() {
+    fn a_deadline_seen_over_stays_over() {
         let at = |nanos| Moment::from_nanos(nanos);
         let validity = Validity::new();
         assert!(validity.is_over(at(1)));

@@ -12,7 +12,7 @@ use super::phase::Phase;
 use super::requests::Key;
 
 impl Engine {
-    /// A hold is lost. Its guard stays, and says so; giving it back still tells the store.
+    /// A hold is lost. Its guard stays, and says so; giving it back still sends a release.
     pub(super) fn lose(&mut self, hold: Key, why: LostWhy, now: Moment, fx: &mut Effects) {
         self.requests.unschedule(hold);
         let Some(request) = self.requests.get_mut(hold).filter(|request| request.lost.is_none()) else { return };
@@ -23,12 +23,12 @@ impl Engine {
         fx.push(Effect::Lost { hold, terms: request.terms.clone(), why });
         // Its guard may stay for a long time. Local waiters behind it do not wait for that.
         self.hand_lead_on(hold, now, fx);
-        self.tally.lost();
+        self.counters.lost();
         self.emit(hold, EventKind::Lost { why }, fx);
         self.report_soon(now, fx);
     }
 
-    /// The guard has seen the deadline pass before the engine heard of it.
+    /// The guard has seen the deadline pass before the engine did.
     pub(super) fn seen_over(&mut self, hold: Key, now: Moment, fx: &mut Effects) {
         if self.requests.get(hold).is_some_and(|request| matches!(*request.phase, Phase::Held)) {
             self.lose(hold, LostWhy::Expired, now, fx);
@@ -38,13 +38,13 @@ impl Engine {
     /// A guard is gone, and its time is counted.
     pub(super) fn guard_ended(&mut self, hold: Key, is_over: bool, now: Moment, fx: &mut Effects) {
         if let Some(why) = self.requests.get(hold).and_then(|request| request.loss(now)) {
-            // Its owner saw it before the keeper did. It is told and counted all the same.
+            // The guard saw the loss before the keeper did. It is counted and made an event all the same.
             self.lose(hold, why, now, fx);
         }
         let Some(request) = self.requests.get(hold) else { return };
         if matches!(*request.phase, Phase::Held) {
             let held = now.since(request.since);
-            self.tally.released(held, is_over);
+            self.counters.released(held, is_over);
             if !is_over {
                 self.emit(hold, EventKind::Released { held }, fx);
             }
@@ -52,7 +52,7 @@ impl Engine {
         }
     }
 
-    /// The client ends: holds are given back, waiters are told, and no request is admitted any more.
+    /// The client ends: holds are given back, waiters fail, and no request is admitted any more.
     pub(super) fn close(&mut self, why: Closing, now: Moment, fx: &mut Effects) {
         if self.closed.replace(why).is_some() {
             return;
@@ -70,7 +70,7 @@ impl Engine {
                 }
                 // A release in flight ends by itself.
                 Phase::Releasing => {}
-                // A request that asks, waits or is behind hears of it at its next poll.
+                // A request that asks, waits or is behind fails at its next poll.
                 _ => {
                     self.withdraw(key, now, fx);
                     fx.wake(key);

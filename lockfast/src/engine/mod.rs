@@ -1,6 +1,6 @@
 //! The engine: everything hard about holding locks, once, for all primitives and all stores. A pure state machine over the
-//! requests of one client: told an input and the time, it changes its state and says what is to be done. It has no clock, no
-//! I/O, no wakers and no mutex. `client/` carries its effects out, and the simulation does the same in virtual time.
+//! requests of one client: given an input and the time, it changes its state and returns effects. It has no clock, no I/O, no
+//! wakers and no mutex. `client/` carries its effects out, and the simulation does the same in virtual time.
 //!
 //! ```text
 //!   callers, keeper ──Input──▶ handle ──▶ facts ──▶ phase.rs: the table ──Action──▶ acquire, withdraw, rejoin, handoff,
@@ -8,22 +8,22 @@
 //!   client/ carries out ◀──────────────────────── Next, Effects ◀──────────────────────┘
 //! ```
 //!
-//! | file | what a newcomer looks for |
+//! | file | contents |
 //! |---|---|
-//! | `phase.rs`, `action.rs` | the phases of a request and the one table of how they change; what is in its rows |
+//! | `phase.rs`, `action.rs` | the phases of a request and the one table of how they change; the events and actions of its rows |
 //! | `acquire.rs` | from `lock()` to the guard: asking, waiting, being granted |
 //! | `withdraw.rs` | requests that end without a lock |
 //! | `rejoin.rs` | requests that the keeper asks for; waiters that fell out of the queue, in their old order |
 //! | `handoff.rs` | local hand-off: a hold passes between requests of one process without a round trip |
-//! | `release.rs` | giving back: what the store is told, by the caller or the keeper, until it has answered |
-//! | `renew.rs` | leases: when they are renewed, and what the answers mean |
+//! | `release.rs` | giving back: releases sent by the caller or the keeper, until the store has answered |
+//! | `renew.rs` | leases: when they are renewed, and how the answers are handled |
 //! | `loss.rs` | a hold that is not trusted any more; closing |
-//! | `push.rs` | what pushes mean, and what follows from lost ones |
-//! | `due.rs` | what is due, and when to look again |
-//! | `report.rs`, `counters.rs` | what is told to the store, at most once a second, and what is counted |
-//! | `request.rs`, `requests.rs`, `terms.rs`, `lease.rs` | one request; all of them and their alarms; what was asked for; validity |
-//! | `input.rs`, `effect.rs`, `view.rs` | what the engine is told, what it wants done, what can be read |
-//! | `record.rs` | inputs and what they led to, as lines of a file; read by `cargo xtask replay` |
+//! | `push.rs` | how pushes are handled, and lost ones made up for |
+//! | `due.rs` | requests, releases and reports that are due, and when to look again |
+//! | `report.rs`, `counters.rs` | the report to the store, at most once a second, and its counters |
+//! | `request.rs`, `requests.rs`, `terms.rs`, `lease.rs` | one request; all of them and their alarms; their terms; validity |
+//! | `input.rs`, `effect.rs`, `view.rs` | inputs, effects, and the state that can be read |
+//! | `record.rs` | inputs and their effects, as lines of a file; read by `cargo xtask replay` |
 //!
 //! What must stay true:
 //!
@@ -33,7 +33,7 @@
 //! 2. A claim is in `by_hash` before it is sent, so that every push finds it.
 //! 3. The state follows from the inputs alone: the same inputs at the same moments lead to the same effects. What is random
 //!    comes in as input (`Input::Ids`), or from a generator with a given seed (jitter). Only whether events are made is set
-//!    beside (`Engine::set_heard`).
+//!    beside (`Engine::set_event_rank`).
 
 #![allow(unreachable_pub, reason = "public only with the feature `engine`, for the simulation and for replaying")]
 
@@ -74,7 +74,7 @@ use crate::event::EventKind;
 use crate::name::Name;
 use crate::store::Counters;
 
-pub(crate) use counters::Tally;
+use counters::ClientCounters;
 pub use counters::{Percentiles, Stats};
 pub(crate) use due::jittered;
 pub use effect::{Effect, Effects, Emitted, Held, Next};
@@ -103,11 +103,11 @@ pub struct Engine {
     requests: Requests,
     by_hash: ClaimMap<Key>,
     local_queues: LocalQueues,
-    /// What the keeper has to tell the store, and when.
+    /// Releases that the keeper has to send, and when.
     releases: BTreeMap<(Moment, u64), Release>,
     /// Releases that callers have sent, the oldest first; answered ones may still be here.
     sent: VecDeque<Sent>,
-    /// Releases that the keeper has taken over from callers that have not been told.
+    /// Releases that the keeper has taken over, whose callers do not know the outcome yet.
     taken_over: BTreeMap<ReleaseId, TakenOver>,
     /// Requests that fell out of the queue, in the order of their old tickets, and from when on each may rejoin.
     rejoining: BTreeMap<(Ticket, Key), Moment>,
@@ -129,10 +129,10 @@ pub struct Engine {
     wakes_at: Moment,
     /// Why no more requests are admitted.
     closed: Option<Closing>,
-    tally: Tally,
-    /// What the store has been told so far.
+    counters: ClientCounters,
+    /// The counters that the store has been sent so far.
     reported: Counters,
-    /// When it was told.
+    /// When the last report was made.
     reported_at: Moment,
     /// Latest expiry granted by an extension; bounds the repeats of releases.
     extended_until: Moment,
@@ -144,8 +144,8 @@ pub struct Engine {
     had_ids: bool,
     serial: u64,
     jitter: fastrand::Rng,
-    /// Events up to this rank are worth making.
-    heard: u8,
+    /// Events up to this rank have a subscriber; others are not made.
+    event_rank: u8,
 }
 
 impl Engine {
@@ -168,7 +168,7 @@ impl Engine {
             missed: Vec::new(),
             wakes_at: Moment::NEVER,
             closed: None,
-            tally: Tally::new(),
+            counters: ClientCounters::new(),
             reported: Counters::default(),
             reported_at: Moment::START,
             extended_until: Moment::START,
@@ -178,7 +178,7 @@ impl Engine {
             had_ids: false,
             serial: 0,
             jitter: fastrand::Rng::with_seed(seed),
-            heard: 0,
+            event_rank: 0,
         }
     }
 
@@ -220,7 +220,7 @@ impl Engine {
             Input::Extended { renewal, sent, standing } => self.renewed(&renewal, sent, &standing, now, fx),
             Input::LetGo(hold) => return Next::LetGo(self.let_go(hold, now, fx)),
             Input::TokenReleased => {
-                self.tally.given_back();
+                self.counters.given_back();
                 self.report_soon(now, fx);
             }
             Input::SeenOver(hold) => self.seen_over(hold, now, fx),
@@ -248,8 +248,8 @@ impl Engine {
         Next::Nothing
     }
 
-    /// Something happens to a request: the table says what becomes of it, and the action is done. Inlined, so that each caller has
-    /// only its own rows of the table.
+    /// Applies an event to a request: the table changes its phase, and the action is done. Inlined, so that each caller has only
+    /// its own rows of the table.
     #[inline(always)]
     fn on(&mut self, key: Key, on: On<'_>, now: Moment, fx: &mut Effects) -> Next {
         let Some(request) = self.requests.get_mut(key) else { return Next::Nothing };
@@ -263,7 +263,7 @@ impl Engine {
             Action::Enter(tickets) => return self.enter_granted(key, tickets, now, fx),
             Action::TakeOver(hold, ticket) => return self.take_over(key, hold, ticket, now, fx),
             Action::TakeLead(hold) => return self.take_lead(key, hold, now, fx),
-            Action::LineUp => self.count_waiting(key, now, fx),
+            Action::CountWaiting => self.count_waiting(key, now, fx),
             Action::WakeForGrace => self.wake_for_grace(key, now, fx),
             Action::Grant(tickets, ack) => self.grant(key, tickets, ack, now, fx),
             Action::PickUp(Ack { sent, ttl }) => request.leased(sent, ttl),
@@ -314,16 +314,16 @@ impl Engine {
     fn count_waiting(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
         if !std::mem::replace(&mut request.counted, true) {
-            self.tally.began_waiting();
+            self.counters.began_waiting();
             self.emit(key, EventKind::Waiting, fx);
             self.report_soon(now, fx);
         }
     }
 
-    /// Tells people, if any listen.
+    /// Makes an event, if it has a subscriber.
     #[inline]
     fn emit(&self, key: Key, kind: EventKind, fx: &mut Effects) {
-        if self.heard >= kind.rank()
+        if self.event_rank >= kind.rank()
             && let Some(request) = self.requests.get(key)
         {
             fx.push(Effect::Emit(Box::new(Emitted {

@@ -3,7 +3,7 @@
 //! ```text
 //!  Enter ─▶ Lead ──Polled──▶ Asking ──Held, inline──────────▶ Granted ──Polled──▶ Held ──AsksIfAlone──▶ Releasing
 //!            │ ▲              │ │                              ▲  ▲               │ ▲                      │
-//!    LinesUp │ │ Leads        │ └─Queued──▶ Waiting ──Pushed,──┘  │      HandsOff │ │ Taken                │
+//!    Follows │ │ Leads        │ └─Queued──▶ Waiting ──Pushed,──┘  │      HandsOff │ │ Taken                │
 //!            ▼ │              │             ▲    │    Renewed     │               ▼ │                      │
 //!           Behind            │ Unknown,    │    │ Gone           │             Between ◀──HandsOff────────┘
 //!            │                │ Out   Queued│    ▼                │                       (the store: alone)
@@ -25,8 +25,8 @@
 //! A request leaves for good from any phase: its hold ends, its future is dropped, its patience ends, the client closes. A
 //! loss is no phase: the guard of a lost hold stays until it is dropped (`Request::lost`).
 //!
-//! 1. [`Current::change`] is the only place where a phase changes, and [`next`] the only table. It decides by phase, input
-//!    and what the request knows of its lease; the [`Action`] says what else happens, and in which file.
+//! 1. [`Current::change`] is the only place where a phase changes, and [`next`] the only table. It decides by phase, event and
+//!    the lease of the request; the [`Action`] names the rest of the work, and its file.
 //! 2. A claim that may be in the store's queue is never left alone: every row that parts a request from its claim has an
 //!    action that releases it. `Sealed` and `Fails` are the exceptions: `acquire.rs` and `rejoin.rs` release before.
 
@@ -52,8 +52,8 @@ pub enum Phase {
     Behind,
     /// To ask the store at its next poll.
     Lead,
-    /// Its future is asking the store, until `until` at most. `is_held`: the store told the keeper that the claim holds, so
-    /// the answer has arrived, and the future has not been polled since.
+    /// Its future is asking the store, until `until` at most. `is_held`: the keeper knows from the store that the claim holds,
+    /// so the answer has arrived, and the future has not been polled since.
     Asking {
         /// When the keeper stops waiting for the future.
         until: Moment,
@@ -83,7 +83,7 @@ pub enum Phase {
         /// Since when.
         at: Moment,
     },
-    /// Its future was not polled in time. Another waiter has what it was handed; it begins anew when polled.
+    /// Its future was not polled in time. Its grant was given back to the next waiter; it begins anew when polled.
     GivenBack,
     /// Handed the hold of another request of this process.
     Handed {
@@ -165,7 +165,7 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
         }
 
         // Local hand-off.
-        (Lead, On::LinesUp) => to(Behind, Action::LineUp),
+        (Lead, On::Follows) => to(Behind, Action::CountWaiting),
         (Behind, On::Leads) => to(Lead, Action::WakeForGrace),
         (Behind, On::Handed { hold, ticket }) => to(Handed { hold, ticket }, Action::WakeForGrace),
         (Held | Releasing | Between, On::HandsOff) => to(Between, Action::Nothing),
@@ -270,7 +270,7 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
 
         // The request is about to be forgotten. With an acquire of the keeper in flight, its answer withdraws the claim,
         // and its outcome is known then.
-        (Behind, On::Withdrawn) => stay(Action::Forget(Rest::LocalPlace)),
+        (Behind, On::Withdrawn) => stay(Action::Forget(Rest::LocalEntry)),
         (Handed { hold, .. }, On::Withdrawn) => stay(Action::Forget(Rest::Hold(*hold))),
         (Outside { .. }, On::Withdrawn) if request.in_flight => stay(Action::Forget(Rest::Nothing)),
         (Asking { .. } | Outside { .. }, On::Withdrawn) => stay(Action::Forget(Rest::Claim { is_unknown: true })),
@@ -279,8 +279,8 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
             stay(Action::Forget(Rest::Nothing))
         }
 
-        // What comes too late, or twice, changes nothing.
-        (_, On::LinesUp | On::Leads | On::Handed { .. } | On::HandsOff | On::Taken | On::AsksIfAlone) => {
+        // An event that comes too late, or twice, changes nothing.
+        (_, On::Follows | On::Leads | On::Handed { .. } | On::HandsOff | On::Taken | On::AsksIfAlone) => {
             stay(Action::Nothing)
         }
         (_, On::Repeats | On::AskedBeside { .. } | On::Pushed { .. } | On::Renewed { .. }) => stay(Action::Nothing),

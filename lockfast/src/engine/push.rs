@@ -1,4 +1,4 @@
-//! What pushes mean. A push that a claim holds is believed when claim and ticket match; every other push is a hint to ask.
+//! Pushes. A push that a claim holds is believed when claim and ticket match; every other push is a hint to ask.
 
 use crate::claim::{ClaimHash, Mode, Ticket};
 use crate::clock::Moment;
@@ -47,7 +47,7 @@ impl Engine {
     fn pushed_recheck(&mut self, key: Key, at: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get(key) else { return };
         if matches!(*request.phase, Phase::Waiting { .. }) && !request.in_flight {
-            // What is due before that stays due: a renewal that failed is tried again, one that settles a grant is sent.
+            // A renewal that is due before that stays due: it repeats a failed one, or settles a grant.
             if self.requests.due_at(key).is_none_or(|due| at < due) {
                 self.schedule_waiting(key, at, fx);
             }
@@ -79,7 +79,7 @@ impl Engine {
         }
     }
 
-    /// Re-poll all waiters on these names, including in-flight acquires: the lost reply may be behind what they are told.
+    /// Re-poll all waiters on these names, including in-flight acquires: their answers may be older than the lost reply.
     pub(super) fn ask_for_missed(&mut self, fx: &mut Effects) {
         let missed = std::mem::take(&mut self.missed);
         if !missed.is_empty() {

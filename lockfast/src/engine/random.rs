@@ -24,7 +24,7 @@ struct Chaos {
     joins: Vec<(Asking, Option<Ticket>)>,
     renewals: Vec<(Renewal, Moment)>,
     releases: Vec<(Release, Moment)>,
-    /// Releases of callers: the number, what was sent, the hold that depends on it.
+    /// Releases of callers: the number, the release, the hold that depends on it, and when it was sent.
     callers: Vec<(Option<ReleaseId>, Leaving, Option<Key>, Moment)>,
     awaited: Vec<ReleaseId>,
     owners: Vec<ClaimHash>,
@@ -58,7 +58,7 @@ impl Chaos {
         }
     }
 
-    fn tell(&mut self, input: Input) -> Next {
+    fn handle(&mut self, input: Input) -> Next {
         // Sometimes there are too few ids.
         if self.engine.ids_left() < 2 && self.chance.u8(..) > 20 {
             self.ids += 1;
@@ -86,12 +86,12 @@ impl Chaos {
             }
             Effect::Renew(renewal) => self.renewals.push((renewal, self.now)),
             Effect::Release(release) => {
-                self.is_told(&release.leaving);
+                self.release_sent(&release.leaving);
                 self.releases.push((*release, self.now));
             }
             Effect::Tell(release, _) => {
-                let place = self.awaited.iter().position(|awaited| *awaited == release);
-                self.awaited.swap_remove(place.expect("only a caller that waits is told, and once"));
+                let index = self.awaited.iter().position(|awaited| *awaited == release);
+                self.awaited.swap_remove(index.expect("only a caller that waits gets an outcome, and once"));
             }
             Effect::Trust { hold, until, why } => {
                 let terms = self.engine.terms(hold).map(Arc::clone);
@@ -127,20 +127,20 @@ impl Chaos {
             hands_off,
             detached: !hands_off,
         };
-        match self.tell(Input::Enter(Arc::new(terms))) {
+        match self.handle(Input::Enter(Arc::new(terms))) {
             Next::Entered(key) => self.poll(key),
             next => assert!(self.engine.closed().is_some(), "{next:?}"),
         }
     }
 
     fn poll(&mut self, key: Key) {
-        match self.tell(Input::Polled(key)) {
+        match self.handle(Input::Polled(key)) {
             Next::Ask(asked) => {
                 self.asks(&asked);
                 self.asked.push(asked);
             }
             Next::Enter(held) => self.holds.push(held.hold),
-            Next::Sealed(_) | Next::Fail(_) => drop(self.tell(Input::Withdrawn(key))),
+            Next::Sealed(_) | Next::Fail(_) => drop(self.handle(Input::Withdrawn(key))),
             Next::Wait => self.unheld.push(key),
             next => panic!("{next:?}"),
         }
@@ -151,17 +151,17 @@ impl Chaos {
         match (self.chance.u8(..8), &answer) {
             (0, Err(_)) => {
                 let until = self.now + Duration::from_millis(self.chance.u64(..200));
-                self.tell(Input::Pausing { asked: asked.clone(), until });
-                if let Next::Ask(again) = self.tell(Input::Repeating(asked)) {
+                self.handle(Input::Pausing { asked: asked.clone(), until });
+                if let Next::Ask(again) = self.handle(Input::Repeating(asked)) {
                     self.asks(&again);
                     return self.asked.push(again);
                 }
                 self.poll(key);
             }
-            (1, Err(_)) => drop(self.tell(Input::Withdrawn(key))),
-            (2, _) => drop(self.tell(Input::Withdrawn(key))),
+            (1, Err(_)) => drop(self.handle(Input::Withdrawn(key))),
+            (2, _) => drop(self.handle(Input::Withdrawn(key))),
             _ => {
-                self.tell(Input::Admitted { asked, answer });
+                self.handle(Input::Admitted { asked, answer });
                 self.poll(key);
             }
         }
@@ -172,16 +172,16 @@ impl Chaos {
             0 => Ending::Seal { value: bytes::Bytes::new(), keep: Duration::from_secs(1) },
             _ => Ending::Release,
         };
-        match self.tell(Input::Release { hold, ending }) {
+        match self.handle(Input::Release { hold, ending }) {
             Next::Send { leaving, keeps, .. } => self.send(leaving, keeps.then_some(hold)),
             next => assert!(matches!(next, Next::Done { .. }), "{next:?}"),
         }
     }
 
     fn send(&mut self, leaving: Leaving, hold: Option<Key>) {
-        self.is_told(&leaving);
+        self.release_sent(&leaving);
         let sent = self.now;
-        let watched = match self.tell(Input::Sent { leaving: leaving.clone(), hold, sent }) {
+        let watched = match self.handle(Input::Sent { leaving: leaving.clone(), hold, sent }) {
             Next::Watched(id) => Some(id),
             _ => None,
         };
@@ -193,7 +193,7 @@ impl Chaos {
         let Some((watched, leaving, hold, sent)) = pick(&mut self.chance, &mut self.callers) else { return };
         let waits = self.chance.bool();
         if let Some(release) = watched {
-            match self.tell(Input::Answered { release, waits }) {
+            match self.handle(Input::Answered { release, waits }) {
                 Next::Mine => {}
                 Next::TakenOver(id) => return self.awaited.push(id),
                 Next::Told(_) => return,
@@ -205,14 +205,14 @@ impl Chaos {
             (Some(standing), Some(hold)) => {
                 let claim = leaving.claim().unwrap().clone();
                 let standing = standing.into_iter().next();
-                if let Next::Send { leaving, .. } = self.tell(Input::Left { hold, claim, sent, standing }) {
+                if let Next::Send { leaving, .. } = self.handle(Input::Left { hold, claim, sent, standing }) {
                     self.send(leaving, None);
                 }
             }
             (Some(_), None) => {}
             (None, hold) => {
-                self.tell(Input::Missed(leaving.clone()));
-                if let Next::TakenOver(id) = self.tell(Input::Unanswered { leaving, hold, waits }) {
+                self.handle(Input::Missed(leaving.clone()));
+                if let Next::TakenOver(id) = self.handle(Input::Unanswered { leaving, hold, waits }) {
                     self.awaited.push(id);
                 }
             }
@@ -225,7 +225,7 @@ impl Chaos {
         if let Some(sent) = sent.iter().min().copied() {
             let claims: Vec<_> = renewals.iter().map(|renewal| renewal.claim.clone()).collect();
             let answer = self.standings(&claims);
-            self.tell(Input::Renewed { renewals, sent, answer });
+            self.handle(Input::Renewed { renewals, sent, answer });
         }
     }
 
@@ -235,7 +235,7 @@ impl Chaos {
         if let Some(sent) = sent.iter().min().copied() {
             let claims: Vec<_> = releases.iter().map(|release| release.leaving.claim().unwrap().clone()).collect();
             let answer = self.farewells(&claims);
-            self.tell(Input::Released { releases, sent, answer });
+            self.handle(Input::Released { releases, sent, answer });
         }
     }
 
@@ -253,7 +253,7 @@ impl Chaos {
             (3, _) | (_, None) => Change::Held(owner, Ticket(self.ticket)),
             (_, Some((owner, ticket))) => Change::Held(*owner, *ticket),
         };
-        self.tell(Input::Pushed(change));
+        self.handle(Input::Pushed(change));
     }
 
     fn step(&mut self) {
@@ -267,7 +267,7 @@ impl Chaos {
             6 => {
                 if let Some(key) = pick(&mut self.chance, &mut self.unheld) {
                     let input = if self.chance.bool() { Input::TimedOut(key) } else { Input::Withdrawn(key) };
-                    self.tell(input);
+                    self.handle(input);
                 }
             }
             7..10 => {
@@ -278,7 +278,7 @@ impl Chaos {
             10..12 => {
                 if let Some((asked, stood)) = pick(&mut self.chance, &mut self.joins) {
                     let answer = self.admission(&asked);
-                    self.tell(Input::Joined { asked, stood, answer });
+                    self.handle(Input::Joined { asked, stood, answer });
                 }
             }
             12 => self.answer_renewals(),
@@ -290,7 +290,7 @@ impl Chaos {
             }
             16 => {
                 if let Some(hold) = pick(&mut self.chance, &mut self.holds) {
-                    self.tell(Input::Dropped(hold));
+                    self.handle(Input::Dropped(hold));
                 }
             }
             17 => self.answer_caller(),
@@ -302,7 +302,7 @@ impl Chaos {
                     let ttl = Duration::from_secs(self.chance.u64(1..10));
                     let renewal = Renewal { key: hold, claim, ttl, waits: false, is_beside: false };
                     let (sent, standing) = (self.now, self.standing());
-                    self.tell(Input::Extended { renewal, sent, standing });
+                    self.handle(Input::Extended { renewal, sent, standing });
                 }
             }
             20 => {
@@ -311,7 +311,7 @@ impl Chaos {
                     if is_detached && !self.engine.has_lost(hold) {
                         let (claim, _) = self.engine.claim(hold).unwrap();
                         self.leaves(&claim);
-                        self.tell(Input::LetGo(hold));
+                        self.handle(Input::LetGo(hold));
                     } else {
                         self.holds.push(hold);
                     }
@@ -319,7 +319,7 @@ impl Chaos {
             }
             _ => {
                 self.now = self.now + Duration::from_millis(self.chance.u64(..300));
-                let next = self.tell(Input::Elapsed);
+                let next = self.handle(Input::Elapsed);
                 let is_later = matches!(next, Next::At(at) if at > self.now);
                 assert!(is_later || self.engine.ids_left() == 0, "{next:?} at {:?}", self.now);
             }
@@ -328,17 +328,17 @@ impl Chaos {
 
     /// Ends everything, and answers everything.
     fn end(&mut self) {
-        self.tell(Input::Close(Closing::ShutDown));
+        self.handle(Input::Close(Closing::ShutDown));
         for key in std::mem::take(&mut self.unheld) {
-            self.tell(Input::Withdrawn(key));
+            self.handle(Input::Withdrawn(key));
         }
         for asked in std::mem::take(&mut self.asked) {
             let answer = self.admission(&asked);
-            self.tell(Input::Withdrawn(asked.key));
-            self.tell(Input::Admitted { asked, answer });
+            self.handle(Input::Withdrawn(asked.key));
+            self.handle(Input::Admitted { asked, answer });
         }
         for hold in std::mem::take(&mut self.holds) {
-            self.tell(Input::Dropped(hold));
+            self.handle(Input::Dropped(hold));
         }
         for _ in 0..1_000 {
             while !self.callers.is_empty() {
@@ -346,7 +346,7 @@ impl Chaos {
             }
             for (asked, stood) in std::mem::take(&mut self.joins) {
                 let answer = self.admission(&asked);
-                self.tell(Input::Joined { asked, stood, answer });
+                self.handle(Input::Joined { asked, stood, answer });
             }
             while !self.renewals.is_empty() {
                 self.answer_renewals();
@@ -355,7 +355,7 @@ impl Chaos {
                 self.answer_releases();
             }
             self.now = self.now + Duration::from_millis(500);
-            self.tell(Input::Elapsed);
+            self.handle(Input::Elapsed);
         }
         let engine = &self.engine;
         assert!(
@@ -372,7 +372,7 @@ impl Chaos {
 }
 
 #[test]
-fn inputs_in_random_order_neither_panic_nor_leave_anything_behind() {
+fn random_inputs_neither_panic_nor_leave_anything_behind() {
     for seed in 0..300 {
         let mut chaos = Chaos::new(seed);
         for _ in 0..2_000 {

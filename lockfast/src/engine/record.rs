@@ -1,19 +1,20 @@
-//! The format of a recording: one line of JSON for each client, then one for each input that its engine was told.
+//! The format of a recording: one line of JSON for each client, then one for each input of its engine.
 //!
 //! ```text
 //! {"lockfast":"0.1.0","format":1,"client":"00c0ffee..","seed":7,"start":123}
 //! {"step":1,"client":"00c0ffee..","now":124,"heard":2,"input":{"Polled":{"key":"0.0"}},"led":"Wait #a94a8fe5ccb19ba6"}
 //! ```
 //!
-//! Several clients, also of several processes, may share a file. `heard` is [`Engine::set_heard`](super::Engine::set_heard),
-//! the one thing besides inputs that decides about effects (whether events are made). `led` is a digest of what the input led
-//! to: the names of [`Next`] and the effects, and a hash of all that they say.
+//! Several clients, also of several processes, may share a file. `heard` is the rank that
+//! [`Engine::set_event_rank`](super::Engine::set_event_rank) was given, the one thing besides inputs that decides about effects
+//! (whether events are made). `led` is a digest of the results of the input: the names of [`Next`] and the effects, and a hash
+//! of all that they say.
 //!
 //! 1. Nothing is written that is not listed in `tables.rs`: a new field does not compile until it is listed there, or named as
 //!    unwritten. Of an id its hash is written, of a sealed value its length, of an error its kind; notes, labels and trace ids
 //!    are not.
-//! 2. The digest is made of what would be written, so that a replay, which has no more than that, comes to the same.
-//! 3. An input that was read is to the engine what the recorded one was. What was not written decides nothing there.
+//! 2. The digest covers only fields that would be written, so that a replay, which has no other fields, makes the same digest.
+//! 3. An input that was read has the same effects as the recorded one: no unwritten field decides anything in the engine.
 
 mod tables;
 #[cfg(test)]
@@ -72,13 +73,13 @@ impl Recorded {
     }
 
     /// As a line, with its end.
-    pub fn line(self, client: ClientId, step: u64, now: Moment, heard: u8, led: &str) -> String {
+    pub fn line(self, client: ClientId, step: u64, now: Moment, event_rank: u8, led: &str) -> String {
         let input = Raw(self.0);
         line(&[
             ("step", &step),
             ("client", &client),
             ("now", &now),
-            ("heard", &heard),
+            ("heard", &event_rank),
             ("input", &input),
             ("led", &led.to_owned()),
         ])
@@ -101,7 +102,7 @@ fn line(fields: &[(&str, &dyn Write)]) -> String {
     out
 }
 
-/// What an input led to, in short.
+/// The results of an input, in short.
 pub fn digest(next: &Next, effects: &[Effect], wakes_keeper: bool) -> String {
     let written: Vec<String> =
         [next as &dyn Write].into_iter().chain(effects.iter().map(as_written)).map(text).collect();

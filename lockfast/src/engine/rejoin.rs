@@ -106,8 +106,8 @@ impl Engine {
 
     /// Requests that fell out of the queue together go back in the order of their old tickets: once all of them are known, or
     /// the first of them has waited long enough. The first goes alone, since the store may be in trouble. When it is answered,
-    /// the others are sent one behind the other without waiting for answers: what a store is asked on one connection it does
-    /// in that order.
+    /// the others are sent one behind the other without waiting for answers: a store runs the calls of one connection in their
+    /// order.
     pub(super) fn next_to_rejoin(&mut self, now: Moment, fx: &mut Effects) {
         if self.rejoins > 0 || self.rejoin_from() > now {
             return;
@@ -115,9 +115,8 @@ impl Engine {
         let mut later: Vec<((Ticket, Key), Moment)> = Vec::new();
         let mut held_up: HashMap<Name, Moment> = HashMap::new();
         while self.rejoins < self.most_rejoins
-            && let Some((place, fell)) = self.rejoining.pop_first()
+            && let Some(((stood, key), fell)) = self.rejoining.pop_first()
         {
-            let key = place.1;
             let Some(request) = self.requests.get(key).filter(|it| matches!(*it.phase, Phase::Outside { .. })) else {
                 continue;
             };
@@ -127,19 +126,19 @@ impl Engine {
             if from > now {
                 // It may not ask yet. Requests behind it for one of its names wait until it may, the others do not.
                 held_up.extend(names.map(|name| (name.clone(), from)));
-                later.push((place, from));
+                later.push(((stood, key), from));
                 continue;
             }
             if self.waits_for_id(key) {
-                self.rejoining.insert(place, fell);
+                self.rejoining.insert((stood, key), fell);
                 fx.wakes_keeper = true;
                 break;
             }
-            self.send_join(key, Some(place.0), now, fx);
+            self.send_join(key, Some(stood), now, fx);
         }
         self.rejoining.extend(later);
         if self.rejoins == 0 {
-            // What was left is gone, or may not ask yet. Until one is answered, the next goes alone.
+            // The remaining requests are gone, or may not ask yet. Until one is answered, the next goes alone.
             self.most_rejoins = 1;
         }
     }

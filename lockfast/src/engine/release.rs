@@ -1,11 +1,11 @@
 //! Giving back. A caller that waits for the answer sends the release itself; all others are the keeper's, which repeats a
 //! release until it is answered, the store refuses it in a batch of its own, or the lease has ended.
 //!
-//! A caller's future may never be polled again, or its runtime may be blocked before the request has left the process. So the
-//! keeper takes over what has no answer after [`OVERDUE`], except a seal.
+//! A caller's future may never be polled again, or its runtime may be blocked before the release has left the process. So the
+//! keeper takes over every release that has no answer after [`OVERDUE`], except a seal.
 //!
 //! 1. A release has one owner: its caller, until the answer came or the keeper took it over, whichever is first. Only the
-//!    owner moves the hold on. The other's answer decides only what the caller is told.
+//!    owner moves the hold on. The other's answer decides only the result of the caller.
 //! 2. Every verb can be sent twice, and late: the copy that runs second changes nothing.
 //! 3. A release whose outcome its caller does not know is the keeper's at once.
 
@@ -36,7 +36,7 @@ pub(super) struct Sent {
     is_answered: bool,
 }
 
-/// What the caller of a release that the keeper took over is to be told.
+/// The outcome, for its caller, of a release that the keeper took over.
 #[derive(Debug)]
 pub(super) enum TakenOver {
     /// The store has not answered, and the caller has not asked.
@@ -51,8 +51,8 @@ impl Engine {
     /// A guard is given back, and its caller waits for the answer.
     pub(super) fn release(&mut self, hold: Key, ending: Ending, now: Moment, fx: &mut Effects) -> Next {
         let Some(request) = self.requests.get(hold) else { return Next::Done { lost: None } };
-        // Judged at the same moment as what the store is told: a deadline between the two would have it told to forget, and the
-        // caller that it was remembered.
+        // Judged at the same moment as the release: with a deadline between the two, the store would get a release without the
+        // sealed value, and the caller would learn that the value is kept.
         let lost = request.loss(now);
         let left = match ending {
             Ending::Release => self.hand_off_or_leave(hold, now, fx),
@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Ends a hold for good: what the store is told makes the resource answer with `value` from now on.
+    /// Ends a hold for good: after this release the resource answers with `value`.
     fn seal_or_leave(
         &mut self,
         hold: Key,
@@ -82,7 +82,7 @@ impl Engine {
         Some((if is_over { request.leaving(claim) } else { Leaving::Seal { claim, value, keep } }, false))
     }
 
-    /// What a request was handed, or asked for, is given back: its future was not polled in time.
+    /// The grant or the acquire of a request is given back: its future was not polled in time.
     pub(super) fn give_back(&mut self, key: Key, is_unknown: bool, now: Moment, fx: &mut Effects) {
         if let Some(request) = self.requests.get_mut(key).filter(|_| is_unknown) {
             // Its acquire has no answer, and was one of the five that it has in a second.
@@ -101,7 +101,7 @@ impl Engine {
         self.release_by_keeper(leaving, now, fx);
     }
 
-    /// The keeper tells the store.
+    /// The keeper sends this release.
     pub(super) fn release_by_keeper(&mut self, leaving: Leaving, now: Moment, fx: &mut Effects) {
         self.release_for(leaving, None, None, now, fx);
     }
@@ -148,10 +148,10 @@ impl Engine {
         Next::Watched(id)
     }
 
-    /// The caller of a release has its answer, or ends waiting for it. By 1, it is told whether the release is still its own.
+    /// The caller of a release has its answer, or ends waiting for it. By 1, it learns whether the release is still its own.
     pub(super) fn answered(&mut self, id: ReleaseId, waits: bool) -> Next {
-        if let Ok(place) = self.sent.binary_search_by_key(&id, |sent| sent.id) {
-            self.sent[place].is_answered = true;
+        if let Ok(index) = self.sent.binary_search_by_key(&id, |sent| sent.id) {
+            self.sent[index].is_answered = true;
             self.next_overdue();
             return Next::Mine;
         }
@@ -183,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// By 3: the keeper sends what a caller has sent without an answer.
+    /// By 3: the keeper repeats a release that a caller has sent without an answer.
     pub(super) fn unanswered(
         &mut self,
         leaving: Leaving,
@@ -193,7 +193,7 @@ impl Engine {
         fx: &mut Effects,
     ) -> Next {
         let leaving = match hold {
-            // Whether it still holds is unknown. Local waiters behind it ask anew; what is left is told to go.
+            // Whether the claim still holds is unknown. Local waiters behind it ask anew, and the claim is released.
             Some(hold) => {
                 let claim = leaving.claim().expect("a hold leaves with its claim").clone();
                 match self.left(hold, &claim, now, None, now, fx) {
@@ -214,8 +214,8 @@ impl Engine {
         }
     }
 
-    /// Says to the caller of a release what came of it.
-    fn tell(&mut self, caller: Option<ReleaseId>, said: Option<Box<Result<Standing>>>, fx: &mut Effects) {
+    /// Gives the caller of a release its outcome.
+    fn settle_caller(&mut self, caller: Option<ReleaseId>, said: Option<Box<Result<Standing>>>, fx: &mut Effects) {
         let Some(id) = caller else { return };
         match self.taken_over.remove(&id) {
             Some(TakenOver::Awaited) => fx.push(Effect::Tell(id, said)),
@@ -238,22 +238,22 @@ impl Engine {
             if let Some(standing) = &standing {
                 // An earlier try without an answer may be the one that found the claim. Then this decides nothing.
                 let decides = release.tries == 0 || *standing != Standing::Gone(Why::Unknown);
-                self.tell(release.caller.take(), decides.then(|| Box::new(Ok(standing.clone()))), fx);
+                self.settle_caller(release.caller.take(), decides.then(|| Box::new(Ok(standing.clone()))), fx);
             }
             if let Some(hold) = release.hold {
                 let claim = release.leaving.claim().expect("a hold leaves with its claim").clone();
-                self.tell(release.caller, None, fx);
+                self.settle_caller(release.caller, None, fx);
                 if let Some(last) = self.left(hold, &claim, sent, standing, now, fx) {
                     self.release_by_keeper(last, now, fx);
                 }
             } else if standing == Some(Standing::Gone(Why::Unknown)) {
-                // It has left before this, by a call whose answer was lost; only now is it certain that that one has run.
+                // The claim had left before, by a release whose answer was lost. Only now is it certain that that one has run.
                 self.may_have_missed(&release.leaving);
             } else if let Err(error) = &answer {
                 let is_final = release.alone && !error.is_retryable() || Rule::ReleaseIsRepeated.is_left_out();
                 release.tries += 1;
                 if is_final || release.tries == MOST_REPEATS {
-                    self.tell(release.caller.take(), Some(Box::new(Err(error.clone()))), fx);
+                    self.settle_caller(release.caller.take(), Some(Box::new(Err(error.clone()))), fx);
                 }
                 if !is_final && now < release.until {
                     // One that the store refuses must not keep the others of its batch in the queue.
@@ -262,11 +262,11 @@ impl Engine {
                     let serial = self.serial();
                     self.releases.insert((at, serial), release);
                 } else {
-                    self.tell(release.caller.take(), None, fx);
+                    self.settle_caller(release.caller.take(), None, fx);
                 }
             } else {
-                // The store has left out the answer, or its caller has been told.
-                self.tell(release.caller.take(), None, fx);
+                // The store has left out the answer, or the caller has its outcome.
+                self.settle_caller(release.caller.take(), None, fx);
             }
         }
     }
@@ -276,7 +276,7 @@ impl Engine {
         // It stays in listings too.
         self.requests.get_mut(hold).into_iter().for_each(|request| request.listed = false);
         let Some(request) = self.remove(hold) else { return false };
-        self.tally.let_go(now.since(request.since));
+        self.counters.let_go(now.since(request.since));
         self.report_soon(now, fx);
         true
     }

@@ -1,5 +1,5 @@
-//! Leases: when they are renewed, what the answers mean, and the questions that are renewals too. A renewal that has no answer
-//! is unknown, not lost: it is tried again while there is time.
+//! Leases: when they are renewed, how the answers are handled, and the questions that are renewals too. The outcome of a renewal
+//! without an answer is unknown, not a loss: it is tried again while there is time.
 
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl Engine {
     /// The store says that the claim of a future that is asking holds.
     pub(super) fn expect_poll(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
-        // If the future was told to wait, before this, the claim has to be asked about again.
+        // If an earlier answer has the future wait, the claim has to be asked about again.
         request.doubted = true;
         // The same answer may have just reached the future, which then needs a moment to be polled.
         let grace = request.grace();
@@ -108,7 +108,7 @@ impl Engine {
         }
     }
 
-    /// What the store says of a claim that was renewed.
+    /// The store answered a renewal with this standing.
     pub(super) fn renewed(
         &mut self,
         renewal: &Renewal,

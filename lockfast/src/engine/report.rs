@@ -1,4 +1,4 @@
-//! What a client reports to the store, at most once a second: its counters, and the claims that are old enough for a listing.
+//! The report of a client to the store, at most once a second: its counters, and the claims that are old enough for a listing.
 //! Never in the path of an acquisition.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ const KEPT: Duration = Duration::from_secs(60);
 const MOST_UNLISTED: usize = 100_000;
 
 impl Engine {
-    /// What there is to report, if anything; it counts as told unless [`Engine::reported`] says otherwise.
+    /// The report that is due, if any; it counts as delivered unless [`Engine::reported`] says otherwise.
     pub(super) fn report(&mut self, now: Moment) -> Option<Report> {
         self.report_at = Moment::NEVER;
         self.withdrawn.retain(|_, (until, _)| *until > now);
@@ -38,7 +38,7 @@ impl Engine {
                 _ => young = true,
             }
         }
-        let counters = minus(self.tally.counters(), self.reported);
+        let counters = minus(self.counters.totals(), self.reported);
         let left = std::mem::take(&mut self.unlisted);
         let silent = counters == Counters::default() && entered.is_empty() && left.is_empty();
         let rests = if young { LISTED_FROM } else { KEPT / 3 };
@@ -50,7 +50,7 @@ impl Engine {
             return None;
         }
         self.reported_at = now;
-        self.reported = self.tally.counters();
+        self.reported = self.counters.totals();
         Some(Report { client: self.client, counters, entered, left, keep: KEPT })
     }
 
@@ -82,11 +82,11 @@ impl Engine {
     }
 }
 
-fn minus(all: Counters, told: Counters) -> Counters {
+fn minus(all: Counters, reported: Counters) -> Counters {
     Counters {
-        acquired: all.acquired - told.acquired,
-        released: all.released - told.released,
-        contended: all.contended - told.contended,
-        lost: all.lost - told.lost,
+        acquired: all.acquired - reported.acquired,
+        released: all.released - reported.released,
+        contended: all.contended - reported.contended,
+        lost: all.lost - reported.lost,
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Request {
     pub(super) doubted: bool,
     pub(super) failures: u32,
     pub(super) attempts: u32,
-    /// How it was lost, once that has been told.
+    /// How it was lost, once the loss is decided.
     pub(super) lost: Option<LostWhy>,
     /// Counted among the waiters.
     pub(super) counted: bool,
@@ -77,7 +77,7 @@ impl Request {
         self.wait.get_or_insert_default()
     }
 
-    /// It holds: what only waiters need is dropped.
+    /// It holds: the state that only waiters need is dropped.
     pub(super) fn waited(&mut self) {
         self.wait = None;
     }
@@ -92,7 +92,7 @@ impl Request {
         }
     }
 
-    /// How many claims are ahead, at most, as far as the store told.
+    /// How many claims are ahead, at most, by the store's last answer.
     pub(super) fn position(&self) -> usize {
         self.wait.as_ref().map_or(usize::MAX, |wait| wait.position)
     }
@@ -135,7 +135,7 @@ impl Request {
         }
     }
 
-    /// Until when its holder may go on, and what ends it then.
+    /// Until when its holder may go on, and how the hold is lost then.
     pub(super) fn deadline(&self) -> (Moment, LostWhy) {
         let cap = self.cap();
         if cap < self.lease_until { (cap, LostWhy::HeldAtMost) } else { (self.lease_until, LostWhy::Expired) }
@@ -202,7 +202,7 @@ pub(super) fn asked_after(grace: Duration) -> Duration {
     grace * 3 / 4
 }
 
-/// What only waiters need.
+/// State that only waiters need.
 #[derive(Debug, Default)]
 pub(super) struct Wait {
     /// When this waiter asked lately.

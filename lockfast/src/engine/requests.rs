@@ -22,7 +22,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Its place among the requests of one client, which another request may have had before.
+    /// Its index among the requests of one client, which another request may have had before.
     pub fn index(self) -> usize {
         self.index as usize
     }
@@ -123,7 +123,7 @@ impl Requests {
         })
     }
 
-    /// Looks at the request up to a thirtieth of `period` before `at`, together with others: for what comes round with that
+    /// Looks at the request up to a thirtieth of `period` before `at`, together with others: for work that recurs with that
     /// period.
     pub(super) fn schedule_roughly(&mut self, key: Key, at: Moment, period: Duration) {
         let grain = (period.as_nanos() as u64 / 32).next_power_of_two() >> 1;
@@ -161,7 +161,7 @@ impl Requests {
         keys.swap_remove(spoke.index as usize);
         match keys.get(spoke.index as usize).copied() {
             Some(moved) => {
-                let request = self.get_mut(moved).expect("by 1, who is on the wheel is here");
+                let request = self.get_mut(moved).expect("by 1, a request on the wheel is here");
                 request.spoke = Some(spoke);
             }
             None if keys.is_empty() => drop(self.wheel.remove(&spoke.at)),

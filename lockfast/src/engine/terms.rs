@@ -1,4 +1,4 @@
-//! What a caller asks for: plain data, the same for the whole life of one request, and the deadline of its guard.
+//! The terms of a request: plain data, the same for its whole life, and the deadline of its guard.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::claim::{Demands, Note};
 
 use super::lease::Validity;
 
-/// What is asked for, and on which terms it is held.
+/// The names that are asked for, and the terms of holding them.
 #[derive(Debug)]
 pub struct Terms {
     /// Which names, and how much of each.

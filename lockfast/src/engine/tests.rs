@@ -83,7 +83,7 @@ fn waits(engine: &mut Engine, fx: &mut Effects) -> Key {
 }
 
 #[test]
-fn a_future_whose_grant_is_renewed_first_is_told_to_wait() {
+fn a_future_whose_grant_is_renewed_first_waits() {
     let (mut engine, mut fx) = (engine(), Effects::default());
     let key = waits(&mut engine, &mut fx);
     let owner = engine.claim(key).unwrap().0.id.hash();
@@ -94,7 +94,7 @@ fn a_future_whose_grant_is_renewed_first_is_told_to_wait() {
 }
 
 #[test]
-fn a_request_that_needs_a_new_claim_fails_when_there_are_no_ids() {
+fn a_request_that_needs_a_new_claim_fails_without_ids() {
     let (mut engine, mut fx) = (engine(), Effects::default());
     // One fell out of the queue, and the id of the other one is out.
     let fallen = waits(&mut engine, &mut fx);
@@ -120,7 +120,7 @@ fn a_request_that_needs_a_new_claim_fails_when_there_are_no_ids() {
 }
 
 #[test]
-fn requests_for_which_the_ids_ran_out_go_on_with_the_next_ones() {
+fn requests_without_an_id_go_on_with_the_next_ids() {
     let (mut engine, mut fx) = (engine(), Effects::default());
     for _ in 0..2 {
         let asked = asks(&mut engine, &mut fx);
@@ -135,7 +135,7 @@ fn requests_for_which_the_ids_ran_out_go_on_with_the_next_ones() {
 }
 
 #[test]
-fn a_caller_is_told_when_the_store_leaves_out_the_answer_to_its_release() {
+fn a_caller_gets_an_outcome_when_the_store_leaves_it_out() {
     let (mut engine, mut fx) = (engine(), Effects::default());
     let asked = asks(&mut engine, &mut fx);
     let hold = asked.key;
@@ -143,7 +143,7 @@ fn a_caller_is_told_when_the_store_leaves_out_the_answer_to_its_release() {
     engine.handle(Input::Admitted { asked, answer }, now(), &mut fx);
     assert!(matches!(engine.handle(Input::Polled(hold), now(), &mut fx), Next::Enter(_)));
     let next = engine.handle(Input::Release { hold, ending: Ending::Release }, now(), &mut fx);
-    let Next::Send { leaving, .. } = next else { panic!("it tells the store: {next:?}") };
+    let Next::Send { leaving, .. } = next else { panic!("a release is sent: {next:?}") };
     let next = engine.handle(Input::Sent { leaving, hold: None, sent: now() }, now(), &mut fx);
     let Next::Watched(release) = next else { panic!("it is watched: {next:?}") };
     let late = now() + Duration::from_millis(100);
@@ -154,11 +154,12 @@ fn a_caller_is_told_when_the_store_leaves_out_the_answer_to_its_release() {
     let releases: Vec<_> = fx.list.drain(..).filter_map(is_release).collect();
     assert_eq!(releases.len(), 1);
     engine.handle(Input::Released { releases, sent: late, answer: Ok(Vec::new()) }, late, &mut fx);
-    assert!(fx.list.iter().any(|effect| matches!(effect, Effect::Tell(told, None) if *told == release)));
+    assert!(fx.list.iter().any(|effect| matches!(effect, Effect::Tell(id, None) if *id == release)));
 }
 
 #[test]
-fn a_claim_with_a_lost_acquire_is_kept_out_although_a_later_copy_finds_its_id_out() {
+fn a_claim_with_a_lost_acquire_leaves_a_tombstone() {
+    // Also when the answer to a later copy says that its id is out.
     for out in [Admission::Gone(Why::Unknown), Admission::Sealed(bytes::Bytes::new())] {
         let (mut engine, mut fx) = (engine(), Effects::default());
         let asked = asks(&mut engine, &mut fx);

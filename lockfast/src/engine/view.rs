@@ -1,4 +1,4 @@
-//! What can be read of an engine without an input.
+//! The state of an engine that can be read without an input.
 
 use std::sync::Arc;
 
@@ -51,17 +51,17 @@ impl Engine {
     }
 
     /// Events up to this rank are made; none with 0.
-    pub fn set_heard(&mut self, rank: u8) {
-        self.heard = rank;
+    pub fn set_event_rank(&mut self, rank: u8) {
+        self.event_rank = rank;
     }
 
     /// Up to which rank events are made.
     #[cfg(feature = "record")]
-    pub fn heard(&self) -> u8 {
-        self.heard
+    pub fn event_rank(&self) -> u8 {
+        self.event_rank
     }
 
-    /// What this request asked for.
+    /// The terms of this request.
     pub fn terms(&self, key: Key) -> Option<&Arc<Terms>> {
         self.requests.get(key).map(|request| &request.terms)
     }
@@ -77,11 +77,11 @@ impl Engine {
         self.requests.get(hold).map_or(Moment::START, Request::cap)
     }
 
-    /// What is known of a waiter.
+    /// The state of a waiter, for errors.
     pub fn waiter(&self, key: Key) -> Option<Waiter> {
         let request = self.requests.get(key)?;
         let (ticket, position) = match *request.phase {
-            // Of several names the store told the largest.
+            // Of several names the store answers with the largest position.
             Phase::Waiting { ticket, .. } if request.terms.demands.len() == 1 => (Some(ticket), request.position()),
             Phase::Waiting { ticket, .. } => (Some(ticket), usize::MAX),
             _ => (None, usize::MAX),
@@ -104,14 +104,14 @@ impl Engine {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.tally.stats()
+        self.counters.stats()
     }
 }
 
-/// What is known of a waiter.
+/// The state of a waiter, for errors.
 #[derive(Debug)]
 pub struct Waiter {
-    /// What it asked for.
+    /// Its terms.
     pub terms: Arc<Terms>,
     /// Its ticket, if it is in the queue.
     pub ticket: Option<Ticket>,

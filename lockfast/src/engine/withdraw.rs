@@ -1,4 +1,4 @@
-//! Requests that end without a lock: they fail, are refused, are withdrawn, or lose patience. What they leave behind is given back.
+//! Requests that end without a lock: they fail, are refused, are withdrawn, or time out. Their claims and holds are given back.
 
 use crate::clock::Moment;
 use crate::error::Error;
@@ -33,7 +33,7 @@ impl Engine {
     pub(super) fn refused(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         self.keep_out_if_unsure(key, now, fx);
         self.remove(key);
-        self.tally.refused();
+        self.counters.refused();
         self.report_soon(now, fx);
     }
 
@@ -56,12 +56,12 @@ impl Engine {
         self.on(key, On::Withdrawn, now, fx);
     }
 
-    /// The request is gone, and what it leaves behind is given back.
+    /// The request is gone, and its rest is given back.
     pub(super) fn forget(&mut self, key: Key, rest: Rest, now: Moment, fx: &mut Effects) {
         self.hand_lead_on(key, now, fx);
         let Some(mut request) = self.remove(key) else { return };
         match (rest, request.claim.take()) {
-            (Rest::LocalPlace, _) => self.left_local_queue(request.local_queue),
+            (Rest::LocalEntry, _) => self.left_local_queue(request.local_queue),
             (Rest::Hold(hold), _) => self.end_hold(hold, now, fx),
             (Rest::Claim { .. }, _) if Rule::CancelledClaimIsWithdrawn.is_left_out() => {}
             (Rest::Claim { is_unknown: true }, Some(claim)) => {
@@ -82,7 +82,7 @@ impl Engine {
         let mut request = self.requests.remove(key)?;
         request.claim = claim;
         if request.counted {
-            self.tally.stopped_waiting();
+            self.counters.stopped_waiting();
         }
         Some(request)
     }

@@ -1,4 +1,4 @@
-//! Many locks at once: what they cost the store.
+//! Many locks at once: how many calls the store gets, and in which order.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -8,12 +8,12 @@ use lockfast::store::{Admission, Counters, Why};
 use lockfast::{Guard, Locks};
 
 use crate::counting::Counting;
+use crate::fixture::{TTL, hold, stop_keeper};
 use crate::script::Director;
-use crate::stage::{TTL, hold, stop_keeper};
 use crate::steps::{entered, millis, secs, soon, until_waiting, wants};
 
 #[tokio::test]
-async fn a_hundred_thousand_held_locks_are_renewed_in_a_few_hundred_calls_and_none_is_lost() {
+async fn a_hundred_thousand_locks_are_renewed_in_a_few_hundred_calls() {
     const COUNT: usize = 100_000;
     let (store, locks, hand) = Counting::new();
     let mut guards = Vec::with_capacity(COUNT);
@@ -73,7 +73,7 @@ async fn ten_thousand_waiters_of_one_process_are_served_in_order() {
 }
 
 #[tokio::test]
-async fn the_store_is_told_at_most_once_a_second_and_lists_what_is_a_second_old() {
+async fn reports_are_sent_once_a_second_and_list_claims_a_second_old() {
     let (store, locks, hand) = Counting::new();
     let mut reports = store.reports.subscribe();
     let held = locks.mutex("long").ttl(secs(60)).lock().await.unwrap();
@@ -83,7 +83,7 @@ async fn the_store_is_told_at_most_once_a_second_and_lists_what_is_a_second_old(
     const BUSY: u64 = 40;
     let mut young: Option<Guard> = None;
     for tenth in 1..=BUSY {
-        // Held when the store is told, and not for a second yet; given back before it is told again.
+        // Held at the time of a report, and not for a second yet; released before the next report.
         if tenth % 10 == 6 {
             young = Some(locks.mutex("young").lock().await.unwrap());
         } else if let Some(young) = young.take_if(|_| tenth % 10 == 4) {
@@ -93,7 +93,7 @@ async fn the_store_is_told_at_most_once_a_second_and_lists_what_is_a_second_old(
             locks.mutex(format!("short {nth}")).lock().await.unwrap().release().await.unwrap();
         }
         hand.advance(millis(100));
-        // What is due now is told before the clock moves on, or the store would see it late.
+        // A report that is due is sent before the clock moves on, or the store would get it late.
         soon(reports.wait_for(|all| all.len() as u64 >= tenth / 10)).await.unwrap();
     }
     let all = store.reports.borrow().clone();
@@ -103,13 +103,16 @@ async fn the_store_is_told_at_most_once_a_second_and_lists_what_is_a_second_old(
     let entered_once: Vec<_> = all.iter().flat_map(|(_, report)| &report.entered).collect();
     assert_eq!(entered_once.len(), 2, "the two that are a second old, each once: {entered_once:?}");
     assert!(entered_once.iter().any(|(listed, _)| *listed == owner));
-    let told = all.iter().fold(Counters::default(), |sum, (_, report)| Counters {
+    let reported = all.iter().fold(Counters::default(), |sum, (_, report)| Counters {
         acquired: sum.acquired + report.counters.acquired,
         released: sum.released + report.counters.released,
         contended: sum.contended + report.counters.contended,
         lost: sum.lost + report.counters.lost,
     });
-    assert_eq!((told.acquired, told.released, told.contended, told.lost), (5 + 5 * BUSY, 3 + 5 * BUSY, 1, 0));
+    assert_eq!(
+        (reported.acquired, reported.released, reported.contended, reported.lost),
+        (5 + 5 * BUSY, 3 + 5 * BUSY, 1, 0)
+    );
 
     held.release().await.unwrap();
     drop(entered(waiter).await);

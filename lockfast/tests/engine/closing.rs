@@ -1,4 +1,4 @@
-//! Ending a client: everybody hears of it, everything is given back, and nobody is left hanging.
+//! Shutting a client down: every request fails, every hold is released, and no future is left pending.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use futures::{FutureExt, poll};
 use lockfast::store::{Leaving, Standing, Why};
 use lockfast::{Error, Locks, LostWhy, Retry};
 
+use crate::fixture::{NEVER, TTL, hold, on_lost, soon, until, wait};
 use crate::script::{Call, Director};
-use crate::stage::{NEVER, TTL, hold, soon, until, wait};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Answers every release until the client has ended, and says who left.
+/// Answers every release until the client has ended, and returns them.
 async fn end(store: &mut Director) -> Vec<Leaving> {
     let locks = store.locks.clone();
     let mut ending = tokio::spawn(async move { locks.shutdown(5 * SECOND).await });
@@ -41,25 +41,24 @@ fn is_closed<T>(result: &lockfast::Result<T>) -> bool {
 }
 
 #[tokio::test]
-async fn shutting_down_releases_everything_and_tells_everybody() {
+async fn shutting_down_releases_all_holds_and_fails_all_waiters() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, held) = hold(&mut store, &mutex, 7).await;
     let behind = tokio::spawn(async move { mutex.lock().await });
     let other = store.locks.mutex("b").ttl(TTL);
-    let (in_line, waiting) = wait(&mut store, other, 8).await;
+    let (queued, waiting) = wait(&mut store, other, 8).await;
     until(|| store.locks.stats().waiting == 2).await;
-    let (told, tells) = tokio::sync::oneshot::channel();
-    guard.on_lost(move |why| told.send(why).unwrap());
+    let called = on_lost(&guard);
 
     let left = end(&mut store).await;
     let left_with = |id| left.iter().any(|it| matches!(it, Leaving::Done(gone) if gone.id.hash() == id));
     assert!(left_with(held.id.hash()) && left_with(waiting.id.hash()) && left.len() == 2, "{left:?}");
     assert_eq!(soon(guard.lost()).await, LostWhy::Shutdown);
-    assert_eq!(soon(tells).await.unwrap(), LostWhy::Shutdown);
+    assert_eq!(soon(called).await.unwrap(), LostWhy::Shutdown);
     assert!(matches!(guard.release().await, Err(Error::Lost { why: LostWhy::Shutdown, .. })));
     assert!(is_closed(&soon(behind).await.unwrap()));
-    assert!(is_closed(&soon(in_line).await.unwrap()));
+    assert!(is_closed(&soon(queued).await.unwrap()));
     let stats = store.locks.stats();
     assert_eq!((stats.held, stats.waiting, stats.lost), (0, 0, 1));
 
@@ -69,7 +68,7 @@ async fn shutting_down_releases_everything_and_tells_everybody() {
 }
 
 #[tokio::test]
-async fn who_asks_a_silent_store_hears_of_the_end() {
+async fn shutting_down_fails_a_request_that_asks_a_silent_store() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let asking = tokio::spawn(async move { mutex.lock().await });
@@ -81,7 +80,7 @@ async fn who_asks_a_silent_store_hears_of_the_end() {
 }
 
 #[tokio::test]
-async fn who_waits_by_attempts_hears_of_the_end() {
+async fn shutting_down_fails_a_request_between_retries() {
     let mut store = Director::new();
     let patient = Retry { base: 60 * SECOND, max: 60 * SECOND, ..Retry::default() };
     let mutex = store.locks.mutex("a").ttl(TTL).retry(patient);
@@ -104,7 +103,7 @@ async fn shutting_down_twice_is_shutting_down_once() {
 }
 
 #[tokio::test]
-async fn a_request_after_the_end_is_told_that_the_client_was_shut_down() {
+async fn a_request_after_the_shutdown_fails_as_closed() {
     let mut store = Director::new();
     end(&mut store).await;
     let asked = soon(store.locks.mutex("a").lock()).await;
@@ -126,26 +125,26 @@ async fn shutting_down_without_an_answer_ends_in_time_and_says_so() {
 }
 
 #[tokio::test]
-async fn shutting_down_waits_for_a_release_on_its_way_and_no_longer() {
+async fn shutting_down_waits_for_a_release_in_flight_and_no_longer() {
     let mut store = Director::new();
     let mutexes = ["a", "b"].map(|name| store.locks.mutex(name).ttl(TTL));
     let (guard, _) = hold(&mut store, &mutexes[0], 7).await;
     let (_kept, _) = hold(&mut store, &mutexes[1], 8).await;
     let releasing = tokio::spawn(guard.release());
-    let on_its_way = store.release().await;
+    let in_flight = store.release().await;
     let locks = store.locks.clone();
     let mut ending = tokio::spawn(async move { locks.shutdown(NEVER).await });
-    // What the keeper itself had to say is said: from here on it waits for the other release only.
+    // The keeper's own release is answered: from here on it waits for the other release only.
     store.release().await.1.give(vec![Standing::Gone(Why::Left)]);
     let early = tokio::time::timeout(SECOND / 10, &mut ending).await;
-    assert!(early.is_err(), "it ended with a release on its way");
-    on_its_way.1.give(vec![Standing::Gone(Why::Left)]);
+    assert!(early.is_err(), "it ended with a release in flight");
+    in_flight.1.give(vec![Standing::Gone(Why::Left)]);
     soon(releasing).await.unwrap().unwrap();
     soon(ending).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn shutting_down_ends_with_the_answer_to_a_release_that_others_here_waited_for() {
+async fn shutting_down_waits_for_a_release_with_local_waiters() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
@@ -158,14 +157,14 @@ async fn shutting_down_ends_with_the_answer_to_a_release_that_others_here_waited
     let mut ending = tokio::spawn(async move { locks.shutdown(NEVER).await });
     assert!(soon(behind).await.unwrap().is_err());
     let early = tokio::time::timeout(SECOND / 10, &mut ending).await;
-    assert!(early.is_err(), "it ended with a release on its way");
+    assert!(early.is_err(), "it ended with a release in flight");
     answer.give(vec![Standing::Gone(Why::Left)]);
     soon(releasing).await.unwrap().unwrap();
     soon(ending).await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn shutting_down_keeps_what_is_to_be_held_at_least_so_long() {
+async fn shutting_down_keeps_hold_at_least() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL).hold_at_least(60 * SECOND);
     let (guard, held) = hold(&mut store, &mutex, 7).await;
@@ -177,18 +176,16 @@ async fn shutting_down_keeps_what_is_to_be_held_at_least_so_long() {
 }
 
 #[tokio::test]
-async fn who_asks_to_be_told_of_the_loss_after_the_end_is_told() {
+async fn a_callback_set_after_the_shutdown_runs() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
     end(&mut store).await;
-    let (told, tells) = tokio::sync::oneshot::channel();
-    guard.on_lost(move |why| told.send(why).unwrap());
-    assert_eq!(soon(tells).await.unwrap(), LostWhy::Shutdown);
+    assert_eq!(soon(on_lost(&guard)).await.unwrap(), LostWhy::Shutdown);
 }
 
 #[tokio::test]
-async fn who_asks_to_be_told_of_the_loss_while_the_keeper_leaves_is_told() {
+async fn a_callback_set_while_the_keeper_stops_runs() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
@@ -204,16 +201,16 @@ async fn who_asks_to_be_told_of_the_loss_while_the_keeper_leaves_is_told() {
     });
     soon(is_stopped).await.unwrap();
     // The keeper will find its last answer and this callback at once, and has nothing left to do after them.
-    let (told, tells) = tokio::sync::oneshot::channel();
-    let asks_again = Arc::clone(&guard);
-    guard.on_lost(move |_| asks_again.on_lost(move |why| told.send(why).unwrap()));
+    let (call, called) = tokio::sync::oneshot::channel();
+    let sets_another = Arc::clone(&guard);
+    guard.on_lost(move |_| sets_another.on_lost(move |why| call.send(why).unwrap()));
     answer.give(vec![Standing::Gone(Why::Left); leaving.len()]);
     drop(gate);
     soon(ending).await.unwrap().unwrap();
-    assert_eq!(soon(tells).await.unwrap(), LostWhy::Shutdown);
+    assert_eq!(soon(called).await.unwrap(), LostWhy::Shutdown);
 }
 
-/// A waker that shuts a client down when it is forgotten.
+/// A waker that shuts a client down when it is dropped.
 struct Ends(Locks);
 
 impl Wake for Ends {
@@ -222,12 +219,12 @@ impl Wake for Ends {
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        assert!(self.0.shutdown(SECOND).now_or_never().is_none(), "somebody has to be told first");
+        assert!(self.0.shutdown(SECOND).now_or_never().is_none(), "a waiter has to fail first");
     }
 }
 
 #[tokio::test]
-async fn whose_patience_ends_together_with_the_client_hears_of_the_end() {
+async fn a_shutdown_wins_over_a_patience_that_ends_with_it() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let mut waits = pin!(mutex.lock_within(SECOND));
@@ -245,7 +242,7 @@ async fn whose_patience_ends_together_with_the_client_hears_of_the_end() {
 }
 
 #[tokio::test]
-async fn who_has_no_patience_does_not_wait_for_the_keeper() {
+async fn shutting_down_without_patience_does_not_wait_for_the_keeper() {
     let locks = Locks::in_memory();
     let guard = locks.mutex("a").hold_at_most(SECOND / 1000).lock().await.unwrap();
     let ((begin, begun), (go_on, waits)) = (tokio::sync::oneshot::channel(), std::sync::mpsc::channel::<()>());

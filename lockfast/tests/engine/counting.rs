@@ -1,4 +1,4 @@
-//! The in-process store, with a count of what it is asked.
+//! The in-process store, with counts of its calls.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ pub(crate) struct Counting {
     clock: Clock,
     /// How many leases each renewal had.
     pub(crate) renewals: watch::Sender<Vec<usize>>,
-    /// How many departures each release had.
+    /// How many claims each release had.
     pub(crate) releases: Mutex<Vec<usize>>,
     pub(crate) reports: watch::Sender<Vec<(Moment, Report)>>,
 }

@@ -1,5 +1,5 @@
-//! Deadlines are the keeper's to notice, also while it means to sleep for longer. What tells of them here looks at no clock by
-//! itself, as `lost()` and `check()` would: a callback, or a waker.
+//! The keeper notices deadlines, also while it means to sleep for longer. The tests observe them by a callback or a waker, which
+//! read no clock; `lost()` and `check()` would read it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,43 +12,43 @@ use lockfast::store::Ticket;
 use lockfast::store::{Admission, BusyWith, Change, Standing, Why};
 use lockfast::{Error, Locks, LostWhy};
 
+use crate::fixture::{GRAIN, NEVER, TTL, VALID, hold, on_lost, push, renewed, settle, soon, until};
 use crate::script::Director;
-use crate::stage::{GRAIN, NEVER, TTL, VALID, hold, push, renewed, settle, soon, told, until};
 use crate::steps::{done, is_same, millis, secs, until_waiting, wants};
 
-/// The keeper has nothing to do, and means to sleep for a second, until it reports. So nothing wakes it sooner but what
-/// rings for it, and a report that is due already rings for nothing.
+/// The keeper has nothing to do, and means to sleep for a second, until its report. So only an explicit wake-up wakes it sooner,
+/// and a report that is due already causes none.
 async fn asleep(store: &mut Director) {
     assert!(settle(store).await.is_empty());
     store.keeper_sleeps().await;
 }
 
 #[tokio::test]
-async fn a_renewal_that_fails_just_before_the_deadline_does_not_delay_the_loss() {
+async fn a_renewal_failing_before_the_deadline_does_not_delay_the_loss() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
-    let mut told = told(&guard);
+    let mut called = on_lost(&guard);
     store.hand.advance(secs(10));
     let (_, answer) = store.renew().await;
     store.hand.advance(VALID - secs(10) - millis(3));
     answer.lose();
     asleep(&mut store).await;
-    assert!(poll!(&mut told).is_pending());
+    assert!(poll!(&mut called).is_pending());
     guard.check().unwrap();
     // Less than the pause before a renewal is tried again.
     store.hand.advance(millis(3) + GRAIN);
-    assert_eq!(soon(told).await.unwrap(), LostWhy::Expired);
+    assert_eq!(soon(called).await.unwrap(), LostWhy::Expired);
 }
 
 #[tokio::test]
-async fn a_callback_hears_of_hold_at_most_on_time() {
+async fn a_callback_for_hold_at_most_runs_on_time() {
     // Before the first renewal, after one, and after two.
     for (most, renewals) in [(secs(5), 0), (secs(35), 1), (secs(45), 2)] {
         let mut store = Director::new();
         let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(most);
         let (guard, _) = hold(&mut store, &mutex, 7).await;
-        let mut told = told(&guard);
+        let mut called = on_lost(&guard);
         for _ in 0..renewals {
             store.hand.advance(secs(10));
             renewed(&mut store, 7).await;
@@ -56,21 +56,21 @@ async fn a_callback_hears_of_hold_at_most_on_time() {
         }
         store.hand.advance(most - renewals * secs(10) - millis(3));
         asleep(&mut store).await;
-        let polled = poll!(&mut told);
+        let polled = poll!(&mut called);
         assert!(polled.is_pending(), "{polled:?} at {most:?}");
         guard.check().unwrap();
         store.hand.advance(millis(3) + GRAIN);
-        assert_eq!(soon(told).await.unwrap(), LostWhy::HeldAtMost);
+        assert_eq!(soon(called).await.unwrap(), LostWhy::HeldAtMost);
     }
 }
 
 #[tokio::test]
-async fn a_question_on_its_way_does_not_delay_hold_at_most() {
+async fn a_question_in_flight_does_not_delay_hold_at_most() {
     for fails in [false, true] {
         let mut store = Director::new();
         let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(secs(5));
         let (guard, claim) = hold(&mut store, &mutex, 7).await;
-        let told = told(&guard);
+        let called = on_lost(&guard);
         store.hand.advance(secs(5) - millis(3));
         store.push(Change::Gone(claim.id.hash()));
         let (_, answer) = store.renew().await;
@@ -83,9 +83,9 @@ async fn a_question_on_its_way_does_not_delay_hold_at_most() {
         asleep(&mut store).await;
         guard.check().unwrap();
         store.hand.advance(millis(3) + GRAIN);
-        // Sooner than the keeper stops waiting for the answer: it is not that which reminds it of the deadline.
-        let told = tokio::time::timeout(secs(3), told).await.expect("the deadline is kept");
-        assert_eq!(told.unwrap(), LostWhy::HeldAtMost);
+        // Sooner than the keeper stops waiting for the answer, so the wake-up comes from the deadline.
+        let why = tokio::time::timeout(secs(3), called).await.expect("the deadline is kept");
+        assert_eq!(why.unwrap(), LostWhy::HeldAtMost);
     }
 }
 
@@ -105,7 +105,7 @@ async fn an_earlier_deadline_wakes_the_keeper() {
     asleep(&mut store).await;
     let mutex = store.locks.mutex("a").hold_at_most(millis(100));
     let (guard, _) = hold(&mut store, &mutex, 7).await;
-    // Neither polled again, which would look at the clock, nor told by a callback, which rings as it is set.
+    // Not polled again, which would read the clock, and without a callback, which wakes the keeper when it is set.
     let mut lost = pin!(guard.lost());
     let woken = Arc::new(Woken::default());
     assert!(lost.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&woken)))).is_pending());
@@ -176,7 +176,7 @@ async fn a_question_that_failed_is_repeated_after_a_pause() {
 }
 
 #[tokio::test]
-async fn a_push_that_the_answer_finds_with_little_time_left_is_settled_at_once() {
+async fn an_early_push_with_little_lease_left_is_settled_at_once() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(secs(10));
     let mut caller = pin!(mutex.lock());
@@ -197,24 +197,24 @@ async fn a_callback_for_a_lock_that_is_lost_already_runs_at_once() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").hold_at_most(millis(10));
     let (guard, _) = hold(&mut store, &mutex, 7).await;
-    let first = told(&guard);
+    let first = on_lost(&guard);
     store.hand.advance(millis(10) + GRAIN);
     assert_eq!(soon(first).await.unwrap(), LostWhy::HeldAtMost);
     asleep(&mut store).await;
-    assert_eq!(soon(told(&guard)).await.unwrap(), LostWhy::HeldAtMost);
+    assert_eq!(soon(on_lost(&guard)).await.unwrap(), LostWhy::HeldAtMost);
 }
 
 #[tokio::test]
-async fn a_loss_that_the_caller_finds_is_told_to_callbacks_at_once() {
+async fn a_loss_that_the_caller_finds_runs_callbacks_at_once() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
-    let told = told(&guard);
+    let called = on_lost(&guard);
     asleep(&mut store).await;
     let broken = async { store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]) };
     let (extended, ()) = tokio::join!(guard.extend(secs(60)), broken);
     assert!(matches!(extended, Err(Error::Lost { why: LostWhy::Broken, .. })), "{extended:?}");
-    assert_eq!(soon(told).await.unwrap(), LostWhy::Broken);
+    assert_eq!(soon(called).await.unwrap(), LostWhy::Broken);
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn a_future_that_is_dropped_leaves_no_alarm_behind() {
     let waker = Waker::from(Arc::clone(&woken));
     {
         let mut waits = pin!(mutex.lock_within(secs(60)));
-        // First the alarm of its question, then that of its patience.
+        // First the alarm of its acquire, then that of its patience.
         assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         store.queue(7, NEVER).await;
         assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

@@ -1,4 +1,4 @@
-//! What people are told about one acquisition carries the trace that it was asked for with.
+//! All events of one acquisition carry the trace id of its request.
 
 use futures::StreamExt;
 use lockfast::store::{Admission, Standing};
@@ -56,7 +56,7 @@ async fn events_carry_the_trace_from_waiting_to_release() {
 }
 
 #[tokio::test]
-async fn who_gives_up_and_who_is_cancelled_are_told_apart() {
+async fn a_timed_out_and_a_cancelled_request_have_different_events() {
     let (_store, locks, hand) = Counting::new();
     let mut events = locks.events();
     let _held = locks.mutex("a").lock().await.unwrap();
@@ -71,15 +71,15 @@ async fn who_gives_up_and_who_is_cancelled_are_told_apart() {
     assert_eq!(next(&mut events, TraceId(1)).await.kind, EventKind::TimedOut { waited: millis(1001) });
     soon(cancelled).await.unwrap_err();
     let last = soon(events.next()).await.unwrap();
-    assert_eq!((last.trace, last.kind), (TraceId(2), EventKind::Cancelled), "each is told once how it ended");
+    assert_eq!((last.trace, last.kind), (TraceId(2), EventKind::Cancelled), "each ends with one event");
 }
 
-/// The waiter's next question to the store. It waits for a while before it asks again, by a clock that only moves here.
+/// The waiter's next call to the store. Before a repeat it pauses, by a clock that only moves here.
 async fn asked(store: &mut Director) -> Call {
     soon(async {
         loop {
             match store.call_now() {
-                // An id whose first question was lost is withdrawn.
+                // An id whose first acquire was lost is withdrawn.
                 Some(Call::Release { leaving, answer }) => answer.give(gone(leaving.len())),
                 Some(call) => return call,
                 None => {}
@@ -99,12 +99,12 @@ fn lose(call: Call) {
 }
 
 #[tokio::test]
-async fn a_waiter_tells_once_that_the_store_is_silent_and_once_that_it_is_back() {
+async fn a_silent_store_and_its_return_are_one_event_each() {
     let mut store = Director::new();
     let mut events = store.locks.events();
     let trace = TraceId(1);
     let waiter = wants(store.locks.mutex("a").trace_id(trace));
-    // Before it is in the queue, its caller hears of the trouble.
+    // Before it is in the queue, its caller gets the error, and no event is made.
     lose(asked(&mut store).await);
     let Call::Acquire { answer, .. } = asked(&mut store).await else { panic!("it joins") };
     answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: secs(3600) });

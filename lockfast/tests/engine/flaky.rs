@@ -1,4 +1,4 @@
-//! A store that loses what it is told to: a request before it ran, or the answer after it ran. It notes every request.
+//! A store that loses requests before they run, or answers after they ran, as the test says. It notes every request.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use lockfast::store::{
 use lockfast::store::{Claim, Name};
 use lockfast::{Error, Guarantees, Locks, ManualClock, Memory, Result};
 
-/// What is lost.
+/// The part of a call that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The request, which does not run.
@@ -38,15 +38,15 @@ impl Flaky {
         (store, locks, hand)
     }
 
-    /// From now on these are lost, one for each request; and the notes begin anew.
+    /// From now on these are lost, one for each request; the list of requests begins anew.
     pub(crate) fn lose(&self, losses: &[Loss]) {
         self.losses.lock().unwrap().extend(losses);
         self.requests.lock().unwrap().clear();
     }
 
-    /// The requests since then: the verb, and whose it is.
+    /// The requests since then: the verb, and the owner of each claim.
     pub(crate) fn requests(&self) -> Vec<String> {
-        assert!(self.losses.lock().unwrap().is_empty(), "all was lost that was to be lost");
+        assert!(self.losses.lock().unwrap().is_empty(), "all losses were used up");
         self.requests.lock().unwrap().clone()
     }
 
@@ -57,7 +57,7 @@ impl Flaky {
         page.resources.into_iter().next().map_or_else(Vec::new, |resource| resource.queue)
     }
 
-    async fn pass<T>(&self, request: String, verb: impl Future<Output = Result<T>>) -> Result<T> {
+    async fn run<T>(&self, request: String, verb: impl Future<Output = Result<T>>) -> Result<T> {
         self.requests.lock().unwrap().push(request);
         let loss = self.losses.lock().unwrap().pop_front();
         let lost = || Err(Error::unavailable("testing", "unexpected end of file"));
@@ -80,28 +80,28 @@ impl Store for Flaky {
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
-        self.pass(format!("acquire{}", owners([claim].into_iter())), self.memory.acquire(claim, busy)).await
+        self.run(format!("acquire{}", owners([claim].into_iter())), self.memory.acquire(claim, busy)).await
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
-        let whose = owners(leases.iter().map(|lease| &lease.claim));
-        self.pass(format!("renew{whose}"), self.memory.renew(leases)).await
+        let owners = owners(leases.iter().map(|lease| &lease.claim));
+        self.run(format!("renew{owners}"), self.memory.renew(leases)).await
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        let whose = |leaving: &Leaving| match leaving {
+        let describe = |leaving: &Leaving| match leaving {
             Leaving::Done(claim) => format!(" done {}", claim.id.hash()),
             Leaving::Unknown(claim) => format!(" unknown {}", claim.id.hash()),
             Leaving::Linger(claim, _) => format!(" linger {}", claim.id.hash()),
             Leaving::Seal { claim, .. } => format!(" seal {}", claim.id.hash()),
             other => format!(" {other:?}"),
         };
-        let whose: String = leaving.iter().map(whose).collect();
-        self.pass(format!("release{whose}"), self.memory.release(leaving)).await
+        let claims: String = leaving.iter().map(describe).collect();
+        self.run(format!("release{claims}"), self.memory.release(leaving)).await
     }
 
     async fn inspect(&self, query: &Query) -> Result<Page> {
-        self.pass("inspect".to_owned(), self.memory.inspect(query)).await
+        self.run("inspect".to_owned(), self.memory.inspect(query)).await
     }
 
     async fn record(&self, report: &Report) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Nothing is left in line that nobody here wants, and nobody goes on with what the store counts on no more.
+//! No entry is left in the queue without a request, and no hold goes on that the store does not count any more.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use lockfast::store::{Admission, Busy, Change, Leaving, Standing, Store, Why};
 use lockfast::store::{Claim, Ticket, Tickets};
 use lockfast::{Error, LostWhy, Memory};
 
+use crate::fixture::{NEVER, hold, push, settle, soon, wait};
 use crate::script::{Answer, Call, Director};
-use crate::stage::{NEVER, hold, push, settle, soon, wait};
-use crate::steps::{Party, entered, is_same, millis, secs, unknown, until_waiting, waits, wants};
+use crate::steps::{Request, entered, is_same, millis, secs, unknown, until_waiting, waits, wants};
 
 /// A claim whose first acquires got no answer: the store may run them at any time, also after everything that follows. The
-/// keeper has asked again.
-async fn asked_again(store: &mut Director) -> (Party, Arc<Claim>, Answer<Admission>) {
-    let party = wants(store.locks.mutex("a"));
+/// keeper has sent the acquire again.
+async fn asked_again(store: &mut Director) -> (Request, Arc<Claim>, Answer<Admission>) {
+    let request = wants(store.locks.mutex("a"));
     let (claim, _, late) = store.acquire().await;
     late.lose();
     // Repeated at once by its future, and then by the keeper.
@@ -24,10 +24,10 @@ async fn asked_again(store: &mut Director) -> (Party, Arc<Claim>, Answer<Admissi
     store.hand.advance(secs(1));
     let (again, _, answer) = store.acquire().await;
     assert!(is_same(&claim, &again));
-    (party, claim, answer)
+    (request, claim, answer)
 }
 
-/// A store that has heard all but the first acquire does not let that one in any more.
+/// A store that has run all calls but the first acquire refuses that acquire.
 async fn leaves_no_ghost(claim: &Arc<Claim>, left: &[Leaving]) {
     let store = Memory::new();
     store.acquire(claim, Busy::Wait).await.unwrap();
@@ -37,12 +37,12 @@ async fn leaves_no_ghost(claim: &Arc<Claim>, left: &[Leaving]) {
 }
 
 #[tokio::test]
-async fn an_acquire_that_may_still_run_finds_its_claim_out_when_the_lock_was_given_back() {
+async fn a_late_acquire_is_refused_after_the_release() {
     for waits_for_the_answer in [true, false] {
         let mut store = Director::new();
-        let (party, claim, answer) = asked_again(&mut store).await;
+        let (request, claim, answer) = asked_again(&mut store).await;
         answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
-        let guard = entered(party).await;
+        let guard = entered(request).await;
         let left = if waits_for_the_answer {
             let (released, left) = tokio::join!(guard.release(), store.let_go());
             released.unwrap();
@@ -56,12 +56,12 @@ async fn an_acquire_that_may_still_run_finds_its_claim_out_when_the_lock_was_giv
 }
 
 #[tokio::test]
-async fn an_acquire_that_may_still_run_finds_its_claim_out_when_its_party_stopped_waiting() {
+async fn a_late_acquire_is_refused_after_its_request_was_cancelled() {
     let mut store = Director::new();
-    let (party, claim, answer) = asked_again(&mut store).await;
+    let (request, claim, answer) = asked_again(&mut store).await;
     answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER });
     until_waiting(&store.locks, 1).await;
-    party.abort();
+    request.abort();
     leaves_no_ghost(&claim, &store.let_go().await).await;
 }
 
@@ -90,7 +90,7 @@ async fn a_holder_that_the_store_finds_waiting_has_lost_the_lock() {
 }
 
 #[tokio::test]
-async fn an_answer_from_before_the_hand_off_takes_nothing_from_who_has_entered() {
+async fn an_answer_from_before_the_hand_off_ends_no_hold() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let (waiter, claim) = wait(&mut store, mutex, 7).await;
@@ -104,7 +104,7 @@ async fn an_answer_from_before_the_hand_off_takes_nothing_from_who_has_entered()
 }
 
 #[tokio::test]
-async fn a_hint_that_comes_before_the_lock_is_picked_up_is_followed_by_a_question() {
+async fn a_hint_before_the_lock_is_picked_up_leads_to_a_question() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let mut waiter = pin!(mutex.lock());
@@ -143,12 +143,12 @@ async fn an_attempt_whose_answer_was_lost_is_withdrawn_as_unknown() {
 }
 
 #[tokio::test]
-async fn an_acquire_that_may_still_run_finds_its_claim_out_when_a_turn_ended_with_it() {
+async fn a_late_acquire_is_refused_after_a_run_of_hand_offs() {
     for waits_for_the_answer in [true, false] {
         let mut store = Director::new();
-        let (party, claim, answer) = asked_again(&mut store).await;
+        let (request, claim, answer) = asked_again(&mut store).await;
         answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
-        let guard = entered(party).await;
+        let guard = entered(request).await;
         let _next = wants(store.locks.mutex("a"));
         until_waiting(&store.locks, 1).await;
         let releasing = tokio::spawn(async move {
@@ -158,7 +158,7 @@ async fn an_acquire_that_may_still_run_finds_its_claim_out_when_a_turn_ended_wit
         });
         let mut left = store.let_go().await;
         assert!(matches!(left[..], [Leaving::UnlessAlone { .. }]), "{left:?}");
-        // It has left, and yet the store is told once more, before or after the next one asks.
+        // The claim has left, and yet another release is sent, before or after the acquire of the next request.
         left.extend(loop {
             match store.call().await {
                 Call::Acquire { .. } => {}
@@ -175,12 +175,12 @@ async fn an_acquire_that_may_still_run_finds_its_claim_out_when_a_turn_ended_wit
 }
 
 #[tokio::test]
-async fn an_acquire_that_may_still_run_finds_its_claim_out_when_its_party_left_before_the_second_answer() {
+async fn a_late_acquire_is_refused_after_a_cancel_before_the_answer() {
     for is_held in [true, false] {
         let mut store = Director::new();
-        let (party, claim, answer) = asked_again(&mut store).await;
-        party.abort();
-        assert!(soon(party).await.unwrap_err().is_cancelled());
+        let (request, claim, answer) = asked_again(&mut store).await;
+        request.abort();
+        assert!(soon(request).await.unwrap_err().is_cancelled());
         answer.give(match is_held {
             true => Admission::Held(Tickets::new(Ticket(7), 1)),
             false => Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER },
@@ -192,9 +192,9 @@ async fn an_acquire_that_may_still_run_finds_its_claim_out_when_its_party_left_b
 }
 
 #[tokio::test]
-async fn an_acquire_that_may_still_run_finds_its_claim_out_when_its_entry_was_lost() {
+async fn a_late_acquire_is_refused_after_its_entry_was_lost() {
     let mut store = Director::new();
-    let (_party, claim, answer) = asked_again(&mut store).await;
+    let (_request, claim, answer) = asked_again(&mut store).await;
     answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER });
     until_waiting(&store.locks, 1).await;
     store.push(Change::Gone(claim.id.hash()));
@@ -203,11 +203,11 @@ async fn an_acquire_that_may_still_run_finds_its_claim_out_when_its_entry_was_lo
 }
 
 #[tokio::test]
-async fn an_acquire_that_may_still_run_finds_its_claim_out_when_the_second_was_refused() {
+async fn a_late_acquire_is_refused_after_its_repeat_was_refused() {
     let mut store = Director::new();
-    let (party, claim, answer) = asked_again(&mut store).await;
+    let (request, claim, answer) = asked_again(&mut store).await;
     answer.fail(Error::Unsupported("not any more".into()));
-    assert!(matches!(soon(party).await.unwrap(), Err(Error::Unsupported(_))));
+    assert!(matches!(soon(request).await.unwrap(), Err(Error::Unsupported(_))));
     leaves_no_ghost(&claim, &left_as_unknown(&mut store, &claim).await).await;
 }
 
@@ -226,7 +226,7 @@ async fn left_as_unknown(store: &mut Director, claim: &Arc<Claim>) -> Vec<Leavin
 }
 
 #[tokio::test]
-async fn a_grant_that_the_store_takes_back_before_it_is_picked_up_is_not_entered() {
+async fn a_grant_taken_back_before_it_is_picked_up_is_not_entered() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let mut waiter = pin!(mutex.lock());

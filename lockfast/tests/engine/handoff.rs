@@ -1,4 +1,4 @@
-//! Local hand-off between the tasks of one process, as those elsewhere see it.
+//! Local hand-off between the tasks of one process, as other clients see it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use lockfast::{Locks, Memory};
 
 use crate::counting::Counting;
-use crate::steps::{Party, entered, millis, secs, soon, until_waiting, wants};
+use crate::steps::{Request, entered, millis, secs, soon, until_waiting, wants};
 
 /// Clients of one store.
 fn clients<const N: usize>() -> [Locks; N] {
@@ -14,35 +14,35 @@ fn clients<const N: usize>() -> [Locks; N] {
     std::array::from_fn(|_| Locks::new(memory.clone()).unwrap())
 }
 
-/// A place where only one may be at a time, and who was there.
+/// Fails when two tasks are inside at once, and records which client entered with which fence.
 #[derive(Default)]
-struct Room {
+struct CriticalSection {
     taken: AtomicBool,
     visits: Mutex<Vec<(usize, u64)>>,
 }
 
-impl Room {
+impl CriticalSection {
     async fn visit(&self, client: usize, fence: u64) {
-        assert!(!self.taken.swap(true, Ordering::SeqCst), "somebody is inside");
+        assert!(!self.taken.swap(true, Ordering::SeqCst), "another task is inside");
         self.visits.lock().unwrap().push((client, fence));
         tokio::task::yield_now().await;
         self.taken.store(false, Ordering::SeqCst);
     }
 }
 
-/// Which client was inside, visit after visit, until one of the two was finished.
+/// The client of each visit in order, until one of the two clients was finished.
 async fn two_clients_hammer_one_name() -> Vec<usize> {
     const TASKS: usize = 50;
     const ROUNDS: usize = 20;
-    let room = Arc::new(Room::default());
+    let section = Arc::new(CriticalSection::default());
     let mut tasks = Vec::new();
     for (client, locks) in clients::<2>().into_iter().enumerate() {
         for _ in 0..TASKS {
-            let (locks, room) = (locks.clone(), room.clone());
+            let (locks, section) = (locks.clone(), section.clone());
             tasks.push(tokio::spawn(async move {
                 for _ in 0..ROUNDS {
                     let guard = locks.mutex("hot").lock().await.unwrap();
-                    room.visit(client, guard.fence().unwrap()).await;
+                    section.visit(client, guard.fence().unwrap()).await;
                     guard.release().await.unwrap();
                 }
             }));
@@ -51,7 +51,7 @@ async fn two_clients_hammer_one_name() -> Vec<usize> {
     for task in tasks {
         soon(task).await.unwrap();
     }
-    let visits = room.visits.lock().unwrap();
+    let visits = section.visits.lock().unwrap();
     assert_eq!(visits.len(), 2 * TASKS * ROUNDS);
     assert!(visits.windows(2).all(|two| two[0].1 < two[1].1), "fences strictly rise");
     let finished = (0..2).map(|client| visits.iter().rposition(|visit| visit.0 == client).unwrap()).min().unwrap();
@@ -59,15 +59,15 @@ async fn two_clients_hammer_one_name() -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn nobody_elsewhere_waits_for_more_than_two_turns_and_only_one_is_inside() {
+async fn another_client_waits_for_two_runs_of_hand_offs_at_most() {
     let visits = two_clients_hammer_one_name().await;
     let longest = visits.chunk_by(|one, next| one == next).map(<[_]>::len).max().unwrap_or(0);
     assert!(longest <= 2 * 65, "one client was inside {longest} times in a row");
-    assert!(longest > 1, "tasks of one client pass the lock to each other");
+    assert!(longest > 1, "tasks of one client hand the lock off to each other");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_one_is_inside_also_when_tasks_run_side_by_side() {
+async fn hand_off_keeps_exclusion_on_several_threads() {
     two_clients_hammer_one_name().await;
 }
 
@@ -94,27 +94,27 @@ async fn without_hand_off_the_order_is_strict_across_clients() {
     assert!(order.lock().unwrap().iter().copied().eq(0..60));
 }
 
-/// How many claims stand in the line of `name`, and how many of them hold.
+/// How many claims are in the queue of `name`, and how many of them hold.
 async fn entries(locks: &Locks, name: &str) -> (usize, usize) {
     let found = locks.inspect(name).await.unwrap();
     found.first().map_or((0, 0), |resource| (resource.queue.len(), resource.holders().count()))
 }
 
 #[tokio::test]
-async fn tasks_that_can_take_turns_here_stand_in_line_once() {
+async fn local_waiters_share_one_entry_in_the_queue() {
     let [locks] = clients();
     let held = locks.mutex("a").lock().await.unwrap();
-    let parties: Vec<_> = (0..5).map(|_| wants(locks.mutex("a"))).collect();
+    let requests: Vec<_> = (0..5).map(|_| wants(locks.mutex("a"))).collect();
     until_waiting(&locks, 5).await;
     assert_eq!(entries(&locks, "a").await, (1, 1));
     drop(held);
-    for party in parties {
-        drop(entered(party).await);
+    for request in requests {
+        drop(entered(request).await);
     }
 }
 
 #[tokio::test]
-async fn readers_and_small_permits_share_and_each_has_a_claim_of_its_own() {
+async fn readers_and_small_permits_each_have_a_claim_of_their_own() {
     let [locks] = clients();
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -124,7 +124,7 @@ async fn readers_and_small_permits_share_and_each_has_a_claim_of_its_own() {
     assert_eq!(entries(&locks, "shelf").await, (3, 3));
     assert_eq!(entries(&locks, "api").await, (3, 3));
     let semaphore = locks.semaphore("api", 6);
-    let waiting: Vec<Party> = (0..2)
+    let waiting: Vec<Request> = (0..2)
         .map(|_| {
             let semaphore = semaphore.clone();
             tokio::spawn(async move { semaphore.acquire_many(3).await })
@@ -135,14 +135,14 @@ async fn readers_and_small_permits_share_and_each_has_a_claim_of_its_own() {
     drop(held);
     // Both fit: a queue of this process's own would let in one after the other.
     let mut both = Vec::new();
-    for party in waiting {
-        both.push(entered(party).await);
+    for request in waiting {
+        both.push(entered(request).await);
     }
     assert_eq!(entries(&locks, "api").await, (2, 2));
 }
 
 #[tokio::test]
-async fn what_is_to_be_held_at_least_so_long_is_not_passed_on_here() {
+async fn a_hold_with_hold_at_least_is_not_handed_off_locally() {
     let (store, locks, hand) = Counting::new();
     let mutex = locks.mutex("cron").hold_at_least(secs(100));
     let first = soon(mutex.lock()).await.unwrap();
@@ -163,16 +163,16 @@ async fn what_is_to_be_held_at_least_so_long_is_not_passed_on_here() {
         assert!(locks.mutex("cron").is_locked().await.unwrap());
         assert!(!second.is_finished());
     }
-    // A little more, since who waits looks a moment after the lease ahead of it has ended.
+    // A little more, since a waiter asks a moment after the lease ahead of it has ended.
     hand.advance(secs(10) + millis(5));
     assert!(entered(second).await.fence().unwrap() > fence);
 }
 
 #[tokio::test]
-async fn tasks_that_differ_in_what_they_ask_for_take_no_turns_together() {
+async fn requests_with_different_terms_do_not_share_a_local_queue() {
     let [locks] = clients();
     let held = locks.mutex("a").lock().await.unwrap();
-    let parties = [
+    let requests = [
         wants(locks.mutex("a").ttl(secs(20))),
         wants(locks.mutex("a").no_renewal()),
         wants(locks.mutex("a").hold_at_least(secs(1))),
@@ -180,32 +180,32 @@ async fn tasks_that_differ_in_what_they_ask_for_take_no_turns_together() {
     ];
     until_waiting(&locks, 4).await;
     assert_eq!(entries(&locks, "a").await, (5, 1));
-    parties.iter().for_each(Party::abort);
+    requests.iter().for_each(Request::abort);
     drop(held);
 }
 
 #[tokio::test]
-async fn a_task_that_leaves_the_queue_is_passed_over() {
+async fn a_cancelled_local_waiter_is_skipped() {
     let [locks] = clients();
     let held = locks.mutex("a").lock().await.unwrap();
-    let parties: Vec<_> = (0..40).map(|_| wants(locks.mutex("a"))).collect();
+    let requests: Vec<_> = (0..40).map(|_| wants(locks.mutex("a"))).collect();
     until_waiting(&locks, 40).await;
-    for party in parties.iter().step_by(2) {
-        party.abort();
+    for request in requests.iter().step_by(2) {
+        request.abort();
     }
     until_waiting(&locks, 20).await;
     held.release().await.unwrap();
-    for party in parties.into_iter().skip(1).step_by(2) {
-        entered(party).await.release().await.unwrap();
+    for request in requests.into_iter().skip(1).step_by(2) {
+        entered(request).await.release().await.unwrap();
     }
     assert!(locks.inspect("").await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn who_says_something_about_itself_is_who_is_shown() {
+async fn a_holder_is_shown_with_its_own_note_and_labels() {
     let locks = Locks::in_memory();
     let noted = |text: &str| locks.mutex("noted").note(text);
-    let labelled = |text: &str| locks.mutex("labelled").label("who", text);
+    let labelled = |text: &str| locks.mutex("labelled").label("holder", text);
     for (first, second) in [(noted("first"), noted("second")), (labelled("first"), labelled("second"))] {
         let guard = first.lock().await.unwrap();
         let next = wants(second);

@@ -1,14 +1,16 @@
-//! Orders of events that locks have been broken by, each written down step by step.
+//! Interleavings that are known to break locks, each written down step by step.
 
 use lockfast::Error;
 use lockfast::store::{Admission, Change, Leaving, Standing, Why};
 use lockfast::store::{Ticket, Tickets};
 
 use crate::script::Director;
-use crate::steps::{Canary, done, entered, gone, is_same, millis, secs, soon, unknown, until_waiting, waits, wants};
+use crate::steps::{
+    PushBarrier, done, entered, gone, is_same, millis, secs, soon, unknown, until_waiting, waits, wants,
+};
 
 #[tokio::test]
-async fn a_stalled_push_for_an_earlier_life_of_a_claim_lets_nobody_in() {
+async fn a_stale_push_for_an_earlier_claim_grants_nothing() {
     let mut store = Director::new();
     let waiter = wants(store.locks.mutex("a"));
     let first = store.queue(7, secs(3600)).await;
@@ -17,12 +19,12 @@ async fn a_stalled_push_for_an_earlier_life_of_a_claim_lets_nobody_in() {
     store.renew().await.1.give(gone(1));
     let second = store.queue(9, secs(3600)).await;
     assert!(!is_same(&first, &second), "an id that is gone is not used again");
-    let canary = Canary::perch(&mut store).await;
+    let barrier = PushBarrier::join(&mut store).await;
 
     store.push(Change::Held(first.id.hash(), Ticket(7)));
     store.push(Change::Held(first.id.hash(), Ticket(9)));
     store.push(Change::Held(second.id.hash(), Ticket(7)));
-    let _canary = canary.sings(&store).await;
+    let _barrier = barrier.pass(&store).await;
     assert!(!waiter.is_finished());
 
     store.push(Change::Held(second.id.hash(), Ticket(9)));
@@ -30,7 +32,7 @@ async fn a_stalled_push_for_an_earlier_life_of_a_claim_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn a_late_short_renewal_does_not_shorten_what_was_extended() {
+async fn a_late_short_renewal_does_not_shorten_an_extension() {
     let mut store = Director::new();
     let holder = wants(store.locks.mutex("a"));
     store.grant(7).await;
@@ -48,16 +50,17 @@ async fn a_late_short_renewal_does_not_shorten_what_was_extended() {
     extended.unwrap();
     assert!(guard.remaining() >= secs(300), "{guard:?}");
 
-    let canary = Canary::perch(&mut store).await;
+    let barrier = PushBarrier::join(&mut store).await;
     late.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
-    let _canary = canary.sings(&store).await;
+    let _barrier = barrier.pass(&store).await;
     assert!(guard.remaining() >= secs(300), "{guard:?}");
     store.hand.advance(secs(299));
     guard.check().unwrap();
 }
 
 #[tokio::test]
-async fn an_acquire_whose_answer_was_lost_is_repeated_with_its_id_and_counts_from_the_last_send() {
+async fn an_acquire_without_an_answer_is_repeated_with_its_id() {
+    // And validity counts from the last send.
     let mut store = Director::new();
     let holder = wants(store.locks.mutex("a").ttl(secs(30)));
     let (first, _, answer) = store.acquire().await;
@@ -65,12 +68,12 @@ async fn an_acquire_whose_answer_was_lost_is_repeated_with_its_id_and_counts_fro
     let (repeat, _, answer) = store.acquire().await;
     assert!(is_same(&first, &repeat), "it asks again at once: a closed connection is found only by using it");
     answer.lose();
-    let canary = Canary::perch(&mut store).await;
-    let _canary = canary.sings(&store).await;
+    let barrier = PushBarrier::join(&mut store).await;
+    let _barrier = barrier.pass(&store).await;
     assert!(store.call_now().is_none(), "it pauses before it asks again");
     store.hand.advance(millis(150));
     let (second, _, answer) = store.acquire().await;
-    assert!(is_same(&first, &second), "the first acquire may have run: another id would stand behind it");
+    assert!(is_same(&first, &second), "the first acquire may have run: another id would be queued behind it");
     // The store renewed the claim when it ran the second time, and that was after it was sent.
     store.hand.advance(secs(5));
     answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
@@ -79,13 +82,13 @@ async fn an_acquire_whose_answer_was_lost_is_repeated_with_its_id_and_counts_fro
 }
 
 #[tokio::test]
-async fn tickets_are_reserved_when_joining_for_those_who_wait_here_and_passes_use_no_others() {
+async fn local_hand_offs_use_only_tickets_reserved_when_joining() {
     let mut store = Director::new();
     let locks = store.locks.clone();
     let holder = wants(locks.mutex("a"));
-    assert_eq!(store.grant(10).await.block, 1, "nobody else here wants it");
+    assert_eq!(store.grant(10).await.block, 1, "no other request waits here");
     let guard = entered(holder).await;
-    let mut parties: Vec<_> = (0..3).map(|_| wants(locks.mutex("a"))).collect();
+    let mut requests: Vec<_> = (0..3).map(|_| wants(locks.mutex("a"))).collect();
     until_waiting(&locks, 3).await;
 
     let (released, ()) = tokio::join!(guard.release(), async {
@@ -96,18 +99,18 @@ async fn tickets_are_reserved_when_joining_for_those_who_wait_here_and_passes_us
     released.unwrap();
     let (claim, _, answer) = store.acquire().await;
     assert_eq!((claim.block, claim.floor), (3, Ticket(10)));
-    // Those who come after the block was reserved get none of it.
-    parties.extend((0..2).map(|_| wants(locks.mutex("a"))));
+    // Requests that come after the block was reserved get none of its tickets.
+    requests.extend((0..2).map(|_| wants(locks.mutex("a"))));
     until_waiting(&locks, 5).await;
     answer.give(Admission::Held(Tickets::new(Ticket(20), 3)));
 
-    let mut parties = parties.into_iter();
+    let mut requests = requests.into_iter();
     for fence in 20..22 {
-        let guard = entered(parties.next().unwrap()).await;
+        let guard = entered(requests.next().unwrap()).await;
         assert_eq!(guard.fence().unwrap(), fence);
         guard.release().await.unwrap();
     }
-    let guard = entered(parties.next().unwrap()).await;
+    let guard = entered(requests.next().unwrap()).await;
     assert_eq!(guard.fence().unwrap(), 22);
     let (released, ()) = tokio::join!(guard.release(), async {
         let (leaving, answer) = store.release().await;
@@ -116,7 +119,7 @@ async fn tickets_are_reserved_when_joining_for_those_who_wait_here_and_passes_us
     });
     released.unwrap();
     for fence in 40..42 {
-        let guard = entered(parties.next().unwrap()).await;
+        let guard = entered(requests.next().unwrap()).await;
         assert_eq!(guard.fence().unwrap(), fence);
         if fence == 40 { guard.release().await.unwrap() } else { drop(guard) }
     }
@@ -124,30 +127,30 @@ async fn tickets_are_reserved_when_joining_for_those_who_wait_here_and_passes_us
 }
 
 #[tokio::test]
-async fn an_acquire_dropped_on_its_way_is_withdrawn_as_unknown_under_its_own_id() {
+async fn an_acquire_dropped_in_flight_is_withdrawn_as_unknown() {
     let mut store = Director::new();
-    let party = wants(store.locks.mutex("a"));
+    let request = wants(store.locks.mutex("a"));
     let (claim, _, _late) = store.acquire().await;
-    party.abort();
+    request.abort();
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
-    assert!(soon(party).await.unwrap_err().is_cancelled());
+    assert!(soon(request).await.unwrap_err().is_cancelled());
     assert!(store.call_now().is_none());
 }
 
 #[tokio::test]
-async fn a_rejoin_on_its_way_when_its_party_cancels_is_withdrawn_once_its_outcome_is_known() {
+async fn a_cancelled_rejoin_is_withdrawn_once_its_outcome_is_known() {
     for outcome in ["held", "queued", "lost"] {
         let mut store = Director::new();
-        let party = wants(store.locks.mutex("a"));
+        let request = wants(store.locks.mutex("a"));
         store.queue(7, secs(3600)).await;
         until_waiting(&store.locks, 1).await;
         store.push(Change::Resync);
         store.renew().await.1.give(gone(1));
         let (claim, _, answer) = store.acquire().await;
-        let canary = Canary::perch(&mut store).await;
-        party.abort();
-        assert!(soon(party).await.unwrap_err().is_cancelled());
-        let _canary = canary.sings(&store).await;
+        let barrier = PushBarrier::join(&mut store).await;
+        request.abort();
+        assert!(soon(request).await.unwrap_err().is_cancelled());
+        let _barrier = barrier.pass(&store).await;
         // A release now could overtake the acquire, and leave a ghost.
         assert!(store.call_now().is_none(), "{outcome}");
 
@@ -165,40 +168,40 @@ async fn a_rejoin_on_its_way_when_its_party_cancels_is_withdrawn_once_its_outcom
 #[tokio::test]
 async fn a_lock_handed_to_a_withdrawn_claim_is_given_back_again() {
     let mut store = Director::new();
-    let party = wants(store.locks.mutex("a"));
+    let request = wants(store.locks.mutex("a"));
     let (claim, _, _late) = store.acquire().await;
-    party.abort();
+    request.abort();
     assert!(unknown(&store.let_go().await).is_some());
-    // The store ran the acquire after the release, and has now handed the lock to nobody.
+    // The store ran the acquire after the release, and has granted the lock to a claim without a request.
     store.push(Change::Held(claim.id.hash(), Ticket(7)));
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
 }
 
 #[tokio::test]
-async fn a_waiter_asks_when_all_leases_ahead_have_run_out_even_without_a_push() {
+async fn a_waiter_asks_without_a_push_when_all_leases_ahead_ended() {
     let mut store = Director::new();
-    let party = wants(store.locks.mutex("a").ttl(secs(30)));
+    let request = wants(store.locks.mutex("a").ttl(secs(30)));
     let claim = store.queue(7, secs(2)).await;
     until_waiting(&store.locks, 1).await;
-    let canary = Canary::perch(&mut store).await;
+    let barrier = PushBarrier::join(&mut store).await;
     store.hand.advance(millis(1999));
-    let _canary = canary.sings(&store).await;
-    assert!(store.call_now().is_none(), "its place is good for ten seconds");
+    let _barrier = barrier.pass(&store).await;
+    assert!(store.call_now().is_none(), "its lease is not due for renewal for ten seconds");
     store.hand.advance(millis(10));
     let (leases, answer) = store.renew().await;
     assert!(is_same(&leases[0].claim, &claim));
     answer.give(vec![waits(7, secs(3))]);
-    let canary = Canary::perch(&mut store).await;
-    let _canary = canary.sings(&store).await;
+    let barrier = PushBarrier::join(&mut store).await;
+    let _barrier = barrier.pass(&store).await;
     store.hand.advance(millis(3010));
     store.renew().await.1.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
-    assert_eq!(entered(party).await.fence().unwrap(), 7);
+    assert_eq!(entered(request).await.fence().unwrap(), 7);
 }
 
 #[tokio::test]
-async fn a_waiter_told_it_is_gone_by_a_seal_asks_anew_and_does_not_enter() {
+async fn a_waiter_evicted_by_a_seal_asks_anew_and_does_not_enter() {
     let mut store = Director::new();
-    let party = wants(store.locks.mutex("a"));
+    let request = wants(store.locks.mutex("a"));
     let first = store.queue(7, secs(3600)).await;
     until_waiting(&store.locks, 1).await;
     store.push(Change::Gone(first.id.hash()));
@@ -208,7 +211,7 @@ async fn a_waiter_told_it_is_gone_by_a_seal_asks_anew_and_does_not_enter() {
     let (second, _, answer) = store.acquire().await;
     assert!(!is_same(&first, &second));
     answer.give(Admission::Sealed(Default::default()));
-    let refused = soon(party).await.unwrap().unwrap_err();
+    let refused = soon(request).await.unwrap().unwrap_err();
     assert!(matches!(&refused, Error::Invalid(text) if text.contains("runs once")), "{refused}");
     assert!(store.call_now().is_none());
 }

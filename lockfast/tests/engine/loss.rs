@@ -1,4 +1,5 @@
-//! When a lock is lost, who hears of it, and how soon. Unknown is not lost; the deadline and the store's own word are.
+//! When a lock is lost, how guard and callbacks learn of it, and how soon. An unknown outcome is no loss; the deadline and the
+//! store's own answer are.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
@@ -11,8 +12,10 @@ use lockfast::store::{Ticket, Tickets};
 use lockfast::{Error, EventKind, Events, Guard, LostWhy};
 use tokio::sync::oneshot;
 
+use crate::fixture::{
+    GRAIN, TTL, VALID, hold, must_not_block, on_lost, push, renewed, settle, soon, stop_keeper, until,
+};
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, TTL, VALID, hold, must_not_block, push, renewed, settle, soon, stop_keeper, told, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -34,8 +37,8 @@ async fn a_renewal_that_failed_is_tried_again_and_nothing_is_lost() {
         assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
         let remaining = guard.remaining();
         answer.lose();
-        let EventKind::AtRisk { remaining: told, cause } = next(&mut events).await else { panic!("it is at risk") };
-        assert_eq!(told, remaining);
+        let EventKind::AtRisk { remaining: said, cause } = next(&mut events).await else { panic!("it is at risk") };
+        assert_eq!(said, remaining);
         assert!(!cause.is_empty());
         assert!(poll!(lost.as_mut()).is_pending());
         guard.check().unwrap();
@@ -52,23 +55,23 @@ async fn a_renewal_that_never_returns_loses_the_lock_at_the_deadline() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
-    let mut told = told(&guard);
+    let mut called = on_lost(&guard);
     store.hand.advance(10 * SECOND);
     let never = store.renew().await;
     store.hand.advance(VALID - 10 * SECOND - Duration::from_nanos(1));
     settle(&mut store).await;
-    assert!(poll!(&mut told).is_pending());
+    assert!(poll!(&mut called).is_pending());
     guard.check().unwrap();
     store.hand.advance(GRAIN);
-    // Sooner than the keeper stops waiting for the answer: it is not that which reminds it of the deadline.
-    let told = tokio::time::timeout(Duration::from_secs(3), told).await.expect("the deadline is kept");
-    assert_eq!(told.unwrap(), LostWhy::Expired);
+    // Sooner than the keeper stops waiting for the answer, so the wake-up comes from the deadline.
+    let why = tokio::time::timeout(Duration::from_secs(3), called).await.expect("the deadline is kept");
+    assert_eq!(why.unwrap(), LostWhy::Expired);
     assert_eq!(store.locks.stats().lost, 1);
     drop(never);
 }
 
 #[tokio::test]
-async fn what_the_store_says_is_gone_is_lost_at_once() {
+async fn a_claim_that_the_store_says_is_gone_is_lost_at_once() {
     let reasons = [
         (Why::Unknown, LostWhy::Evicted),
         (Why::Left, LostWhy::Evicted),
@@ -79,35 +82,35 @@ async fn what_the_store_says_is_gone_is_lost_at_once() {
         let mut store = Director::new();
         let mutex = store.locks.mutex("a").ttl(TTL);
         let (guard, _) = hold(&mut store, &mutex, 7).await;
-        let told = told(&guard);
+        let called = on_lost(&guard);
         store.hand.advance(10 * SECOND);
         store.renew().await.1.give(vec![Standing::Gone(gone)]);
         assert_eq!(soon(guard.lost()).await, why);
-        assert_eq!(soon(told).await.unwrap(), why);
+        assert_eq!(soon(called).await.unwrap(), why);
         assert!(matches!(guard.check(), Err(Error::Lost { why: said, .. }) if said == why));
     }
 }
 
 #[tokio::test]
-async fn a_push_that_it_is_gone_is_a_hint_to_ask() {
+async fn a_push_that_a_claim_is_gone_is_a_hint_to_ask() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
-    let mut told = told(&guard);
+    let mut called = on_lost(&guard);
     store.push(Change::Gone(claim.id.hash()));
     guard.check().unwrap();
     renewed(&mut store, 7).await;
     settle(&mut store).await;
     guard.check().unwrap();
-    assert!(poll!(&mut told).is_pending());
+    assert!(poll!(&mut called).is_pending());
 
     store.push(Change::Gone(claim.id.hash()));
     store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]);
-    assert_eq!(soon(told).await.unwrap(), LostWhy::Broken);
+    assert_eq!(soon(called).await.unwrap(), LostWhy::Broken);
 }
 
 #[tokio::test]
-async fn a_hint_that_comes_while_a_renewal_is_on_its_way_is_followed_by_another() {
+async fn a_hint_during_a_renewal_leads_to_another_renewal() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
@@ -120,31 +123,31 @@ async fn a_hint_that_comes_while_a_renewal_is_on_its_way_is_followed_by_another(
 }
 
 #[tokio::test]
-async fn a_panic_in_a_callback_stops_nobody_elses_renewals() {
+async fn a_panic_in_a_callback_stops_no_renewals() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(SECOND);
     let (short, _) = hold(&mut store, &mutex, 7).await;
     let mutex = store.locks.mutex("b").ttl(TTL);
     let (long, claim) = hold(&mut store, &mutex, 8).await;
-    short.on_lost(|_| panic!("somebody's callback"));
-    let told = told(&short);
+    short.on_lost(|_| panic!("a user's callback"));
+    let called = on_lost(&short);
     store.hand.advance(2 * SECOND);
-    assert_eq!(soon(told).await.unwrap(), LostWhy::HeldAtMost);
+    assert_eq!(soon(called).await.unwrap(), LostWhy::HeldAtMost);
     store.hand.advance(8 * SECOND);
     let (leases, _) = store.renew().await;
     assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
     long.check().unwrap();
 }
 
-/// Somebody's waker, which owns a guard.
-struct Owns(#[expect(dead_code, reason = "what matters is when it is dropped")] Mutex<Option<Guard>>);
+/// A waker that owns a guard.
+struct Owns(#[expect(dead_code, reason = "only its drop matters")] Mutex<Option<Guard>>);
 
 impl Wake for Owns {
     fn wake(self: Arc<Self>) {}
 }
 
 #[test]
-fn what_others_drop_inside_the_client_may_drop_guards() {
+fn callbacks_and_wakers_may_drop_guards_inside_the_client() {
     must_not_block(async {
         let mut store = Director::new();
         let mut guards = Vec::new();
@@ -158,12 +161,12 @@ fn what_others_drop_inside_the_client_may_drop_guards() {
         let (released, in_callback) = (take(), take());
         released.on_lost(move |_| drop(in_callback));
         drop(released);
-        // A waker of somebody who watched.
+        // The waker of a dropped `lost()`.
         let (watched, waker) = (take(), owning(take()));
         assert!(pin!(watched.lost()).poll(&mut Context::from_waker(&waker)).is_pending());
         drop(waker);
         drop(watched);
-        // A waker of somebody who waits, replaced by another.
+        // The waker of a waiting `lock()`, replaced by another.
         let waker = owning(take());
         let mutex = store.locks.mutex("0").ttl(TTL);
         let mut waits = pin!(mutex.lock());
@@ -187,7 +190,7 @@ async fn waiting_for_the_loss_again_and_again_leaves_nothing_behind() {
         let waker = Waker::from(Arc::clone(&watcher));
         assert!(pin!(guard.lost()).poll(&mut Context::from_waker(&waker)).is_pending());
     }
-    assert_eq!(Arc::strong_count(&watcher), 1, "whoever stopped waiting is not remembered");
+    assert_eq!(Arc::strong_count(&watcher), 1, "the waker of a dropped future is not kept");
 }
 
 #[tokio::test]
@@ -214,7 +217,7 @@ async fn work_is_stopped_when_the_lock_is_lost() {
 }
 
 #[tokio::test]
-async fn giving_back_a_lost_lock_says_so_and_still_tells_the_store() {
+async fn releasing_a_lost_lock_is_an_error_and_still_reaches_the_store() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
@@ -225,7 +228,7 @@ async fn giving_back_a_lost_lock_says_so_and_still_tells_the_store() {
 }
 
 #[tokio::test]
-async fn giving_back_what_the_store_does_not_have_says_that_it_was_lost() {
+async fn releasing_a_claim_unknown_to_the_store_is_a_loss() {
     let reasons = [(Why::Broken, LostWhy::Broken), (Why::Expired, LostWhy::Expired), (Why::Unknown, LostWhy::Evicted)];
     for (gone, why) in reasons {
         let mut store = Director::new();
@@ -251,7 +254,7 @@ async fn renewals_go_on_while_the_runtime_is_blocked() {
         })
     });
     store.grant(7).await;
-    // Until it has entered, the clock stands still: whoever is given a lock is given the whole of it.
+    // Until it has entered, the clock stands still: the holder gets the whole lease.
     until(|| store.locks.stats().held == 1).await;
     for _ in 0..5 {
         store.hand.advance(10 * SECOND);
@@ -263,7 +266,7 @@ async fn renewals_go_on_while_the_runtime_is_blocked() {
 }
 
 #[tokio::test]
-async fn a_question_that_failed_is_asked_again_about_a_lease_that_is_not_renewed() {
+async fn a_failed_question_about_an_unrenewed_lease_is_repeated() {
     let mut store = Director::new();
     let mutex = |name| store.locks.mutex(name).ttl(TTL);
     for mutex in [mutex("a").no_renewal(), mutex("b").hold_at_most(20 * SECOND)] {
@@ -285,21 +288,21 @@ async fn a_question_that_failed_is_asked_again_about_a_lease_that_is_not_renewed
 }
 
 #[tokio::test]
-async fn a_callback_that_would_wait_for_a_lock_is_refused_and_renewals_go_on() {
+async fn a_callback_may_not_wait_for_a_lock() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(SECOND);
     let (short, _) = hold(&mut store, &mutex, 7).await;
     let mutex = store.locks.mutex("b").ttl(TTL);
     let (long, claim) = hold(&mut store, &mutex, 8).await;
     let blocking = lockfast::blocking::Locks::from(store.locks.clone());
-    let (tell, told) = oneshot::channel();
+    let (send, results) = oneshot::channel();
     short.on_lost(move |_| {
         let mutex = blocking.mutex("c");
         let tried = mutex.try_lock().map(drop);
-        tell.send([mutex.lock().map(drop), mutex.lock_within(SECOND).map(drop), tried]).unwrap();
+        send.send([mutex.lock().map(drop), mutex.lock_within(SECOND).map(drop), tried]).unwrap();
     });
     store.hand.advance(2 * SECOND);
-    for refused in soon(told).await.unwrap() {
+    for refused in soon(results).await.unwrap() {
         assert!(matches!(&refused, Err(Error::Invalid(why)) if why.contains("on_lost")), "{refused:?}");
     }
     store.hand.advance(8 * SECOND);
@@ -328,8 +331,8 @@ async fn a_renewal_that_hangs_is_given_up_in_time_for_another() {
     store.hand.advance(SECOND);
     let _hangs = store.renew().await;
     // A quarter of the lease, by the keeper's own timer; a call may take ten seconds otherwise.
-    let told = tokio::time::timeout(5 * SECOND, next(&mut events)).await.expect("it is given up in time");
-    assert!(matches!(told, EventKind::AtRisk { .. }), "{told:?}");
+    let event = tokio::time::timeout(5 * SECOND, next(&mut events)).await.expect("it is given up in time");
+    assert!(matches!(event, EventKind::AtRisk { .. }), "{event:?}");
     store.hand.advance(SECOND / 2);
     let (leases, answer) = store.renew().await;
     assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
@@ -339,12 +342,12 @@ async fn a_renewal_that_hangs_is_given_up_in_time_for_another() {
 }
 
 #[tokio::test]
-async fn a_callback_runs_also_if_the_guard_ends_after_its_deadline_and_before_the_keeper_looks() {
+async fn a_callback_runs_when_the_guard_ends_before_the_keeper_looks() {
     let mut store = Director::new();
     let mutexes = ["a", "b"].map(|name| store.locks.mutex(name).hold_at_most(SECOND));
     let (dropped, _) = hold(&mut store, &mutexes[0], 7).await;
     let (released, _) = hold(&mut store, &mutexes[1], 8).await;
-    let calls = [told(&dropped), told(&released)];
+    let calls = [on_lost(&dropped), on_lost(&released)];
     let stopped = stop_keeper(&mut store).await;
     store.hand.advance(SECOND);
     drop(dropped);

@@ -1,4 +1,4 @@
-//! The rules of the client engine, one test each, against a store whose every answer the test decides.
+//! The rules of the client's engine, one test each, against a store whose every answer the test decides.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
 mod batches;
@@ -7,33 +7,33 @@ mod closing;
 mod counting;
 mod deadlines;
 mod events;
+mod fixture;
 mod flaky;
 mod ghosts;
 mod handoff;
-mod input;
+mod handoff_runs;
 mod interleavings;
-mod leaving;
+mod invalid_arguments;
 mod loss;
+mod named_holder;
 mod overdue;
 mod panics;
-mod passing;
 mod patience;
+mod pushes;
 mod random;
+mod releases;
 mod repeated_twice;
 mod repeated_verbs;
 mod repeats;
 mod script;
 mod slow;
-mod stage;
 mod steps;
 mod storms;
 mod stub;
 mod stuck;
 mod subscribers;
 mod trouble;
-mod turns;
 mod validity;
-mod wakes;
 
 use lockfast::store::Leaving;
 use script::Director;

@@ -1,4 +1,4 @@
-//! A release whose caller is not polled again: the keeper repeats it, and what is told twice happens once.
+//! A release whose caller is not polled again: the keeper repeats it, and a release that is sent twice takes effect once.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use lockfast::store::{Leaving, Standing, Why};
 use lockfast::store::{Ticket, Tickets};
 use lockfast::{Error, Locks};
 
+use crate::fixture::{GRAIN, hold, must_not_block, released_and_asked_anew, settle, soon, until};
 use crate::script::Director;
-use crate::stage::{GRAIN, hold, must_not_block, released_and_asked_anew, settle, soon, until};
 use crate::steps::{done, entered, is_same, millis, secs, until_waiting, wants};
 
 const OVERDUE: std::time::Duration = millis(100);
@@ -61,7 +61,7 @@ async fn a_release_that_was_cancelled_is_sent_once_more_not_twice() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_cancelled_after_it_was_repeated_is_not_sent_again() {
+async fn a_release_cancelled_after_its_repeat_is_not_sent_again() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(secs(3600));
     let (guard, _) = hold(&mut store, &mutex, 7).await;
@@ -75,7 +75,7 @@ async fn a_release_that_is_cancelled_after_it_was_repeated_is_not_sent_again() {
 }
 
 /// The caller is answered `own` after the keeper, which repeated the release, was answered `repeated`.
-async fn told_twice(own: Standing, repeated: Standing) -> lockfast::Result<()> {
+async fn answered_twice(own: Standing, repeated: Standing) -> lockfast::Result<()> {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(secs(3600));
     let (guard, _) = hold(&mut store, &mutex, 7).await;
@@ -90,13 +90,13 @@ async fn told_twice(own: Standing, repeated: Standing) -> lockfast::Result<()> {
 }
 
 #[tokio::test]
-async fn of_two_answers_to_one_release_the_one_that_found_the_claim_counts() {
+async fn of_two_answers_the_one_that_found_the_claim_counts() {
     let (left, unknown) = (Standing::Gone(Why::Left), Standing::Gone(Why::Unknown));
-    told_twice(left.clone(), unknown.clone()).await.unwrap();
-    told_twice(unknown.clone(), left).await.unwrap();
-    assert!(matches!(told_twice(unknown.clone(), unknown.clone()).await, Err(Error::Lost { .. })));
-    assert!(matches!(told_twice(unknown.clone(), Standing::Gone(Why::Broken)).await, Err(Error::Lost { .. })));
-    assert!(matches!(told_twice(Standing::Gone(Why::Broken), unknown).await, Err(Error::Lost { .. })));
+    answered_twice(left.clone(), unknown.clone()).await.unwrap();
+    answered_twice(unknown.clone(), left).await.unwrap();
+    assert!(matches!(answered_twice(unknown.clone(), unknown.clone()).await, Err(Error::Lost { .. })));
+    assert!(matches!(answered_twice(unknown.clone(), Standing::Gone(Why::Broken)).await, Err(Error::Lost { .. })));
+    assert!(matches!(answered_twice(Standing::Gone(Why::Broken), unknown).await, Err(Error::Lost { .. })));
 }
 
 /// A waker that calls the client.
@@ -113,7 +113,7 @@ impl Wake for Calls {
 }
 
 #[test]
-fn a_caller_is_told_what_the_keeper_heard_where_it_may_call_the_client() {
+fn a_caller_woken_with_an_outcome_may_call_the_client() {
     must_not_block(async {
         let mut store = Director::new();
         let mutex = store.locks.mutex("a").ttl(secs(3600));
@@ -149,12 +149,12 @@ async fn a_local_hand_off_goes_on_although_the_releaser_is_not_polled() {
         [Leaving::UnlessAlone { claim: it, floor, .. }] if is_same(it, &claim) => *floor,
         other => panic!("{other:?}"),
     };
-    assert_eq!(floor(&sent), floor(&again), "the same release, so that the store can tell");
-    // The store had done the first; to the second it says what it has.
+    assert_eq!(floor(&sent), floor(&again), "the same release, so that the store recognises the repeat");
+    // The store has run the first; its answer to the second is the present state.
     repeated.give(vec![Standing::Held(Tickets::new(Ticket(20), 2))]);
     let guard = entered(second).await;
     assert_eq!(guard.fence().unwrap(), 20);
-    // The answer to the first comes late, and takes nothing from the next holder.
+    // The answer to the first comes late, and does not end the next hold.
     answer.give(vec![Standing::Held(Tickets::new(Ticket(20), 2))]);
     soon(releasing).await.unwrap();
     guard.check().unwrap();
@@ -163,14 +163,14 @@ async fn a_local_hand_off_goes_on_although_the_releaser_is_not_polled() {
 }
 
 #[tokio::test]
-async fn a_release_whose_repetition_has_no_answer_is_not_called_lost() {
+async fn a_release_whose_repeat_has_no_answer_is_not_called_lost() {
     let unknown = || vec![Standing::Gone(Why::Unknown)];
-    for is_passed in [false, true] {
+    for is_handed_off in [false, true] {
         let mut store = Director::new();
         let mutex = store.locks.mutex("a").ttl(secs(3600));
         let (guard, claim) = hold(&mut store, &mutex, 7).await;
-        let _next = is_passed.then(|| wants(mutex));
-        until_waiting(&store.locks, is_passed.into()).await;
+        let _next = is_handed_off.then(|| wants(mutex));
+        until_waiting(&store.locks, is_handed_off.into()).await;
         let mut releasing = pin!(guard.release());
         assert!(poll!(releasing.as_mut()).is_pending());
         let (_, first) = store.release().await;
@@ -178,7 +178,7 @@ async fn a_release_whose_repetition_has_no_answer_is_not_called_lost() {
         // This copy ran, and its answer is lost. All later ones find no claim.
         let (_, second) = store.release().await;
         second.lose();
-        if is_passed {
+        if is_handed_off {
             released_and_asked_anew(&mut store, &claim, 8).await;
         } else {
             assert!(settle(&mut store).await.is_empty());
@@ -195,7 +195,7 @@ async fn a_release_whose_repetition_has_no_answer_is_not_called_lost() {
 }
 
 #[tokio::test]
-async fn a_release_that_was_passed_on_is_not_called_lost_by_what_came_later() {
+async fn a_local_hand_off_is_not_called_lost_by_a_later_break() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(secs(3600));
     let (guard, _) = hold(&mut store, &mutex, 7).await;
@@ -229,7 +229,7 @@ async fn the_release_of_a_lost_lock_does_not_wait_for_a_second_answer() {
 }
 
 #[tokio::test]
-async fn a_broken_claim_that_may_have_gone_on_is_told_to_leave() {
+async fn a_broken_claim_that_may_have_gone_on_is_released() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(secs(3600));
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
@@ -238,7 +238,7 @@ async fn a_broken_claim_that_may_have_gone_on_is_told_to_leave() {
     let mut releasing = pin!(guard.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     // By this copy the claim goes on, and is broken then.
-    let (_, _unheard) = store.release().await;
+    let (_, _unread) = store.release().await;
     store.hand.advance(OVERDUE + GRAIN);
     store.release().await.1.give(vec![Standing::Gone(Why::Broken)]);
     released_and_asked_anew(&mut store, &claim, 8).await;

@@ -9,13 +9,13 @@ use lockfast::store::Claim;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Page, Query, Report, Scope, Standing, Store};
 use lockfast::{Error, Guarantees, Locks, LostWhy, ManualClock, Memory, Result};
 
-use crate::stage::{GRAIN, soon, until};
+use crate::fixture::{GRAIN, soon, until};
 use crate::steps::{millis, secs, until_waiting};
 
 /// Where the panic is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Panics {
-    /// In asking for a stream, after the first time, which ends at once: whose first one panics cannot be connected to.
+    /// In `watch`, except for the first call, whose stream ends at once: a store whose first `watch` panics cannot be connected to.
     Watching,
     /// In the stream itself.
     Streaming,
@@ -100,7 +100,7 @@ async fn a_panic_in_the_stream_of_pushes_stops_no_renewals() {
 }
 
 #[tokio::test]
-async fn a_panic_in_the_stream_of_pushes_keeps_no_loss_and_no_end_of_patience_from_anybody() {
+async fn a_panic_in_the_stream_of_pushes_delays_no_deadline() {
     for panics in [Panics::Watching, Panics::Streaming] {
         let (_, locks, hand) = Shaky::new(panics).await;
         let capped = locks.mutex("a").hold_at_most(secs(1)).lock().await.unwrap();

@@ -8,11 +8,11 @@ use lockfast::store::{Ticket, Tickets};
 use lockfast::{Error, Guard, Mutex, Retry};
 use tokio::task::JoinHandle;
 
+use crate::fixture::{GRAIN, NEVER, hold, settle, soon};
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, NEVER, hold, settle, soon};
 use crate::steps::{done, is_same, millis, secs, unknown, until_waiting, wants};
 
-/// What an answer takes on its way: more than the patience of these callers.
+/// How long an answer takes: more than the patience of these callers.
 const SLOW: Duration = millis(20);
 
 fn within(mutex: Mutex, patience: Duration) -> JoinHandle<lockfast::Result<Guard>> {
@@ -22,7 +22,7 @@ fn within(mutex: Mutex, patience: Duration) -> JoinHandle<lockfast::Result<Guard
 /// Lets the time of a slow answer pass, in which the caller neither gives up nor asks again.
 async fn awaits_the_answer(store: &mut Director, caller: &JoinHandle<lockfast::Result<Guard>>, span: Duration) {
     store.hand.advance(span);
-    // The first time the keeper wakes the caller, if at all; by the second time the caller has done what follows from it.
+    // In the first round the keeper wakes the caller, if at all; by the second round the caller has acted on that.
     for _ in 0..2 {
         assert!(settle(store).await.is_empty(), "the answer is awaited");
     }
@@ -50,14 +50,14 @@ async fn without_patience_a_taken_lock_is_busy_and_no_entry_is_left() {
     let mut store = Director::new();
     let caller = within(store.locks.mutex("a"), Duration::ZERO);
     let (_, busy, answer) = store.acquire().await;
-    assert_eq!(busy, Busy::Refuse, "it takes no place in the queue");
+    assert_eq!(busy, Busy::Refuse, "it joins no queue");
     awaits_the_answer(&mut store, &caller, SLOW).await;
     answer.give(Admission::Refused(BusyWith { held_for: Some(secs(8)), ..BusyWith::default() }));
     let error = soon(caller).await.unwrap().unwrap_err();
     let Error::Busy { held_for, position, waited, attempts, .. } = &error else { panic!("{error}") };
     assert_eq!((*held_for, *position, *waited, *attempts), (Some(secs(8)), None, SLOW, 1));
     assert!(settle(&mut store).await.is_empty(), "there is nothing to withdraw");
-    // Nor is anything left here that the keeper would look after.
+    // Nor does the keeper have anything left to do for it.
     store.hand.advance(secs(20));
     assert!(settle(&mut store).await.is_empty(), "it is forgotten");
 }
@@ -76,7 +76,7 @@ async fn without_patience_a_lock_held_by_this_process_is_busy() {
 }
 
 #[tokio::test]
-async fn with_little_patience_a_taken_lock_is_busy_and_its_entry_is_withdrawn() {
+async fn with_little_patience_the_entry_of_a_busy_lock_is_withdrawn() {
     let mut store = Director::new();
     let caller = within(store.locks.mutex("a"), millis(1));
     let (claim, _, answer) = store.acquire().await;
@@ -106,7 +106,7 @@ async fn a_silent_store_is_unavailable_within_a_second_of_patience() {
 }
 
 #[tokio::test]
-async fn the_last_attempt_before_patience_ends_is_busy_when_its_answer_comes_later() {
+async fn the_answer_to_the_last_attempt_is_awaited_beyond_patience() {
     let mut store = Director::new();
     let steady = Retry { count: None, base: millis(100), max: millis(100), jitter: false };
     let caller = within(store.locks.mutex("a").retry(steady), millis(110));

@@ -1,4 +1,4 @@
-//! Everything at once, at random: whatever tasks do with their locks, and wherever they are stopped, the promises hold.
+//! All ways to use a lock at once, at random, with futures dropped at any point: the guarantees hold.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::cancelling::{Cut, cut_off};
 use crate::slow::Slow;
 use crate::steps::{secs, soon};
 
-/// One client for each: how slow the way to the store is.
+/// One client for each: how many polls a call to the store takes.
 const POLLS: [usize; 3] = [0, 1, 3];
 const TASKS: usize = 24;
 const STEPS: usize = 60;
@@ -21,16 +21,16 @@ const NAMES: [&str; 2] = ["a", "b"];
 /// How long the test goes on beginning new rounds.
 const SPAN: Duration = secs(5);
 
-/// What one name protects.
+/// The critical section of one name.
 #[derive(Default)]
-struct Room {
+struct CriticalSection {
     inside: AtomicU64,
     /// The highest fence that was seen here.
     fence: AtomicU64,
 }
 
-impl Room {
-    /// Whoever may trust its lock before and after was alone in between, and came after everybody with a lower fence.
+impl CriticalSection {
+    /// A holder whose lock is valid before and after was alone in between, and its fence is above all earlier ones.
     async fn visit(&self, guard: &Guard, stays: bool) {
         if guard.check().is_err() {
             return;
@@ -44,18 +44,18 @@ impl Room {
         let after = self.inside.fetch_sub(1, SeqCst);
         if guard.check().is_ok() {
             assert!(last < fence, "fence {fence} after {last}");
-            assert_eq!((before, after), (0, 1), "somebody else is inside");
+            assert_eq!((before, after), (0, 1), "another holder is inside");
         }
     }
 }
 
-/// Where somebody is stopped, if it gets that far.
+/// Where a future is dropped, if it gets that far.
 fn cut(rng: &mut Rng) -> Cut {
     let polls = rng.usize(..10);
     if rng.bool() { Cut::AfterPoll(polls) } else { Cut::AtWake(polls) }
 }
 
-/// Asks for a lock in some way, and perhaps stops asking.
+/// Asks for a lock in one of several ways, and sometimes stops asking.
 async fn enter(locks: &Locks, name: &str, rng: &mut Rng) -> Option<Guard> {
     let mutex = locks.mutex(name);
     let mutex = match rng.u8(..8) {
@@ -72,7 +72,7 @@ async fn enter(locks: &Locks, name: &str, rng: &mut Rng) -> Option<Guard> {
     }
 }
 
-/// Gives a lock back in some way, and perhaps does not wait for the end of that. What was lost is given back too.
+/// Releases a lock in one of several ways, and sometimes does not wait for the end. A lost lock is released too.
 async fn leave(guard: Guard, rng: &mut Rng) {
     match rng.u8(..3) {
         0 => drop(guard),
@@ -85,18 +85,18 @@ async fn round(seed: u64) {
     let store = Arc::new(Memory::new());
     let clients = POLLS.map(|polls| {
         let slow = Slow { store: Arc::clone(&store), polls };
-        // So long that no lease ends in time to make up for what was forgotten.
+        // So long that no lease ends in time to hide a claim that was never released.
         Locks::builder().ttl(secs(3600)).build(Arc::new(slow)).unwrap()
     });
-    let rooms: Arc<[Room; NAMES.len()]> = Arc::default();
+    let sections: Arc<[CriticalSection; NAMES.len()]> = Arc::default();
     let mut rng = Rng::with_seed(seed);
     let task = |nth: usize| {
-        let (locks, rooms, mut rng) = (clients[nth % clients.len()].clone(), Arc::clone(&rooms), rng.fork());
+        let (locks, sections, mut rng) = (clients[nth % clients.len()].clone(), Arc::clone(&sections), rng.fork());
         tokio::spawn(async move {
             for _ in 0..STEPS {
                 let name = rng.usize(..NAMES.len());
                 let Some(guard) = enter(&locks, NAMES[name], &mut rng).await else { continue };
-                rooms[name].visit(&guard, rng.u8(..4) == 0).await;
+                sections[name].visit(&guard, rng.u8(..4) == 0).await;
                 leave(guard, &mut rng).await;
             }
         })

@@ -12,7 +12,7 @@ use lockfast::{Error, Guarantees, Locks, Memory, Result};
 use crate::flaky::{Flaky, Loss};
 use crate::steps::{millis, secs, soon};
 
-/// Forgets the claim (as a store that lost its data) before the first release runs, and loses the answers it is told to.
+/// Forgets the claim (as a store that lost its data) before the first release runs, and loses answers as the test says.
 #[derive(Debug)]
 struct Forgetful {
     memory: Memory,
@@ -74,7 +74,7 @@ impl Store for Forgetful {
 }
 
 #[tokio::test]
-async fn a_lost_lock_of_a_repeated_acquire_is_not_given_back_with_success() {
+async fn releasing_a_lost_lock_of_a_repeated_acquire_is_an_error() {
     for breaks in [false, true] {
         for unsure in [false, true] {
             let store = Arc::new(Forgetful {
@@ -86,13 +86,13 @@ async fn a_lost_lock_of_a_repeated_acquire_is_not_given_back_with_success() {
             let locks = Locks::builder().build(store).unwrap();
             let guard = locks.mutex("a").try_lock().await.unwrap().unwrap();
             let released = guard.release().await;
-            assert!(released.is_err(), "breaks {breaks}, unsure {unsure}: told success, but the lock was lost");
+            assert!(released.is_err(), "breaks {breaks}, unsure {unsure}: success, but the lock was lost");
         }
     }
 }
 
 #[tokio::test]
-async fn a_lost_token_of_a_repeated_acquire_is_not_given_back_with_success() {
+async fn releasing_a_lost_token_of_a_repeated_acquire_is_an_error() {
     let store = Arc::new(Forgetful {
         memory: Memory::new(),
         lose_acquire: AtomicBool::new(true),
@@ -102,11 +102,11 @@ async fn a_lost_token_of_a_repeated_acquire_is_not_given_back_with_success() {
     let locks = Locks::builder().build(store.clone()).unwrap();
     let token = locks.mutex("a").detached().try_lock().await.unwrap().unwrap().into_token().await.unwrap();
     store.lose_release.store(true, Ordering::SeqCst);
-    assert!(locks.release_token(&token).await.is_err(), "told success, but the token's lock was lost");
+    assert!(locks.release_token(&token).await.is_err(), "success, but the token's lock was lost");
 }
 
 #[tokio::test]
-async fn a_try_that_a_shutdown_ends_is_told_so() {
+async fn a_try_that_a_shutdown_ends_fails_as_closed() {
     let (store, locks, _hand) = Flaky::new();
     let mutex = locks.mutex("a");
     store.lose(&[Loss::Answer, Loss::Request]);
@@ -118,12 +118,12 @@ async fn a_try_that_a_shutdown_ends_is_told_so() {
     };
     soon(granted).await;
     locks.shutdown(secs(5)).await.unwrap();
-    let told = soon(caller).await.unwrap();
-    assert!(matches!(told, Err(Error::Closed(_))), "{told:?}");
+    let tried = soon(caller).await.unwrap();
+    assert!(matches!(tried, Err(Error::Closed(_))), "{tried:?}");
 }
 
 #[tokio::test]
-async fn a_pause_between_repeats_is_not_taken_for_a_future_that_is_not_polled() {
+async fn a_pause_between_repeats_is_no_unpolled_future() {
     let tries = (0..20).map(|_| async {
         let store = Arc::new(Timed { memory: Memory::new(), calls: Default::default() });
         let locks = Locks::builder().build(store).unwrap();

@@ -7,10 +7,10 @@ use lockfast::Error;
 use lockfast::store::Standing;
 use lockfast::store::{Ticket, Tickets};
 
+use crate::fixture::{GRAIN, hold};
 use crate::flaky::{Flaky, LOSSES, Loss};
 use crate::repeats::is_lost;
 use crate::script::Director;
-use crate::stage::{GRAIN, hold};
 use crate::steps::{millis, secs, soon, until_waiting};
 
 #[tokio::test]
@@ -70,7 +70,7 @@ async fn a_break_is_repeated_and_its_answer_is_about_now() {
         let guard = locks.mutex("a").lock().await.unwrap();
         store.lose(&[loss]);
         assert!(locks.break_lock("a", guard.fence().unwrap()).await.unwrap(), "{loss:?}: broken twice is broken");
-        // The keeper has asked about it, and asks nothing more.
+        // The keeper has asked about the claim, and asks nothing more.
         soon(guard.lost()).await;
         let breaks = store.requests().iter().filter(|request| request.contains("Break")).count();
         assert_eq!(breaks, 2, "{loss:?}");

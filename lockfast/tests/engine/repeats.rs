@@ -1,4 +1,4 @@
-//! Requests whose outcome is unknown: sent again with the same claim, soon, not often, and only they.
+//! Calls whose outcome is unknown, and only those, are sent again: with the same claim, soon, and not often.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use lockfast::store::{Admission, BusyWith, Why};
 use lockfast::store::{Ticket, Tickets};
 use lockfast::{Error, OnceState, Outcome};
 
+use crate::fixture::{GRAIN, VALID, hold, settle};
 use crate::flaky::{Flaky, LOSSES, Loss};
 use crate::script::{Call, Director};
-use crate::stage::{GRAIN, VALID, hold, settle};
 use crate::steps::{is_same, millis, secs, soon, unknown};
 use crate::stub::{Fault, Stub};
 
@@ -74,7 +74,7 @@ async fn a_repeated_try_counts_from_when_the_repeat_was_sent() {
 }
 
 #[tokio::test]
-async fn a_repeated_try_that_is_refused_leaves_nothing_that_may_run_later() {
+async fn a_repeated_try_that_is_refused_leaves_a_tombstone() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let caller = tokio::spawn(async move { mutex.try_lock().await });
@@ -82,13 +82,13 @@ async fn a_repeated_try_that_is_refused_leaves_nothing_that_may_run_later() {
     answer.lose();
     store.acquire().await.2.give(Admission::Refused(BusyWith::default()));
     assert!(soon(caller).await.unwrap().unwrap().is_none());
-    // The first may be on its way still, and the lock may be free when it arrives.
+    // The first acquire may still be in flight, and the lock may be free when it arrives.
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
     assert!(settle(&mut store).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_repeat_that_finds_a_seal_or_a_tombstone_leaves_nothing_that_may_run_later() {
+async fn a_repeat_that_finds_a_seal_or_a_tombstone_leaves_a_tombstone() {
     for admission in [Admission::Sealed("done".into()), Admission::Gone(Why::Broken)] {
         for tries in [true, false] {
             let mut store = Director::new();
@@ -163,14 +163,14 @@ async fn only_an_unknown_outcome_is_repeated() {
         let mutex = store.locks.mutex("a");
         let caller = tokio::spawn(async move { mutex.try_lock().await.map(drop) });
         store.acquire().await.2.fail(error.clone());
-        let told = soon(caller).await.unwrap().unwrap_err();
-        assert_eq!(told.to_string(), error.to_string());
+        let got = soon(caller).await.unwrap().unwrap_err();
+        assert_eq!(got.to_string(), error.to_string());
         assert!(settle(&mut store).await.is_empty(), "{error}");
     }
 }
 
 #[tokio::test]
-async fn no_try_is_repeated_two_seconds_or_a_lease_after_its_first_request() {
+async fn no_try_is_repeated_after_two_seconds_or_a_lease() {
     for (ttl, late) in [(secs(30), secs(2)), (millis(500), millis(493))] {
         let mut store = Director::new();
         let mutex = store.locks.mutex("a").ttl(ttl);
@@ -200,7 +200,7 @@ async fn the_answer_to_a_repeat_is_awaited_for_three_seconds_in_all() {
     let (claim, _, _never) = store.acquire().await;
     store.hand.advance(secs(3) + GRAIN);
     let error = soon(caller).await.unwrap().unwrap_err();
-    assert!(error.to_string().contains("the reply was lost"), "what was heard last is told: {error}");
+    assert!(error.to_string().contains("the reply was lost"), "the last error is returned: {error}");
     let left = loop {
         match store.call().await {
             Call::Release { leaving, .. } => break leaving,
@@ -245,7 +245,7 @@ async fn a_release_is_repeated_by_the_keeper_alone() {
 }
 
 #[tokio::test]
-async fn the_release_of_a_repeated_acquire_is_told_apart_by_its_tombstone() {
+async fn a_repeated_release_is_recognised_by_its_tombstone() {
     let (store, locks, _hand) = Flaky::new();
     store.lose(&[Loss::Request]);
     let guard = locks.mutex("a").try_lock().await.unwrap().unwrap();
@@ -255,7 +255,7 @@ async fn the_release_of_a_repeated_acquire_is_told_apart_by_its_tombstone() {
 }
 
 #[tokio::test]
-async fn a_release_that_keeps_failing_is_told_within_a_second_and_goes_on() {
+async fn a_failing_release_ends_for_its_caller_and_goes_on() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(secs(30));
     let (guard, _) = hold(&mut store, &mutex, 7).await;
@@ -282,7 +282,7 @@ async fn a_release_that_keeps_failing_is_told_within_a_second_and_goes_on() {
 }
 
 #[tokio::test]
-async fn what_runs_once_runs_once_whatever_is_lost() {
+async fn once_runs_once_whatever_is_lost() {
     // The acquire, or the seal.
     for (before, losses) in [(0, LOSSES), (1, LOSSES)] {
         for loss in losses {
@@ -300,7 +300,7 @@ async fn what_runs_once_runs_once_whatever_is_lost() {
             });
             let first = soon(first).await;
             match (before, loss) {
-                // Sealed by the first, as is found out below; the repeat cannot tell.
+                // The first call sealed, as the check below shows; the answer to the repeat does not show it.
                 (1, Loss::Answer) => assert!(is_lost(&first), "{first:?}"),
                 _ => assert_eq!(first.unwrap(), Outcome::Ran("done".into())),
             }
@@ -315,7 +315,7 @@ async fn what_runs_once_runs_once_whatever_is_lost() {
 }
 
 #[tokio::test]
-async fn a_thousand_tries_at_a_failing_store_are_five_thousand_requests() {
+async fn a_thousand_tries_at_a_failing_store_send_five_thousand_calls() {
     let (stub, locks, hand) = Stub::new(Fault::Fails);
     let callers: Vec<_> = (0..1000)
         .map(|number| {

@@ -1,5 +1,5 @@
-//! A store that does nothing by itself: every call arrives at the test, which answers it, late or never, and pushes what
-//! it likes. With it an interleaving is written down step by step instead of hoped for.
+//! A store that does nothing by itself: every call arrives at the test, which answers it, late or never, and sends pushes.
+//! So a test states an interleaving step by step and does not depend on timing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,7 @@ type Reply<T> = Option<Result<T>>;
 
 impl<T> Answer<T> {
     pub(crate) fn give(self, value: T) {
-        // A caller that was cancelled does not hear it; that is often the point of a test.
+        // A caller that was cancelled does not receive it; that is often the point of a test.
         let _ = self.0.send(Some(Ok(value)));
     }
 
@@ -53,15 +53,15 @@ struct Script {
     calls: mpsc::UnboundedSender<Call>,
     pushes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
     watched: mpsc::UnboundedSender<()>,
-    heard: Arc<Heard>,
+    push_counts: Arc<PushCounts>,
     reports: Arc<AtomicU64>,
 }
 
-/// How many pushes the keeper has heard, and after how many it found no more.
+/// How many pushes the keeper has received, and how many it had received when it last found the stream empty.
 #[derive(Debug, Default)]
-struct Heard {
-    pushes: AtomicU64,
-    all: AtomicU64,
+struct PushCounts {
+    received: AtomicU64,
+    drained: AtomicU64,
 }
 
 impl Script {
@@ -98,7 +98,7 @@ impl Store for Script {
     }
 
     async fn inspect(&self, _query: &Query) -> Result<Page> {
-        // Nobody has to be told who is in the way.
+        // A lookup of the holder is never answered.
         std::future::pending().await
     }
 
@@ -111,12 +111,12 @@ impl Store for Script {
         let (push, mut pushed) = mpsc::unbounded_channel();
         *self.pushes.lock().unwrap() = Some(push);
         let _ = self.watched.send(());
-        let heard = Arc::clone(&self.heard);
+        let counts = Arc::clone(&self.push_counts);
         futures::stream::poll_fn(move |cx| {
             let change = pushed.poll_recv(cx);
             match &change {
-                Poll::Ready(_) => drop(heard.pushes.fetch_add(1, Ordering::SeqCst)),
-                Poll::Pending => heard.all.store(heard.pushes.load(Ordering::SeqCst), Ordering::SeqCst),
+                Poll::Ready(_) => drop(counts.received.fetch_add(1, Ordering::SeqCst)),
+                Poll::Pending => counts.drained.store(counts.received.load(Ordering::SeqCst), Ordering::SeqCst),
             }
             change
         })
@@ -132,11 +132,11 @@ pub(crate) struct Director {
     calls: mpsc::UnboundedReceiver<Call>,
     pushes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
     watched: mpsc::UnboundedReceiver<()>,
-    heard: Arc<Heard>,
+    push_counts: Arc<PushCounts>,
     reports: Arc<AtomicU64>,
 }
 
-/// How long a test waits for what must come; only a failing test waits that long.
+/// How long a test waits for a call that must come; only a failing test waits that long.
 const SOON: Duration = Duration::from_secs(10);
 
 impl Director {
@@ -145,17 +145,17 @@ impl Director {
         let hand = ManualClock::new();
         let (call, calls) = mpsc::unbounded_channel();
         let (watch, watched) = mpsc::unbounded_channel();
-        let (pushes, heard) = (Arc::new(Mutex::new(None)), Arc::<Heard>::default());
+        let (pushes, push_counts) = (Arc::new(Mutex::new(None)), Arc::<PushCounts>::default());
         let reports = Arc::<AtomicU64>::default();
         let store = Script {
             calls: call,
             pushes: Arc::clone(&pushes),
             watched: watch,
-            heard: Arc::clone(&heard),
+            push_counts: Arc::clone(&push_counts),
             reports: Arc::clone(&reports),
         };
         let locks = Locks::builder().clock(hand.clock()).build(Arc::new(store)).unwrap();
-        Self { locks, hand, calls, pushes, watched, heard, reports }
+        Self { locks, hand, calls, pushes, watched, push_counts, reports }
     }
 
     /// The next call, whatever it is.
@@ -189,21 +189,21 @@ impl Director {
         }
     }
 
-    /// Answers the next acquire with the lock, and says whose it was.
+    /// Answers the next acquire with the lock, and returns its claim.
     pub(crate) async fn grant(&mut self, ticket: u64) -> Arc<Claim> {
         let (claim, _, answer) = self.acquire().await;
         answer.give(Admission::Held(Tickets::new(Ticket(ticket), claim.block)));
         claim
     }
 
-    /// Answers the next acquire with a place in line.
+    /// Answers the next acquire with an entry in the queue.
     pub(crate) async fn queue(&mut self, ticket: u64, recheck_in: Duration) -> Arc<Claim> {
         let (claim, _, answer) = self.acquire().await;
         answer.give(Admission::Queued { ticket: Ticket(ticket), position: 1, recheck_in });
         claim
     }
 
-    /// Answers the next release: everybody has left.
+    /// Answers the next release: all its claims have left.
     pub(crate) async fn let_go(&mut self) -> Vec<Leaving> {
         let (leaving, answer) = self.release().await;
         answer.give(vec![Standing::Gone(Why::Left); leaving.len()]);
@@ -224,12 +224,12 @@ impl Director {
         self.reports.load(Ordering::SeqCst)
     }
 
-    /// Waits until the keeper has nothing left to do and sleeps: it looks for pushes last before that.
+    /// Waits until the keeper has nothing left to do and sleeps: before it sleeps, it looks for pushes last.
     pub(crate) async fn keeper_sleeps(&self) {
-        let before = self.heard.pushes.load(Ordering::SeqCst);
+        let before = self.push_counts.received.load(Ordering::SeqCst);
         self.push(Change::Resource(Name::new("nothing").unwrap()));
         let sleeps = async {
-            while self.heard.all.load(Ordering::SeqCst) <= before {
+            while self.push_counts.drained.load(Ordering::SeqCst) <= before {
                 tokio::task::yield_now().await;
             }
         };

@@ -1,5 +1,5 @@
 //! The in-process store, slowly: every verb takes several polls before it runs and several after, so that a caller can be
-//! cancelled with its request on the way there, and with the answer on the way back.
+//! cancelled before its call has run, and before it has the answer.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use lockfast::{Guarantees, Memory, Result};
 #[derive(Debug)]
 pub(crate) struct Slow {
     pub(crate) store: Arc<Memory>,
-    /// How often each verb says "not yet", on the way there and on the way back.
+    /// How often each verb is pending, before it runs and again after.
     pub(crate) polls: usize,
 }
 
 impl Slow {
-    async fn on_its_way(&self) {
+    async fn in_flight(&self) {
         let mut left = self.polls;
         poll_fn(|cx| match left {
             0 => Poll::Ready(()),
@@ -33,9 +33,9 @@ impl Slow {
     }
 
     async fn slowly<T>(&self, verb: impl Future<Output = T>) -> T {
-        self.on_its_way().await;
+        self.in_flight().await;
         let answer = verb.await;
-        self.on_its_way().await;
+        self.in_flight().await;
         answer
     }
 }

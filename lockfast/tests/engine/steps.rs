@@ -10,7 +10,8 @@ use tokio::task::JoinHandle;
 
 use crate::script::Director;
 
-pub(crate) type Party = JoinHandle<Result<Guard>>;
+/// A local acquisition on a task of its own.
+pub(crate) type Request = JoinHandle<Result<Guard>>;
 
 pub(crate) const fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -20,22 +21,22 @@ pub(crate) const fn millis(count: u64) -> Duration {
     Duration::from_millis(count)
 }
 
-/// A task that wants the lock.
-pub(crate) fn wants(mutex: Mutex) -> Party {
+/// A task that requests the lock.
+pub(crate) fn wants(mutex: Mutex) -> Request {
     tokio::spawn(async move { mutex.lock().await })
 }
 
-/// What must come about, or the test fails.
+/// Awaits work that must end, or the test fails.
 pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(secs(60), work).await.expect("this comes about")
 }
 
-/// The guard that a task gets.
-pub(crate) async fn entered(party: Party) -> Guard {
-    soon(party).await.expect("the task ends by itself").expect("it gets the lock")
+/// The guard of a request that is granted.
+pub(crate) async fn entered(request: Request) -> Guard {
+    soon(request).await.expect("the task ends by itself").expect("it gets the lock")
 }
 
-/// Lets the tasks run until so many of this client's parties wait.
+/// Lets the tasks run until so many requests of this client wait.
 pub(crate) async fn until_waiting(locks: &Locks, count: u64) {
     soon(async {
         while locks.stats().waiting != count {
@@ -57,7 +58,7 @@ pub(crate) fn waits(ticket: u64, recheck_in: Duration) -> Standing {
     Standing::Waiting { ticket: Ticket(ticket), recheck_in }
 }
 
-/// The claim of the only departure, if its outcome was unknown.
+/// The claim of the only release, if the outcome of its acquire was unknown.
 pub(crate) fn unknown(leaving: &[Leaving]) -> Option<&Arc<Claim>> {
     match leaving {
         [Leaving::Unknown(claim)] => Some(claim),
@@ -65,7 +66,7 @@ pub(crate) fn unknown(leaving: &[Leaving]) -> Option<&Arc<Claim>> {
     }
 }
 
-/// The claim of the only departure, if it was an ordinary one.
+/// The claim of the only release, if it was an ordinary one.
 pub(crate) fn done(leaving: &[Leaving]) -> Option<&Arc<Claim>> {
     match leaving {
         [Leaving::Done(claim)] => Some(claim),
@@ -73,25 +74,25 @@ pub(crate) fn done(leaving: &[Leaving]) -> Option<&Arc<Claim>> {
     }
 }
 
-/// Somebody in line for another name. Pushes are heard in order, and what the keeper decided is sent before it hears the
-/// next one: so when the canary has entered, everything before its push has had its effect.
-pub(crate) struct Canary {
+/// A waiter for another name. The keeper takes pushes in order, and sends the effects of one before it takes the next: when the
+/// barrier's request has entered, every push before its own has had its effect.
+pub(crate) struct PushBarrier {
     claim: Arc<Claim>,
-    party: Party,
+    request: Request,
 }
 
-impl Canary {
-    pub(crate) async fn perch(store: &mut Director) -> Self {
+impl PushBarrier {
+    pub(crate) async fn join(store: &mut Director) -> Self {
         let waiting = store.locks.stats().waiting;
-        let party = wants(store.locks.mutex("canary").local_handoff(false));
+        let request = wants(store.locks.mutex("barrier").local_handoff(false));
         let claim = store.queue(1, secs(3600)).await;
         until_waiting(&store.locks, waiting + 1).await;
-        Self { claim, party }
+        Self { claim, request }
     }
 
-    /// The guard is for the test to keep: dropped, it would ask the store for its release.
-    pub(crate) async fn sings(self, store: &Director) -> Guard {
+    /// The test keeps the guard: a dropped guard would send a release.
+    pub(crate) async fn pass(self, store: &Director) -> Guard {
         store.push(Change::Held(self.claim.id.hash(), Ticket(1)));
-        entered(self.party).await
+        entered(self.request).await
     }
 }

@@ -1,4 +1,4 @@
-//! How long a lease is does not decide how often the store is asked: long leases and short periods make no storms.
+//! The length of a lease does not decide how often the store is asked: long leases and short periods make no storms.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use futures::{FutureExt, poll};
 use lockfast::store::{Admission, Change, Leaving, Standing};
 use lockfast::store::{Ticket, Tickets};
 
+use crate::fixture::{hold, renewed, settle, wait};
 use crate::script::{Call, Director};
-use crate::stage::{hold, renewed, settle, wait};
 use crate::steps::{gone, is_same, millis, secs, waits};
 
 /// An hour, a day and the longest there is.
@@ -19,7 +19,7 @@ fn held(ticket: u64) -> Tickets {
 }
 
 #[tokio::test]
-async fn a_long_lease_with_a_short_period_is_renewed_once_a_period() {
+async fn a_holder_with_a_long_lease_is_renewed_once_a_period() {
     for (ttl, period) in [(LONG[0], secs(1)), (LONG[1], secs(10)), (LONG[2], millis(50))] {
         let mut store = Director::new();
         let mutex = store.locks.mutex("a").ttl(ttl).renew_every(period);
@@ -36,7 +36,7 @@ async fn a_long_lease_with_a_short_period_is_renewed_once_a_period() {
 }
 
 #[tokio::test]
-async fn a_place_in_line_with_a_long_lease_and_a_short_period_is_renewed_once_a_period() {
+async fn a_waiter_with_a_long_lease_is_renewed_once_a_period() {
     for (ttl, period) in [(LONG[0], secs(1)), (LONG[2], secs(10))] {
         let mut store = Director::new();
         let mutex = store.locks.mutex("a").ttl(ttl).renew_every(period);
@@ -53,7 +53,7 @@ async fn a_place_in_line_with_a_long_lease_and_a_short_period_is_renewed_once_a_
 }
 
 #[tokio::test]
-async fn a_task_that_is_passed_a_lock_with_a_long_lease_has_time_to_pick_it_up() {
+async fn a_hand_off_with_a_long_lease_leaves_time_to_pick_it_up() {
     for ttl in LONG {
         let mut store = Director::new();
         let mutex = store.locks.mutex("a").ttl(ttl);
@@ -64,9 +64,9 @@ async fn a_task_that_is_passed_a_lock_with_a_long_lease_has_time_to_pick_it_up()
         let (leaving, answer) = store.release().await;
         assert!(matches!(leaving[..], [Leaving::UnlessAlone { .. }]), "{leaving:?}");
         answer.give(vec![Standing::Held(held(8))]);
-        assert!(settle(&mut store).await.is_empty(), "{ttl:?}: it stays passed");
+        assert!(settle(&mut store).await.is_empty(), "{ttl:?}: it stays handed off");
         store.hand.advance(millis(1900));
-        assert!(settle(&mut store).await.is_empty(), "{ttl:?}: it stays passed");
+        assert!(settle(&mut store).await.is_empty(), "{ttl:?}: it stays handed off");
         let guard = busy.now_or_never().expect("it is there").unwrap();
         assert_eq!(guard.fence().unwrap(), 8);
     }
@@ -92,7 +92,7 @@ async fn a_question_about_a_long_lease_has_time_to_be_answered() {
 }
 
 #[tokio::test]
-async fn an_acquire_and_the_questions_about_it_are_at_most_five_a_second() {
+async fn an_acquire_and_its_questions_are_at_most_five_calls_a_second() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(millis(500));
     let mut asks = pin!(mutex.lock());
@@ -113,11 +113,11 @@ async fn an_acquire_and_the_questions_about_it_are_at_most_five_a_second() {
 }
 
 #[tokio::test]
-async fn requests_that_fell_out_go_back_in_order_without_waiting_for_each_other() {
+async fn requests_that_fell_out_rejoin_in_order_and_pipelined() {
     let mut store = Director::new();
     let mut waiters = Vec::new();
     for ticket in [12, 10, 14, 11, 13] {
-        // Two names, so that the order of each is seen, and that neither waits for the other.
+        // Two names: the order of each is kept, and neither waits for the other.
         let mutex = store.locks.mutex(format!("name {}", ticket % 2)).local_handoff(false);
         waiters.push((ticket, wait(&mut store, mutex, ticket).await));
     }
@@ -133,17 +133,17 @@ async fn requests_that_fell_out_go_back_in_order_without_waiting_for_each_other(
     let mut unanswered = Vec::new();
     for ticket in 11..15 {
         let (claim, _, answer) = store.acquire().await;
-        assert_eq!(claim.demands[0].name.as_str(), name_of(ticket), "in the order in which they stood");
+        assert_eq!(claim.demands[0].name.as_str(), name_of(ticket), "in the order of the old tickets");
         unanswered.push(answer);
     }
-    // An answer to one of the later ones does not wait for those before it.
+    // A later answer does not wait for the earlier ones.
     unanswered.pop().unwrap().give(Admission::Held(held(24)));
     let (_, (entered, _)) = waiters.into_iter().find(|(ticket, _)| *ticket == 14).unwrap();
     assert_eq!(entered.await.unwrap().unwrap().fence().unwrap(), 24);
 }
 
 #[tokio::test]
-async fn many_requests_that_fell_out_go_back_without_waiting_for_each_other() {
+async fn many_rejoins_are_sent_without_waiting_for_answers() {
     let mut store = Director::new();
     let mut waiters = Vec::new();
     for ticket in 0..100 {
@@ -162,7 +162,7 @@ async fn many_requests_that_fell_out_go_back_without_waiting_for_each_other() {
 }
 
 #[tokio::test]
-async fn a_rejoin_that_fails_makes_the_next_one_go_alone() {
+async fn after_a_failed_rejoin_the_next_one_goes_alone() {
     let mut store = Director::new();
     let mut waiters = Vec::new();
     for ticket in 10..15 {
@@ -179,7 +179,7 @@ async fn a_rejoin_that_fails_makes_the_next_one_go_alone() {
 }
 
 #[tokio::test]
-async fn requests_whose_rejoins_failed_together_go_back_in_order() {
+async fn rejoins_that_failed_together_are_repeated_in_order() {
     let mut store = Director::new();
     let mut waiters = Vec::new();
     for ticket in 10..19 {
@@ -202,10 +202,10 @@ async fn requests_whose_rejoins_failed_together_go_back_in_order() {
             claim
         })
         .collect();
-    assert!(settle(&mut store).await.is_empty(), "they are tried again in a moment");
+    assert!(settle(&mut store).await.is_empty(), "they are repeated after a pause");
     for claim in claims {
         // Only the first goes alone; each of them may have to wait for its own pause.
         store.hand.advance(millis(200));
-        assert!(is_same(&store.queue(30, LONG[0]).await, &claim), "in the order in which they stood");
+        assert!(is_same(&store.queue(30, LONG[0]).await, &claim), "in the order of the old tickets");
     }
 }

@@ -1,4 +1,4 @@
-//! A store with one answer to everything, which notes when it was asked by whom.
+//! A store with one answer to every call, which notes when each name was asked for.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,22 +13,22 @@ use lockfast::store::{Claim, Moment, Name, Ticket};
 use lockfast::{Clock, Error, Guarantees, Locks, ManualClock, Result};
 use tokio::sync::mpsc;
 
-/// What is wrong with a store.
+/// The fault of a store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
-    /// It never answers but with an error.
+    /// Every call fails.
     Fails,
-    /// It takes everybody into its line, and fails from then on.
-    FailsOnceInLine,
-    /// It does not want to know anybody.
+    /// Acquires are queued, and every other call fails.
+    FailsOnceQueued,
+    /// Every claim is gone.
     Forgets,
-    /// It takes everybody into its line, and knows nobody who is in it.
-    ForgetsOnceInLine,
-    /// It takes everybody into its line once, forgets them all, and fails from then on.
+    /// Acquires are queued, and every renewal finds its claim gone.
+    ForgetsOnceQueued,
+    /// The first acquire of a name is queued, then its claim is gone, and later acquires fail.
     ForgetsThenFails,
-    /// It tells everybody to ask again at once.
+    /// Every answer asks for a recheck at once.
     Hurries,
-    /// Nothing, but somebody is always there.
+    /// None, but every lock is held by another claim.
     Refuses,
 }
 
@@ -63,7 +63,7 @@ impl Stub {
         pushes.send(change).await.expect("the keeper listens");
     }
 
-    /// Until the keeper has looked at the clock and done what was due. There is room for one push at a time, and it hears
+    /// Until the keeper has looked at the clock and done what was due. The stream has room for one push, and the keeper takes
     /// one a round, after everything else.
     pub(crate) async fn settled(&self) {
         for _ in 0..4 {
@@ -92,10 +92,10 @@ impl Store for Stub {
             Fault::ForgetsThenFails if !is_first => self.trouble(),
             Fault::Forgets => Ok(Admission::Gone(Why::Unknown)),
             Fault::Refuses => Ok(Admission::Refused(BusyWith::default())),
-            Fault::ForgetsOnceInLine | Fault::ForgetsThenFails => {
+            Fault::ForgetsOnceQueued | Fault::ForgetsThenFails => {
                 Ok(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: Duration::ZERO })
             }
-            Fault::FailsOnceInLine | Fault::Hurries => {
+            Fault::FailsOnceQueued | Fault::Hurries => {
                 Ok(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in })
             }
         }
@@ -104,8 +104,8 @@ impl Store for Stub {
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
         leases.iter().for_each(|lease| self.asked(&lease.claim));
         let standing = match self.fault {
-            Fault::Fails | Fault::FailsOnceInLine => return self.trouble(),
-            Fault::Forgets | Fault::ForgetsOnceInLine | Fault::ForgetsThenFails | Fault::Refuses => {
+            Fault::Fails | Fault::FailsOnceQueued => return self.trouble(),
+            Fault::Forgets | Fault::ForgetsOnceQueued | Fault::ForgetsThenFails | Fault::Refuses => {
                 Standing::Gone(Why::Unknown)
             }
             Fault::Hurries => Standing::Waiting { ticket: Ticket(7), recheck_in: Duration::ZERO },

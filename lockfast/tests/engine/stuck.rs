@@ -1,4 +1,4 @@
-//! Nobody waits for ever behind a party that is lost, not polled any more, or on its way out.
+//! No request waits for ever behind one that is lost, not polled any more, or being released.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,15 +9,15 @@ use lockfast::store::{Admission, Change, Leaving, Standing, Why};
 use lockfast::store::{Claim, Ticket, Tickets};
 use lockfast::{Error, LostWhy};
 
+use crate::fixture::{GRAIN, NEVER, hold, push, released_and_asked_anew, settle, soon, stop_keeper, wait};
 use crate::script::Director;
-use crate::stage::{GRAIN, NEVER, hold, push, released_and_asked_anew, settle, soon, stop_keeper, wait};
-use crate::steps::{Party, done, entered, gone, is_same, millis, secs, unknown, until_waiting, waits, wants};
+use crate::steps::{Request, done, entered, gone, is_same, millis, secs, unknown, until_waiting, waits, wants};
 
-/// How long a caller may take to hear the store's answer, and then to pick up what came of it.
+/// How long a caller may take to receive the store's answer, and then to pick up its grant.
 const UNPOLLED: Duration = secs(10 + 2);
 
 #[tokio::test]
-async fn nobody_waits_behind_a_lost_lock_whose_guard_is_kept() {
+async fn a_kept_guard_of_a_lost_lock_blocks_no_waiter() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").hold_at_most(secs(1));
     let (kept, claim) = hold(&mut store, &mutex, 7).await;
@@ -27,16 +27,16 @@ async fn nobody_waits_behind_a_lost_lock_whose_guard_is_kept() {
     assert_eq!(soon(kept.lost()).await, LostWhy::HeldAtMost);
     store.grant(8).await;
     let next = entered(next).await;
-    // Given back at last, what was lost takes nothing from the others.
+    // The late release of the lost hold does not end the new hold.
     drop(kept);
     assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
     next.check().unwrap();
 }
 
 #[tokio::test]
-async fn no_task_waits_for_long_behind_a_release_that_the_store_does_not_answer() {
+async fn an_unanswered_release_blocks_no_local_waiter_for_long() {
     let mut store = Director::new();
-    // So long that no renewal, which it might be found at, is due.
+    // So long that no renewal is due, whose answer would show the same.
     let mutex = store.locks.mutex("a").ttl(secs(3600));
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
     let next = wants(mutex);
@@ -51,7 +51,7 @@ async fn no_task_waits_for_long_behind_a_release_that_the_store_does_not_answer(
     store.hand.advance(UNPOLLED);
     released_and_asked_anew(&mut store, &claim, 8).await;
     let next = entered(next).await;
-    // Answered at last, it takes nothing from the others.
+    // The late answer does not end the new hold.
     answer.give(vec![Standing::Gone(Why::Left)]);
     soon(releasing).await.unwrap();
     next.check().unwrap();
@@ -59,19 +59,19 @@ async fn no_task_waits_for_long_behind_a_release_that_the_store_does_not_answer(
 }
 
 #[tokio::test]
-async fn nobody_waits_behind_a_question_that_is_not_polled_again() {
+async fn an_unpolled_acquire_blocks_no_local_waiter() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let mut idle = pin!(mutex.lock());
     assert!(poll!(idle.as_mut()).is_pending());
-    let (claim, _, _unheard) = store.acquire().await;
+    let (claim, _, _unread) = store.acquire().await;
     let next = wants(mutex.clone());
     until_waiting(&store.locks, 1).await;
     store.hand.advance(UNPOLLED + GRAIN);
     released_and_asked_anew(&mut store, &claim, 8).await;
     let next = entered(next).await;
 
-    // Polled at last, it gives its old question up, and lines up behind the other.
+    // Polled at last, the future gives its old acquire up, and joins the local queue behind the other.
     assert!(poll!(idle.as_mut()).is_pending());
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
     until_waiting(&store.locks, 1).await;
@@ -79,7 +79,7 @@ async fn nobody_waits_behind_a_question_that_is_not_polled_again() {
 }
 
 #[tokio::test]
-async fn a_grant_that_answers_an_acquire_is_given_back_if_it_is_not_picked_up() {
+async fn a_grant_by_answer_that_is_not_picked_up_is_given_back() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let mut idle = pin!(mutex.lock());
@@ -87,9 +87,9 @@ async fn a_grant_that_answers_an_acquire_is_given_back_if_it_is_not_picked_up() 
     let (claim, _, answer) = store.acquire().await;
     answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
     store.hand.advance(millis(1500));
-    let (leases, told) = store.renew().await;
+    let (leases, answer) = store.renew().await;
     assert!(is_same(&leases[0].claim, &claim) && leases[0].ttl.is_zero(), "a question: {leases:?}");
-    told.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     assert!(settle(&mut store).await.is_empty(), "the future may be polled in this moment");
     store.hand.advance(millis(500) + GRAIN);
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
@@ -102,12 +102,12 @@ async fn a_grant_that_answers_an_acquire_is_given_back_if_it_is_not_picked_up() 
 }
 
 #[tokio::test]
-async fn a_second_grant_that_is_not_picked_up_is_given_back_as_soon() {
+async fn a_second_grant_not_picked_up_is_given_back_as_soon() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let mut idle = pin!(mutex.lock());
     assert!(poll!(idle.as_mut()).is_pending());
-    let (claim, _, _unheard) = store.acquire().await;
+    let (claim, _, _unread) = store.acquire().await;
     store.hand.advance(millis(1500));
     // This question is still with the store when the claim is given up.
     let _unanswered = store.renew().await;
@@ -118,9 +118,9 @@ async fn a_second_grant_that_is_not_picked_up_is_given_back_as_soon() {
     assert!(poll!(idle.as_mut()).is_pending());
     let again = released_and_asked_anew(&mut store, &claim, 8).await;
     store.hand.advance(millis(1500));
-    let (leases, told) = store.renew().await;
+    let (leases, answer) = store.renew().await;
     assert!(is_same(&leases[0].claim, &again), "{leases:?}");
-    told.give(vec![Standing::Held(Tickets::new(Ticket(8), 1))]);
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(8), 1))]);
     assert!(settle(&mut store).await.is_empty());
     store.hand.advance(millis(500) + GRAIN);
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &again)));
@@ -135,37 +135,37 @@ async fn an_acquire_that_is_answered_late_is_waited_for() {
         assert!(poll!(asks.as_mut()).is_pending());
         let (_, _, answer) = store.acquire().await;
         store.hand.advance(millis(1500));
-        let (_, told) = store.renew().await;
-        // The lock is there, and the question of the keeper had been answered before that.
+        let (_, question) = store.renew().await;
+        // The lock is granted, and the store had run the question of the keeper before that.
         answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
         let guard = soon(asks).await.unwrap();
-        told.give(vec![said]);
+        question.give(vec![said]);
         assert!(settle(&mut store).await.is_empty());
         guard.check().unwrap();
     }
 }
 
 #[tokio::test]
-async fn an_acquire_whose_claim_was_found_holding_enters_when_it_is_polled_in_time() {
+async fn a_claim_found_holding_enters_when_polled_in_time() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let mut asks = pin!(mutex.lock());
     assert!(poll!(asks.as_mut()).is_pending());
     let (claim, _, answer) = store.acquire().await;
-    // It waited when it was asked for, and was handed the lock since.
+    // The claim waited when the acquire ran, and was granted the lock since.
     answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER });
     store.hand.advance(millis(1500));
     store.renew().await.1.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     assert!(settle(&mut store).await.is_empty());
     assert!(poll!(asks.as_mut()).is_pending());
-    let (leases, told) = store.renew().await;
+    let (leases, answer) = store.renew().await;
     assert!(is_same(&leases[0].claim, &claim));
-    told.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
+    answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     assert_eq!(soon(asks).await.unwrap().fence().unwrap(), 7);
 }
 
 #[tokio::test]
-async fn a_departure_that_the_store_refuses_keeps_no_other_of_its_batch_in_line() {
+async fn a_refused_release_keeps_no_other_claim_of_its_batch_queued() {
     let mut store = Director::new();
     let (one, other) = (store.locks.mutex("a"), store.locks.mutex("b"));
     let guards = (hold(&mut store, &one, 7).await.0, hold(&mut store, &other, 8).await.0);
@@ -183,14 +183,14 @@ async fn a_departure_that_the_store_refuses_keeps_no_other_of_its_batch_in_line(
     assert_eq!(refused.len(), 1);
     answer.fail(refusal());
     assert!(done(&store.let_go().await).is_some(), "the other leaves");
-    // What is refused by itself is refused for good.
+    // A release that is refused in a batch of its own is refused for good.
     assert!(settle(&mut store).await.is_empty());
     store.hand.advance(secs(1));
     assert!(settle(&mut store).await.is_empty());
 }
 
 #[tokio::test]
-async fn who_fell_out_of_the_line_does_not_wait_long_for_an_answer_about_others() {
+async fn a_rejoin_waits_250_ms_at_most_for_answers_about_others() {
     let mut store = Director::new();
     let (one, other) = (store.locks.mutex("a"), store.locks.mutex("b"));
     let (_one, first) = wait(&mut store, one, 8).await;
@@ -202,15 +202,15 @@ async fn who_fell_out_of_the_line_does_not_wait_long_for_an_answer_about_others(
     assert!(is_same(&leases[0].claim, &first));
     answer.give(gone(1));
 
-    assert!(settle(&mut store).await.is_empty(), "the other may have stood before it");
+    assert!(settle(&mut store).await.is_empty(), "the other may have been ahead of it");
     store.hand.advance(millis(250) + GRAIN);
-    // Sooner than the keeper stops waiting for the other answer: it is not that which lets it go on.
+    // Sooner than the keeper stops waiting for the other answer, so the rejoin does not depend on it.
     let (again, ..) = tokio::time::timeout(secs(3), store.acquire()).await.expect("it goes back");
     assert_eq!(again.demands, first.demands);
 }
 
 #[tokio::test]
-async fn those_who_fell_out_of_different_lines_with_the_same_ticket_all_go_back() {
+async fn waiters_of_different_queues_with_equal_tickets_all_rejoin() {
     let mut store = Director::new();
     let (one, other) = (store.locks.mutex("a"), store.locks.mutex("b"));
     let (_one, first) = wait(&mut store, one, 8).await;
@@ -224,8 +224,8 @@ async fn those_who_fell_out_of_different_lines_with_the_same_ticket_all_go_back(
     }
 }
 
-/// Somebody is in line, with another task of this process behind it: it gets the lock, and then the other does.
-async fn one_after_the_other(store: &mut Director, (first, claim): (Party, Arc<Claim>), second: Party) {
+/// A waiter with another request of this process behind it is granted the lock, and then the other is.
+async fn one_after_the_other(store: &mut Director, (first, claim): (Request, Arc<Claim>), second: Request) {
     store.push(Change::Held(claim.id.hash(), Ticket(8)));
     let first = entered(first).await;
     let (released, left) = tokio::join!(first.release(), store.let_go());
@@ -236,7 +236,7 @@ async fn one_after_the_other(store: &mut Director, (first, claim): (Party, Arc<C
 }
 
 #[tokio::test]
-async fn a_lost_guard_that_is_dropped_late_does_not_end_the_turn_of_those_who_came_later() {
+async fn a_late_drop_of_a_lost_guard_ends_no_later_local_queue() {
     let mut store = Director::new();
     let capped = store.locks.mutex("a").hold_at_most(secs(1));
     let (kept, old) = hold(&mut store, &capped, 7).await;
@@ -245,7 +245,7 @@ async fn a_lost_guard_that_is_dropped_late_does_not_end_the_turn_of_those_who_ca
     store.hand.advance(secs(1) + GRAIN);
     assert_eq!(soon(kept.lost()).await, LostWhy::HeldAtMost);
     assert!(settle(&mut store).await.is_empty(), "the keeper has seen the loss too");
-    // The turn of `b` ends last, so that those who come get its place in the book, not that of the old turn of `a`.
+    // The local queue of `b` ends last, so that the next requests reuse its number, not that of the old queue of `a`.
     let (released, _) = tokio::join!(other.release(), store.let_go());
     released.unwrap();
 
@@ -259,7 +259,7 @@ async fn a_lost_guard_that_is_dropped_late_does_not_end_the_turn_of_those_who_ca
 }
 
 #[tokio::test]
-async fn a_future_that_let_its_turn_pass_and_is_dropped_late_does_not_end_the_turn_of_those_who_came_later() {
+async fn a_late_drop_of_an_unpolled_future_ends_no_later_local_queue() {
     let mut store = Director::new();
     let (mutex, other) = (store.locks.mutex("a"), store.locks.mutex("b"));
     let (other, _) = hold(&mut store, &other, 1).await;
@@ -270,7 +270,7 @@ async fn a_future_that_let_its_turn_pass_and_is_dropped_late_does_not_end_the_tu
     push(&mut store, Change::Held(old.id.hash(), Ticket(7))).await;
     store.hand.advance(secs(2) + GRAIN);
     assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &old)));
-    // The turn of `b` ends last, as above.
+    // The local queue of `b` ends last, as above.
     let (released, _) = tokio::join!(other.release(), store.let_go());
     released.unwrap();
 
@@ -283,7 +283,7 @@ async fn a_future_that_let_its_turn_pass_and_is_dropped_late_does_not_end_the_tu
 }
 
 #[tokio::test]
-async fn no_task_waits_behind_one_that_has_failed_and_is_not_polled() {
+async fn a_failed_unpolled_future_blocks_no_local_waiter() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let mut idle = pin!(mutex.lock());

@@ -12,8 +12,8 @@ use tracing::field::{Field, Visit};
 use tracing::subscriber::{DefaultGuard, Interest};
 use tracing::{Dispatch, Event, Metadata, Subscriber, span};
 
+use crate::fixture::{TTL, hold, soon};
 use crate::script::Director;
-use crate::stage::{TTL, hold, soon};
 use crate::steps::{entered, secs, until_waiting, wants};
 
 /// Does something at the first log line with this text on this thread.
@@ -24,8 +24,8 @@ struct At<F> {
 }
 
 fn at(line: &'static str, does: impl Fn() + Send + Sync + 'static) -> DefaultGuard {
-    // With a single subscriber, `tracing` asks that of the thread which comes to a log line first. A test beside this one has none
-    // there, and the line would be off for all threads. With two, it asks both.
+    // With a single subscriber, `tracing` asks the one of the thread that reaches a log line first. The thread of a test beside
+    // this one has none, and the line would be off for all threads. With two subscribers, it asks both.
     static OTHER: LazyLock<Dispatch> =
         LazyLock::new(|| Dispatch::new(At { line: "", is_done: AtomicBool::new(true), does: || {} }));
     LazyLock::force(&OTHER);
@@ -85,7 +85,7 @@ async fn a_lock_that_is_lost_before_its_guard_is_there_is_lost() {
 }
 
 #[tokio::test]
-async fn a_subscriber_that_panics_at_a_local_hand_off_does_not_keep_the_client_from_ending() {
+async fn a_subscriber_panic_at_a_hand_off_blocks_no_shutdown() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (first, _) = hold(&mut store, &mutex, 7).await;

@@ -1,4 +1,4 @@
-//! A store in trouble: how often it is asked, for how long, and what the caller hears.
+//! A store in trouble: how often it is asked, for how long, and which error the caller gets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use lockfast::store::{Change, Lease, Standing, Why};
 use lockfast::store::{Ticket, Tickets};
 use lockfast::{Error, Locks, ManualClock, Memory, Retry};
 
+use crate::fixture::{VALID, settle};
 use crate::script::Director;
-use crate::stage::{VALID, settle};
-use crate::steps::{Party, done, entered, is_same, millis, secs, soon, unknown, until_waiting, wants};
+use crate::steps::{Request, done, entered, is_same, millis, secs, soon, unknown, until_waiting, wants};
 use crate::stub::{Fault, Stub};
 
-/// Moves the clock on in small steps, and lets everybody do what is due after each.
+/// Moves the clock on in small steps, and lets the keeper and all futures do what is due after each.
 async fn pass_time(stub: &Stub, hand: &ManualClock, span: Duration, resync: bool) {
     const STEP: Duration = millis(50);
     for _ in 0..span.as_millis() / STEP.as_millis() {
@@ -27,7 +27,7 @@ async fn pass_time(stub: &Stub, hand: &ManualClock, span: Duration, resync: bool
 async fn asks_at_most_five_times_a_second(fault: Fault, resync: bool, at_least: usize) {
     let (stub, locks, hand) = Stub::new(fault);
     let names = ["a", "b", "c"];
-    let parties: Vec<_> = names.iter().map(|name| wants(locks.mutex(name))).collect();
+    let requests: Vec<_> = names.iter().map(|name| wants(locks.mutex(name))).collect();
     stub.settled().await;
     pass_time(&stub, &hand, secs(10), resync).await;
     let asked = stub.times();
@@ -37,116 +37,116 @@ async fn asks_at_most_five_times_a_second(fault: Fault, resync: bool, at_least: 
         assert!(quick.is_none(), "{fault:?}: {name} asked six times in a second: {quick:?}");
         assert!(times.len() >= at_least, "{fault:?}: {name} asked only {} times", times.len());
     }
-    parties.iter().for_each(Party::abort);
+    requests.iter().for_each(Request::abort);
 }
 
 #[tokio::test]
-async fn a_store_that_always_fails_is_asked_at_most_five_times_a_second() {
+async fn a_failing_store_is_asked_at_most_five_times_a_second() {
     asks_at_most_five_times_a_second(Fault::Fails, false, 8).await;
-    asks_at_most_five_times_a_second(Fault::FailsOnceInLine, true, 8).await;
+    asks_at_most_five_times_a_second(Fault::FailsOnceQueued, true, 8).await;
 }
 
 #[tokio::test]
-async fn a_store_that_knows_nobody_is_asked_at_most_five_times_a_second() {
+async fn a_forgetful_store_is_asked_at_most_five_times_a_second() {
     asks_at_most_five_times_a_second(Fault::Forgets, false, 40).await;
-    asks_at_most_five_times_a_second(Fault::ForgetsOnceInLine, false, 40).await;
+    asks_at_most_five_times_a_second(Fault::ForgetsOnceQueued, false, 40).await;
 }
 
 #[tokio::test]
-async fn a_store_that_says_to_ask_at_once_is_asked_at_most_five_times_a_second() {
+async fn a_hurrying_store_is_asked_at_most_five_times_a_second() {
     asks_at_most_five_times_a_second(Fault::Hurries, false, 40).await;
 }
 
 #[tokio::test]
-async fn a_storm_of_resyncs_makes_nobody_ask_more_than_five_times_a_second() {
+async fn resyncs_make_a_waiter_ask_at_most_five_times_a_second() {
     asks_at_most_five_times_a_second(Fault::Hurries, true, 40).await;
-    asks_at_most_five_times_a_second(Fault::ForgetsOnceInLine, true, 40).await;
+    asks_at_most_five_times_a_second(Fault::ForgetsOnceQueued, true, 40).await;
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_unavailable_after_ten_seconds() {
+async fn a_silent_store_is_unavailable_after_ten_seconds() {
     let mut store = Director::new();
-    let party = wants(store.locks.mutex("a"));
+    let request = wants(store.locks.mutex("a"));
     let (claim, _, _never) = store.acquire().await;
     store.hand.advance(millis(9990));
     let _question_of_the_keeper = store.renew().await;
-    assert!(!party.is_finished());
+    assert!(!request.is_finished());
     store.hand.advance(millis(20));
-    let error = soon(party).await.unwrap().unwrap_err();
+    let error = soon(request).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable(), "{error}");
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_unavailable_when_patience_ends_before_that() {
+async fn a_silent_store_is_unavailable_when_patience_ends_earlier() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
-    let party = tokio::spawn(async move { mutex.lock_within(secs(2)).await });
+    let request = tokio::spawn(async move { mutex.lock_within(secs(2)).await });
     let (claim, _, _never) = store.acquire().await;
     store.hand.advance(millis(1999));
     let _question_of_the_keeper = store.renew().await;
     store.hand.advance(millis(2));
-    let error = soon(party).await.unwrap().unwrap_err();
+    let error = soon(request).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
 }
 
 #[tokio::test]
-async fn a_store_that_fails_before_anybody_is_in_line_is_unavailable_after_ten_seconds() {
+async fn a_store_that_fails_from_the_start_fails_after_ten_seconds() {
     let (stub, locks, hand) = Stub::new(Fault::Fails);
-    let party = wants(locks.mutex("a"));
+    let request = wants(locks.mutex("a"));
     stub.settled().await;
     pass_time(&stub, &hand, millis(9900), false).await;
-    assert!(!party.is_finished(), "it keeps asking");
+    assert!(!request.is_finished(), "it keeps asking");
     pass_time(&stub, &hand, millis(200), false).await;
-    let error = soon(party).await.unwrap().unwrap_err();
+    let error = soon(request).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("on fire"), "{error}");
 }
 
 #[tokio::test]
-async fn those_behind_another_task_do_not_wait_ten_seconds_each() {
+async fn local_waiters_do_not_wait_ten_seconds_each() {
     let (stub, locks, hand) = Stub::new(Fault::Fails);
-    let parties: Vec<_> = (0..20).map(|_| wants(locks.mutex("a"))).collect();
+    let requests: Vec<_> = (0..20).map(|_| wants(locks.mutex("a"))).collect();
     until_waiting(&locks, 19).await;
     pass_time(&stub, &hand, millis(10_100), false).await;
-    for party in parties {
-        let error = soon(party).await.unwrap().unwrap_err();
+    for request in requests {
+        let error = soon(request).await.unwrap().unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     }
 }
 
 #[tokio::test]
-async fn who_is_in_line_keeps_asking_a_failing_store_until_patience_ends() {
-    keeps_asking_until_patience_ends(Fault::FailsOnceInLine).await;
+async fn a_waiter_asks_a_failing_store_until_its_patience_ends() {
+    keeps_asking_until_patience_ends(Fault::FailsOnceQueued).await;
 }
 
 #[tokio::test]
-async fn who_was_in_line_and_fell_out_keeps_asking_a_failing_store_until_patience_ends() {
+async fn a_waiter_that_fell_out_asks_until_its_patience_ends() {
     keeps_asking_until_patience_ends(Fault::ForgetsThenFails).await;
 }
 
 async fn keeps_asking_until_patience_ends(fault: Fault) {
     let (stub, locks, hand) = Stub::new(fault);
     let mutex = locks.mutex("a").ttl(secs(3));
-    let party = tokio::spawn(async move { mutex.lock_within(secs(60)).await });
+    let request = tokio::spawn(async move { mutex.lock_within(secs(60)).await });
     stub.settled().await;
     pass_time(&stub, &hand, millis(59_900), false).await;
-    assert!(!party.is_finished());
+    assert!(!request.is_finished());
     let last = *stub.times().values().next().unwrap().last().unwrap();
     assert!(hand.clock().now().since(last) < secs(3), "it never stops asking");
     pass_time(&stub, &hand, millis(200), false).await;
-    let error = soon(party).await.unwrap().unwrap_err();
+    let error = soon(request).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("on fire"), "{error}");
 }
 
 #[tokio::test]
-async fn a_store_that_fails_only_when_patience_has_ended_is_unavailable_too() {
-    let (stub, locks, hand) = Stub::new(Fault::FailsOnceInLine);
+async fn a_store_failing_as_patience_ends_is_unavailable() {
+    let (stub, locks, hand) = Stub::new(Fault::FailsOnceQueued);
     let mutex = locks.mutex("a");
-    let party = tokio::spawn(async move { mutex.lock_within(secs(1)).await });
+    let request = tokio::spawn(async move { mutex.lock_within(secs(1)).await });
     until_waiting(&locks, 1).await;
     hand.advance(millis(1001));
-    let error = soon(party).await.unwrap().unwrap_err();
+    let error = soon(request).await.unwrap().unwrap_err();
     assert_eq!(stub.times().values().next().unwrap().len(), 1, "no renewal was due");
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }
@@ -158,34 +158,34 @@ fn two_clients() -> (Locks, Locks, ManualClock) {
     (client("the first"), client("the second"), hand)
 }
 
-/// So many of one client who wait, and behind them one of the other, for five seconds.
-async fn five_seconds_behind(count: u64, one: &Locks, other: &Locks) -> (Vec<Party>, Party) {
+/// So many waiters of one client, and behind them one of the other, with a patience of five seconds.
+async fn five_seconds_behind(count: u64, one: &Locks, other: &Locks) -> (Vec<Request>, Request) {
     let ahead = (0..count).map(|_| wants(one.mutex("a").local_handoff(false))).collect();
     until_waiting(one, count).await;
     let mutex = other.mutex("a");
-    let party = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
+    let request = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
     until_waiting(other, 1).await;
-    (ahead, party)
+    (ahead, request)
 }
 
 #[tokio::test]
-async fn who_gives_up_far_behind_hears_its_place_in_the_line() {
+async fn a_waiter_that_gives_up_gets_its_position() {
     let (one, other, hand) = two_clients();
     let _held = one.mutex("a").lock().await.unwrap();
-    let (_ahead, party) = five_seconds_behind(20, &one, &other).await;
+    let (_ahead, request) = five_seconds_behind(20, &one, &other).await;
     let _behind: Vec<_> = (0..3).map(|_| wants(one.mutex("a").local_handoff(false))).collect();
     until_waiting(&one, 23).await;
     hand.advance(secs(5));
-    let error = soon(party).await.unwrap().unwrap_err();
+    let error = soon(request).await.unwrap().unwrap_err();
     let Error::Busy { holder, position, .. } = &error else { panic!("{error}") };
     assert!(holder.is_some() && *position == Some(21), "{error:?}");
 }
 
 #[tokio::test]
-async fn who_gives_up_at_the_end_of_a_line_that_has_moved_is_not_ahead_of_itself() {
+async fn the_position_of_a_waiter_does_not_count_itself() {
     let (one, other, hand) = two_clients();
     let _held = one.mutex("a").lock().await.unwrap();
-    let (ahead, party) = five_seconds_behind(40, &one, &other).await;
+    let (ahead, request) = five_seconds_behind(40, &one, &other).await;
     for gone in &ahead[..20] {
         gone.abort();
     }
@@ -198,23 +198,23 @@ async fn who_gives_up_at_the_end_of_a_line_that_has_moved_is_not_ahead_of_itself
     })
     .await;
     hand.advance(secs(5));
-    let error = soon(party).await.unwrap().unwrap_err();
+    let error = soon(request).await.unwrap().unwrap_err();
     let Error::Busy { position, .. } = &error else { panic!("{error}") };
     assert_eq!(*position, Some(21), "{error:?}");
 }
 
 #[tokio::test]
-async fn who_gives_up_on_a_healthy_store_hears_who_is_in_the_way() {
+async fn a_waiter_that_gives_up_gets_the_holder() {
     let (one, other, hand) = two_clients();
     let held = one.mutex("a").lock().await.unwrap();
     hand.advance(secs(3));
     let ahead = wants(one.mutex("a").local_handoff(false));
     until_waiting(&one, 1).await;
     let mutex = other.mutex("a");
-    let party = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
+    let request = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
     until_waiting(&other, 1).await;
     hand.advance(secs(5));
-    let error = soon(party).await.unwrap().unwrap_err();
+    let error = soon(request).await.unwrap().unwrap_err();
     let Error::Busy { name, holder, held_for, position, waited, attempts, .. } = &error else { panic!("{error}") };
     let holder = holder.as_ref().unwrap();
     assert_eq!((holder.fence.0, holder.owner), (held.fence().unwrap(), held.owner()));
@@ -223,12 +223,12 @@ async fn who_gives_up_on_a_healthy_store_hears_who_is_in_the_way() {
     assert_eq!((*waited, *attempts), (secs(5), 1));
     drop(held);
     drop(entered(ahead).await);
-    // Who gave up is out of the line: the next one does not wait for it.
+    // The claim that gave up has left the queue: the next one does not wait for it.
     drop(entered(wants(one.mutex("a"))).await);
 }
 
 #[tokio::test]
-async fn trying_a_failing_store_says_so_within_a_second_and_five_requests() {
+async fn a_try_at_a_failing_store_fails_within_a_second_and_five_calls() {
     let (stub, locks, hand) = Stub::new(Fault::Fails);
     let (mutex, began) = (locks.mutex("a"), hand.clock().now());
     let caller = tokio::spawn(async move { mutex.try_lock().await.map(drop) });
@@ -269,7 +269,7 @@ async fn a_store_that_panics_once_is_asked_again_and_nothing_is_lost() {
     };
     answer.give(leases.iter().map(standing).collect());
 
-    // As one of them goes back into the line.
+    // In a rejoin.
     let (second, _, answer) = store.acquire().await;
     assert!(!is_same(&first, &second));
     assert_eq!(guard.remaining(), VALID);
@@ -279,7 +279,7 @@ async fn a_store_that_panics_once_is_asked_again_and_nothing_is_lost() {
     assert!(is_same(&store.grant(9).await, &second));
     assert_eq!(entered(waiter).await.fence().unwrap(), 9);
 
-    // And as they leave.
+    // In a release.
     let (_, answer) = store.release().await;
     answer.panic();
     assert!(settle(&mut store).await.is_empty());
@@ -292,20 +292,20 @@ async fn a_store_that_panics_once_is_asked_again_and_nothing_is_lost() {
 
 const STEADY: Retry = Retry { count: Some(4), base: millis(100), max: millis(300), jitter: false };
 
-/// How long it was between attempts, and what they came to.
+/// The pauses between attempts, and the error at the end.
 async fn retries(fault: Fault, retry: Retry, patience: Duration) -> (Vec<u128>, Error) {
     let (stub, locks, hand) = Stub::new(fault);
     let mutex = locks.mutex("a").retry(retry);
-    let party = tokio::spawn(async move { mutex.lock_within(patience).await });
+    let request = tokio::spawn(async move { mutex.lock_within(patience).await });
     stub.settled().await;
-    while !party.is_finished() {
+    while !request.is_finished() {
         hand.advance(millis(10));
         stub.settled().await;
     }
     let times = stub.times().into_values().next().unwrap();
     // The clock moves ten milliseconds at a time, and a pause may be nanoseconds longer than it says.
     let pauses = times.windows(2).map(|two| two[1].since(two[0]).as_millis() / 50 * 50).collect();
-    (pauses, soon(party).await.unwrap().unwrap_err())
+    (pauses, soon(request).await.unwrap().unwrap_err())
 }
 
 #[tokio::test]
@@ -313,7 +313,7 @@ async fn attempts_are_counted_and_the_pauses_between_them_grow() {
     let (pauses, error) = retries(Fault::Refuses, STEADY, secs(3600)).await;
     assert_eq!(pauses, [100, 200, 300, 300]);
     let Error::Busy { position, attempts, .. } = error else { panic!("{error}") };
-    assert_eq!((attempts, position), (5, None), "who asks again and again is not in line");
+    assert_eq!((attempts, position), (5, None), "a request that retries is not in the queue");
 }
 
 #[tokio::test]

@@ -1,5 +1,4 @@
-//! How long a lock is believed to be held: on the client's clock, from before the question was sent, and compared anew
-//! each time somebody asks.
+//! How long a hold is valid: on the client's clock, from before the call was sent, and compared with the clock at each check.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,10 +8,10 @@ use lockfast::store::{Admission, Change, Standing};
 use lockfast::store::{Ticket, Tickets};
 use lockfast::{Error, LostWhy};
 
-use crate::script::{Call, Director};
-use crate::stage::{
-    GRAIN, NEVER, TTL, VALID, hold, push, released_and_asked_anew, renewed, settle, soon, stop_keeper, wait,
+use crate::fixture::{
+    GRAIN, NEVER, TTL, VALID, hold, on_lost, push, released_and_asked_anew, renewed, settle, soon, stop_keeper, wait,
 };
+use crate::script::{Call, Director};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,7 +24,7 @@ fn still_held(ticket: u64) -> Vec<Standing> {
 }
 
 #[tokio::test]
-async fn validity_is_counted_from_before_the_request_was_sent() {
+async fn validity_is_counted_from_before_the_call_was_sent() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let late = async {
@@ -47,7 +46,7 @@ async fn validity_is_counted_from_before_the_request_was_sent() {
 }
 
 #[tokio::test]
-async fn a_grant_that_arrives_after_its_validity_is_released_and_asked_for_anew() {
+async fn a_grant_that_arrives_after_its_validity_is_released() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(5 * SECOND);
     let asking = tokio::spawn(async move { mutex.lock().await });
@@ -60,7 +59,7 @@ async fn a_grant_that_arrives_after_its_validity_is_released_and_asked_for_anew(
 }
 
 #[tokio::test]
-async fn a_handed_over_lock_is_valid_from_its_acquire() {
+async fn a_lock_granted_by_push_is_valid_from_its_acquire() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (waiter, claim) = wait(&mut store, mutex, 7).await;
@@ -70,7 +69,7 @@ async fn a_handed_over_lock_is_valid_from_its_acquire() {
 }
 
 #[tokio::test]
-async fn a_handed_over_lock_is_valid_from_its_last_renewal() {
+async fn a_lock_granted_by_push_is_valid_from_its_last_renewal() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (waiter, claim) = wait(&mut store, mutex, 7).await;
@@ -85,7 +84,7 @@ async fn a_handed_over_lock_is_valid_from_its_last_renewal() {
 }
 
 #[tokio::test]
-async fn with_less_than_half_a_lease_left_a_handed_over_lock_is_renewed_first() {
+async fn a_push_with_less_than_half_a_lease_left_is_renewed_first() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (mut waiter, claim) = wait(&mut store, mutex, 7).await;
@@ -103,7 +102,7 @@ async fn with_less_than_half_a_lease_left_a_handed_over_lock_is_renewed_first() 
 }
 
 #[tokio::test]
-async fn an_answer_from_before_the_hand_off_does_not_keep_the_lock_from_who_was_handed_it() {
+async fn an_answer_from_before_the_hand_off_undoes_no_grant() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (waiter, claim) = wait(&mut store, mutex, 7).await;
@@ -117,7 +116,7 @@ async fn an_answer_from_before_the_hand_off_does_not_keep_the_lock_from_who_was_
 }
 
 #[tokio::test]
-async fn a_handed_over_lock_with_nothing_left_is_released_and_asked_for_anew() {
+async fn a_push_with_no_lease_left_leads_to_a_new_claim() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(5 * SECOND);
     let (mut waiter, claim) = wait(&mut store, mutex, 7).await;
@@ -125,7 +124,7 @@ async fn a_handed_over_lock_with_nothing_left_is_released_and_asked_for_anew() {
     store.renew().await.1.lose();
     settle(&mut store).await;
 
-    // On the push alone it does not enter, and the answer that would let it in comes too late as well.
+    // The push alone does not let it enter, and the answer that would comes too late as well.
     store.push(Change::Held(claim.id.hash(), Ticket(7)));
     let (_, answer) = store.renew().await;
     assert!(poll!(&mut waiter).is_pending());
@@ -137,7 +136,7 @@ async fn a_handed_over_lock_with_nothing_left_is_released_and_asked_for_anew() {
 }
 
 #[tokio::test]
-async fn whether_it_is_held_is_judged_by_the_clock_even_if_the_keeper_is_stuck() {
+async fn validity_is_judged_by_the_clock_with_a_stuck_keeper() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
@@ -153,16 +152,15 @@ async fn whether_it_is_held_is_judged_by_the_clock_even_if_the_keeper_is_stuck()
 }
 
 #[tokio::test]
-async fn a_machine_that_was_suspended_has_lost_its_locks_when_it_wakes() {
+async fn after_a_suspend_longer_than_the_lease_locks_are_lost() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
-    let (told, tells) = tokio::sync::oneshot::channel();
-    guard.on_lost(move |why| told.send(why).unwrap());
+    let called = on_lost(&guard);
     store.hand.advance(3600 * SECOND);
     assert!(guard.check().is_err());
-    assert_eq!(soon(tells).await.unwrap(), LostWhy::Expired);
-    assert!(settle(&mut store).await.is_empty(), "what is lost is not renewed");
+    assert_eq!(soon(called).await.unwrap(), LostWhy::Expired);
+    assert!(settle(&mut store).await.is_empty(), "a lost hold is not renewed");
 }
 
 #[tokio::test]
@@ -183,7 +181,7 @@ async fn a_renewal_answered_after_the_deadline_does_not_revive() {
 }
 
 #[tokio::test]
-async fn an_extension_counts_from_the_call_and_is_not_shortened_by_renewals() {
+async fn an_extension_counts_from_the_call_and_is_not_shortened() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
@@ -214,7 +212,7 @@ async fn an_extension_counts_from_the_call_and_is_not_shortened_by_renewals() {
 }
 
 #[tokio::test]
-async fn hold_at_most_ends_it_on_time_and_is_not_renewed_beyond() {
+async fn hold_at_most_ends_a_hold_on_time_and_stops_its_renewal() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(40 * SECOND);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
@@ -236,14 +234,14 @@ async fn hold_at_most_ends_it_on_time_and_is_not_renewed_beyond() {
 }
 
 #[tokio::test]
-async fn an_extension_beyond_hold_at_most_is_refused_and_one_within_it_is_not() {
+async fn an_extension_beyond_hold_at_most_is_refused() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(60 * SECOND);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
     store.hand.advance(5 * SECOND);
     let refused = guard.extend(56 * SECOND).now_or_never();
     assert!(matches!(refused, Some(Err(Error::Invalid(_)))), "{refused:?}");
-    assert!(settle(&mut store).await.is_empty(), "the store is not asked for what cannot be");
+    assert!(settle(&mut store).await.is_empty(), "a refused extension makes no call");
     assert_eq!(guard.remaining(), VALID - 5 * SECOND);
 
     let (extended, ()) = tokio::join!(guard.extend(54 * SECOND), renewed(&mut store, 7));
@@ -252,19 +250,18 @@ async fn an_extension_beyond_hold_at_most_is_refused_and_one_within_it_is_not() 
 }
 
 #[tokio::test]
-async fn without_renewal_nothing_is_sent_and_it_is_lost_on_time() {
+async fn without_renewal_a_hold_is_lost_on_time() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL).no_renewal();
     let (guard, _) = hold(&mut store, &mutex, 7).await;
-    let (told, tells) = tokio::sync::oneshot::channel();
-    guard.on_lost(move |why| told.send(why).unwrap());
+    let called = on_lost(&guard);
     for _ in 0..29 {
         store.hand.advance(SECOND);
         assert!(settle(&mut store).await.is_empty());
     }
     guard.check().unwrap();
     store.hand.advance(SECOND);
-    assert_eq!(soon(tells).await.unwrap(), LostWhy::Expired);
+    assert_eq!(soon(called).await.unwrap(), LostWhy::Expired);
     assert!(settle(&mut store).await.is_empty());
 }
 
@@ -293,7 +290,7 @@ async fn a_lock_without_renewal_begins_whole_after_a_wait() {
 }
 
 #[tokio::test]
-async fn a_lock_without_renewal_that_was_handed_over_soon_is_not_renewed_first() {
+async fn a_quick_grant_without_renewal_is_not_renewed_first() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL).no_renewal();
     let (waiter, claim) = wait(&mut store, mutex, 7).await;

@@ -1,4 +1,4 @@
-//! What the store answers, at random, and which claims may be in its queue after that.
+//! Random answers of the store, and which claims may be in its queue after them.
 
 use super::*;
 use crate::error::Error;
@@ -9,12 +9,12 @@ impl Chaos {
         self.entries.insert(asked.claim.id.hash().0);
     }
 
-    /// The store is told that the claim leaves, or says that it is gone.
+    /// The claim's release was sent, or the store says that the claim is gone.
     pub(super) fn leaves(&mut self, claim: &Claim) {
         self.entries.remove(&claim.id.hash().0);
     }
 
-    pub(super) fn is_told(&mut self, leaving: &Leaving) {
+    pub(super) fn release_sent(&mut self, leaving: &Leaving) {
         if let Some(claim) = leaving.claim()
             && !matches!(leaving, Leaving::UnlessAlone { .. })
         {

@@ -1,4 +1,4 @@
-//! From a line of a recording to what the engine was told.
+//! From a line of a recording to the input of the engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const AS_RECORDED: &str = "as recorded";
 /// No value that is sealed is longer: of a longer one only so much is made up.
 const LONGEST_VALUE: usize = 1 << 30;
 
-/// What is wrong with a line.
+/// Why a line cannot be read.
 #[derive(Debug)]
 pub(super) struct Unreadable(String);
 
@@ -33,7 +33,7 @@ pub(super) trait Read: Sized {
 pub enum Line {
     /// A client begins.
     Header(Header),
-    /// Its engine was told something.
+    /// Its engine handled an input.
     Step {
         /// The client.
         client: ClientId,
@@ -42,16 +42,16 @@ pub enum Line {
         /// When.
         now: Moment,
         /// Up to which rank events were made.
-        heard: u8,
-        /// What it was told.
+        event_rank: u8,
+        /// The input.
         input: Box<Input>,
-        /// The digest of what that led to.
+        /// The digest of its results.
         led: String,
     },
 }
 
 impl Line {
-    /// Reads a line; the error says what is wrong with it.
+    /// Reads a line; the error says why it cannot be read.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         Self::of(&value).map_err(|Unreadable(wrong)| wrong)
@@ -61,8 +61,8 @@ impl Line {
         let parts = Parts::of(value, "line")?;
         if value.get("step").is_some() {
             let (client, step, now) = (parts.get("client")?, parts.get("step")?, parts.get("now")?);
-            let (heard, input, led) = (parts.get("heard")?, Box::new(parts.get("input")?), parts.get("led")?);
-            return Ok(Self::Step { client, step, now, heard, input, led });
+            let (event_rank, input, led) = (parts.get("heard")?, Box::new(parts.get("input")?), parts.get("led")?);
+            return Ok(Self::Step { client, step, now, event_rank, input, led });
         }
         let format: u32 = parts.get("format")?;
         if format != FORMAT {
@@ -109,9 +109,9 @@ impl<'a> Parts<'a> {
 
     pub(super) fn get<T: Read>(&self, name: &str) -> Result<T, Unreadable> {
         let Self { of, variant, map } = self;
-        let place = || if variant.is_empty() { (*of).to_owned() } else { format!("{of}::{variant}") };
-        let value = map.and_then(|map| map.get(name)).ok_or_else(|| Unreadable(format!("{} lacks {name}", place())))?;
-        T::read(value).map_err(|Unreadable(wrong)| Unreadable(format!("{}.{name}: {wrong}", place())))
+        let path = || if variant.is_empty() { (*of).to_owned() } else { format!("{of}::{variant}") };
+        let value = map.and_then(|map| map.get(name)).ok_or_else(|| Unreadable(format!("{} lacks {name}", path())))?;
+        T::read(value).map_err(|Unreadable(wrong)| Unreadable(format!("{}.{name}: {wrong}", path())))
     }
 }
 
@@ -250,7 +250,7 @@ impl<A: Read, B: Read> Read for (A, B) {
     }
 }
 
-/// What a store answered.
+/// An answer of a store.
 impl<T: Read> Read for crate::error::Result<T> {
     fn read(value: &Value) -> Result<Self, Unreadable> {
         match (value.get("Ok"), value.get("Err")) {

@@ -1,4 +1,4 @@
-//! What is written of each type, and what is not. The patterns name every field, so that a new one does not compile until
+//! The written and the unwritten fields of each type. The patterns name every field, so that a new one does not compile until
 //! it is listed.
 
 use crate::claim::{Claim, Demand, Tickets};
@@ -13,7 +13,7 @@ use super::write::{Write, object, variant};
 #[cfg(feature = "engine")]
 use crate::engine::Validity;
 
-/// Written only: what the engine answers. Fields behind a `;` are not written.
+/// Written only: results of the engine. Fields behind a `;` are not written.
 macro_rules! written {
     (struct $type:ident { $($field:ident),* $(; $($unwritten:ident),*)? }) => {
         impl Write for $type {
@@ -40,7 +40,7 @@ macro_rules! written {
     };
 }
 
-/// Written, and read by a replay. What is not written is read as said behind the `;`.
+/// Written, and read by a replay. An unwritten field is read as the value behind the `;`.
 macro_rules! recorded {
     (struct $type:ident { $($field:ident),* $(; $($unwritten:ident: $read:expr),*)? }) => {
         written! { struct $type { $($field),* $(; $($unwritten),*)? } }

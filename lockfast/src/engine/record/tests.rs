@@ -38,7 +38,7 @@ fn ids_are_written_as_hashes() {
 }
 
 #[test]
-fn a_digest_tells_effects_apart_and_names_them() {
+fn a_digest_names_effects_and_differs_between_them() {
     let key = |text: &str| text.parse::<Key>().unwrap();
     let (next, wakes) = (Next::Wait, [Effect::Wake(key("1.0")), Effect::Wake(key("2.0"))]);
     let one = digest(&next, &wakes, true);
@@ -55,7 +55,7 @@ fn a_digest_tells_effects_apart_and_names_them() {
 }
 
 #[test]
-fn what_is_not_written_changes_no_digest() {
+fn unwritten_fields_change_no_digest() {
     let send = |leaving| digest(&Next::Send { leaving, keeps: false, lost: None }, &[], false);
     let bare = Arc::new(Claim { note: Arc::default(), ..Claim::clone(&claim(1)) });
     assert_eq!(send(Leaving::Done(claim(1))), send(Leaving::Done(bare)));
@@ -72,12 +72,12 @@ fn what_is_not_written_changes_no_digest() {
 mod reading {
     use super::*;
 
-    /// What becomes of an input in a recording.
+    /// An input that was written and read.
     fn read(input: &Input) -> Input {
         let line = Recorded::new(input).line(ClientId(u64::MAX), 7, Moment::NEVER, 255, "Wait #0");
         assert!(line.ends_with("}\n") && line.lines().count() == 1, "{line}");
         match Line::parse(line.as_bytes()).unwrap() {
-            Line::Step { client: ClientId(u64::MAX), step: 7, now: Moment::NEVER, heard: 255, input, led } => {
+            Line::Step { client: ClientId(u64::MAX), step: 7, now: Moment::NEVER, event_rank: 255, input, led } => {
                 assert_eq!(led, "Wait #0");
                 *input
             }
@@ -114,7 +114,7 @@ mod reading {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_by_its_place() {
+    fn an_unreadable_part_is_named_with_its_path() {
         let wrong = |text: &str| Line::parse(text.as_bytes()).unwrap_err();
         let line = Recorded::new(&Input::Elapsed).line(ClientId(1), 1, Moment::START, 0, "Wait #0");
         let unknown = wrong(&line.replace("Elapsed", "Collapsed"));

@@ -102,7 +102,7 @@ impl Write for Bytes {
     }
 }
 
-/// The kind only: what a store says may contain anything.
+/// The kind only: the text of a store's error may contain anything.
 impl Write for Error {
     fn write(&self, out: &mut String) {
         let kind = match self {

@@ -1,4 +1,4 @@
-//! What makes no sense is refused before it is in anybody's way, with a sentence that says what to write instead.
+//! Invalid arguments are refused before they reach the queue, with a message that says what to write instead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::steps::{millis, secs, soon};
 
 const YEAR: Duration = secs(365 * 24 * 3600);
 
-/// Refused, in words that contain `hints`, and nothing is left in line.
+/// Refused, with a message that contains `hints`, and no entry is left in the queue.
 async fn refused<T>(locks: &Locks, asked: impl Future<Output = Result<T>>, hints: &[&str]) {
     let Err(error) = soon(asked).await else { panic!("this makes no sense: {hints:?}") };
     assert!(matches!(error, Error::Invalid(_)) && !error.is_retryable(), "{error:?}");
@@ -75,7 +75,7 @@ async fn permits_that_cannot_be_had_are_refused() {
 }
 
 #[tokio::test]
-async fn names_taken_together_are_some_different_and_not_too_many() {
+async fn names_taken_together_are_1_to_256_different_ones() {
     let locks = Locks::in_memory();
     refused(&locks, locks.multi(["a", "b", "a"]).lock(), &["\"a\" is asked for twice", "name it once"]).await;
     refused(&locks, locks.multi([""; 0]).lock(), &["no names", "at least one"]).await;
@@ -118,7 +118,7 @@ async fn a_prefix_that_is_too_long_is_refused() {
 }
 
 #[tokio::test]
-async fn an_unknown_store_is_refused_with_those_that_are_known() {
+async fn an_unknown_store_is_refused_with_a_list_of_known_ones() {
     for url in ["carrier-pigeon://loft", "no scheme at all", ""] {
         let error = Locks::connect(url).await.unwrap_err();
         assert!(matches!(error, Error::Invalid(_)), "{error:?}");
@@ -127,7 +127,7 @@ async fn an_unknown_store_is_refused_with_those_that_are_known() {
 }
 
 #[tokio::test]
-async fn a_capacity_that_others_in_line_do_not_share_is_refused() {
+async fn a_capacity_that_differs_from_the_queue_is_refused() {
     let (locks, memory) = {
         let memory = Arc::new(Memory::new());
         (Locks::new(memory.clone()).unwrap(), memory)
@@ -149,15 +149,15 @@ async fn a_capacity_that_others_in_line_do_not_share_is_refused() {
             "{text}"
         );
     }
-    let line = &locks.inspect("api").await.unwrap()[0].queue;
-    assert_eq!(line.len(), 1, "who was refused is not in line");
+    let queue = &locks.inspect("api").await.unwrap()[0].queue;
+    assert_eq!(queue.len(), 1, "a refused claim is not in the queue");
     assert_eq!((other.stats().waiting, other.stats().acquired), (0, 0));
     held.release().await.unwrap();
     drop(soon(other.semaphore("api", 6).acquire()).await.unwrap());
 }
 
 #[tokio::test]
-async fn an_extension_by_nothing_or_for_ever_is_refused_and_the_lock_goes_on() {
+async fn an_extension_by_nothing_or_for_ever_is_refused() {
     let locks = Locks::in_memory();
     let guard = soon(locks.mutex("a").lock()).await.unwrap();
     for span in [Duration::ZERO, YEAR, Duration::MAX] {

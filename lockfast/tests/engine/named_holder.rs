@@ -1,4 +1,4 @@
-//! A store that pushes nothing, and says in the answer to a release who holds now.
+//! A store without pushes that names the next holder in the answer to a release.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,13 +18,13 @@ use tokio::task::JoinHandle;
 #[derive(Debug, Default)]
 struct Answering {
     store: Memory,
-    /// The next release is done, and its answer gets lost.
+    /// The next release runs, and its answer is lost.
     loses_answers: AtomicBool,
-    /// The next release is not done before the second, and its answer gets lost.
+    /// The next release runs only when the second arrives, and its answer is lost.
     is_late: AtomicBool,
     late: Mutex<Option<Leaving>>,
     lost_one: Notify,
-    /// The next acquire is done, and its answer comes when it is let go.
+    /// The next acquire runs, and its answer waits for `let_go`.
     holds_answer: AtomicBool,
     let_go: Notify,
     asked: Notify,
@@ -61,7 +61,7 @@ impl Store for Answering {
         }
         let late = self.late.lock().unwrap().take();
         if let Some(late) = late {
-            // Whoever was to ask because of the lost answer has asked by now.
+            // All waiters that ask because of the lost answer have asked by now.
             self.renewed.notified().await;
             self.store.release(&[late]).await?;
         }
@@ -102,8 +102,8 @@ fn answering() -> (Arc<Answering>, Locks) {
     (store, locks)
 }
 
-/// One that holds, and one behind it, who would ask by itself in ten seconds.
-async fn one_behind_another() -> (Arc<Answering>, Guard, JoinHandle<Result<Guard>>) {
+/// A holder, and a waiter behind it that would ask by itself in ten seconds.
+async fn holder_and_waiter() -> (Arc<Answering>, Guard, JoinHandle<Result<Guard>>) {
     let (store, locks) = answering();
     let guard = locks.mutex("a").lock().await.unwrap();
     let mutex = locks.mutex("a");
@@ -114,8 +114,8 @@ async fn one_behind_another() -> (Arc<Answering>, Guard, JoinHandle<Result<Guard
     (store, guard, waiting)
 }
 
-/// Its release reaches the store, and is dropped before the answer comes.
-async fn given_back_unheard(store: &Answering, guard: Guard) {
+/// The release reaches the store, and its future is dropped before the answer comes.
+async fn release_with_lost_reply(store: &Answering, guard: Guard) {
     tokio::select! {
         released = guard.release() => panic!("its answer is lost: {released:?}"),
         () = store.lost_one.notified() => {}
@@ -128,29 +128,29 @@ async fn enters_soon(waiting: JoinHandle<Result<Guard>>) {
 }
 
 #[tokio::test]
-async fn the_answer_to_a_release_says_who_of_the_same_client_holds_now() {
-    let (_store, guard, waiting) = one_behind_another().await;
+async fn the_answer_to_a_release_grants_to_a_waiter_of_this_client() {
+    let (_store, guard, waiting) = holder_and_waiter().await;
     guard.release().await.unwrap();
     enters_soon(waiting).await;
 }
 
 #[tokio::test]
-async fn a_guard_that_is_dropped_is_given_back_by_the_keeper_who_hears_it_too() {
-    let (_store, guard, waiting) = one_behind_another().await;
+async fn the_answer_to_a_release_of_the_keeper_grants_too() {
+    let (_store, guard, waiting) = holder_and_waiter().await;
     drop(guard);
     enters_soon(waiting).await;
 }
 
 #[tokio::test]
-async fn who_waits_asks_when_an_answer_that_may_have_named_it_was_not_heard() {
-    let (store, guard, waiting) = one_behind_another().await;
+async fn a_waiter_asks_when_a_release_reply_was_lost() {
+    let (store, guard, waiting) = holder_and_waiter().await;
     store.loses_answers.store(true, Ordering::SeqCst);
-    given_back_unheard(&store, guard).await;
+    release_with_lost_reply(&store, guard).await;
     enters_soon(waiting).await;
 }
 
 #[tokio::test]
-async fn who_is_still_asking_when_an_answer_that_may_have_named_it_was_not_heard_asks_again() {
+async fn an_in_flight_acquire_asks_again_after_a_lost_release_reply() {
     let (store, locks) = answering();
     let guard = locks.mutex("a").lock().await.unwrap();
     store.holds_answer.store(true, Ordering::SeqCst);
@@ -158,8 +158,8 @@ async fn who_is_still_asking_when_an_answer_that_may_have_named_it_was_not_heard
     let waiting = tokio::spawn(async move { mutex.lock().await });
     store.asked.notified().await;
     store.loses_answers.store(true, Ordering::SeqCst);
-    given_back_unheard(&store, guard).await;
-    // The keeper tells the store by itself, after it has noticed that an answer was lost.
+    release_with_lost_reply(&store, guard).await;
+    // The keeper repeats the release after it has noticed that an answer was lost.
     while store.releases.load(Ordering::SeqCst) < 2 {
         tokio::task::yield_now().await;
     }
@@ -168,9 +168,9 @@ async fn who_is_still_asking_when_an_answer_that_may_have_named_it_was_not_heard
 }
 
 #[tokio::test]
-async fn who_waits_asks_again_when_a_release_ran_after_all_that_was_asked_because_of_it() {
-    let (store, guard, waiting) = one_behind_another().await;
+async fn a_waiter_asks_again_when_the_lost_release_ran_late() {
+    let (store, guard, waiting) = holder_and_waiter().await;
     store.is_late.store(true, Ordering::SeqCst);
-    given_back_unheard(&store, guard).await;
+    release_with_lost_reply(&store, guard).await;
     enters_soon(waiting).await;
 }

@@ -5,10 +5,10 @@ use std::collections::BinaryHeap;
 
 use lockfast::store::Change;
 
+use crate::calls::CallId;
 use crate::clock::Time;
-use crate::flights::FlightId;
 use crate::network::{Delivery, Reply};
-use crate::plan::Line;
+use crate::plan::Link;
 
 /// Something that happens at one moment.
 #[derive(Debug)]
@@ -16,26 +16,26 @@ pub(crate) enum Event {
     /// A request reaches the store.
     Arrive(Box<Delivery>),
     /// An answer reaches a process.
-    Answer(FlightId, Reply),
+    Answer(CallId, Reply),
     /// A process waits no longer for an answer.
-    Limit(FlightId),
+    Limit(CallId),
     /// A push reaches a process.
     Push { client: u32, life: u32, change: Change },
     /// The keeper looks at what is due.
-    Keeper { client: u32, turn: u32 },
+    Keeper { client: u32, generation: u32 },
     /// A caller goes on.
     Caller { caller: u32, round: u32, tick: Tick },
     /// A fault of the plan begins.
     Fault(u32),
-    /// A connection is there again.
-    Reconnect { client: u32, line: Line, cut: u32 },
-    /// The store is there again.
+    /// A connection is open again.
+    Reconnect { client: u32, link: Link, cut: u32 },
+    /// The store is up again.
     Restarted,
-    /// A new process takes the place of a dead one.
+    /// A new process replaces a dead one.
     Replace { client: u32 },
 }
 
-/// What a caller does at a moment that it waited for.
+/// The next action of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tick {
     Begin,
@@ -47,11 +47,11 @@ pub(crate) enum Tick {
     Write,
     Extend,
     Exit,
-    Told,
+    OutcomeLimit,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct Schedule {
     heap: BinaryHeap<Reverse<Entry>>,
     serial: u64,
 }
@@ -63,7 +63,7 @@ struct Entry {
     event: Event,
 }
 
-impl Queue {
+impl Schedule {
     pub(crate) fn put(&mut self, at: Time, event: Event) {
         if at < Time::NEVER {
             self.serial += 1;

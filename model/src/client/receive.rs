@@ -1,11 +1,11 @@
-//! What a client makes of answers and pushes.
+//! A client receives answers and pushes.
 
-use super::{Flight, MARGIN, Phase, Reply};
+use super::{InFlight, MARGIN, Phase, Reply};
+use crate::messages::{Block, Call, Push, Verb};
 use crate::notes::Notes;
 use crate::rules::Rule;
 use crate::setups::Setup;
 use crate::table::ALL;
-use crate::words::{Block, Push, Request, Verb};
 use crate::world::World;
 
 fn valid_for(ttl: u8, age: u8, setup: &Setup) -> u8 {
@@ -39,11 +39,11 @@ impl World {
         }
     }
 
-    /// The store has said that the claim holds; `settled`: nothing is gained by renewing first.
+    /// The store has answered that the claim holds; `settled`: it was renewed just now.
     fn granted(&mut self, c: usize, block: Block, settled: bool, setup: &Setup) {
         let client = &mut self.clients[c];
         if client.valid == 0 {
-            // Too late to be trusted; the store may still count us in, so it is told.
+            // Too late to be trusted; the claim may still hold in the store, so it is released.
             self.notes |= Notes::TOO_LATE_GIVEN_BACK;
             self.depart(c, false, setup);
             self.begin_anew(c, setup);
@@ -72,12 +72,12 @@ impl World {
     }
 
     pub(crate) fn answered(&mut self, c: usize, setup: &Setup) {
-        let flight = std::mem::replace(&mut self.clients[c].flight, Flight::Nothing);
-        let Flight::Answered { verb, reply, age } = flight else { return };
+        let in_flight = std::mem::replace(&mut self.clients[c].in_flight, InFlight::Nothing);
+        let InFlight::Answered { verb, reply, age } = in_flight else { return };
         match verb {
             Verb::Acquire { .. } => self.admitted(c, reply, valid_for(setup.lease, age, setup), setup),
             Verb::Renew { ttl, waits } => self.renewed(c, reply, valid_for(ttl, age, setup), waits, setup),
-            Verb::UnlessAlone { .. } => self.turn_ended(c, reply, valid_for(setup.lease, age, setup), setup),
+            Verb::UnlessAlone { .. } => self.run_ended(c, reply, valid_for(setup.lease, age, setup), setup),
             Verb::Done | Verb::Unknown => {}
         }
     }
@@ -108,7 +108,7 @@ impl World {
             // The store has forgotten the hand-off, or the claim.
             (Phase::Inside { .. }, Reply::Waiting { .. }) if !waits => client.valid = 0,
             (Phase::Inside { .. }, Reply::Gone) => client.valid = 0,
-            // What was over once stays over.
+            // A hold that was over once stays over.
             (Phase::Inside { .. }, _) if client.valid > 0 => client.valid = client.valid.max(valid),
             (Phase::Waiting { settling, .. }, Reply::Held(block)) => {
                 client.valid = client.valid.max(valid);
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    fn turn_ended(&mut self, c: usize, reply: Reply, valid: u8, setup: &Setup) {
+    fn run_ended(&mut self, c: usize, reply: Reply, valid: u8, setup: &Setup) {
         let client = &mut self.clients[c];
         let Reply::Held(block) = reply else {
             if client.unsure && setup.rules.keep(Rule::UnsureLeavesAsUnknown) {
@@ -143,7 +143,7 @@ impl World {
         self.enter(c, block.first, setup);
     }
 
-    /// A push has handed a waiting party the lock.
+    /// A push has granted the lock to a waiting request.
     fn handed(&mut self, c: usize, block: Block, setup: &Setup) {
         let client = &mut self.clients[c];
         let Phase::Waiting { settling, .. } = client.phase else { return };
@@ -163,9 +163,9 @@ impl World {
     pub(crate) fn pushed(&mut self, c: usize, push: Push, setup: &Setup) {
         let client = &mut self.clients[c];
         if push.id() != client.id || client.phase == Phase::Idle {
-            // It was in line after all, and got the lock that nobody here wants any more.
+            // The claim was in the queue after all, and holds a lock without a request.
             if matches!(push, Push::Held { .. }) && client.withdrawn & (1 << push.id().serial) != 0 {
-                self.stray(Request { id: push.id(), verb: Verb::Unknown, age: 0 });
+                self.stray(Call { id: push.id(), verb: Verb::Unknown, age: 0 });
             }
             return;
         }
@@ -178,10 +178,10 @@ impl World {
                 }
             }
             (Push::Held { ticket, .. }, Phase::Asking) => client.early = ticket,
-            (Push::Gone { .. }, Phase::Waiting { .. }) if client.flight == Flight::Nothing => {
+            (Push::Gone { .. }, Phase::Waiting { .. }) if client.in_flight == InFlight::Nothing => {
                 self.renew(c, setup.lease)
             }
-            (Push::Gone { .. }, Phase::Inside { .. }) if client.valid > 0 && client.flight == Flight::Nothing => {
+            (Push::Gone { .. }, Phase::Inside { .. }) if client.valid > 0 && client.in_flight == InFlight::Nothing => {
                 self.renew(c, setup.lease);
             }
             _ => {}

@@ -1,5 +1,4 @@
-//! What several tests do with a scripted store: taking a lock, waiting until the keeper has nothing left to do, and
-//! keeping it from doing anything.
+//! Fixtures on a scripted store: a held lock, a waiter, a keeper that has nothing left to do, and a keeper that is stopped.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -11,24 +10,23 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::script::{Call, Director};
-use crate::steps::{Canary, done};
+use crate::steps::{PushBarrier, done};
 
 /// The lease most tests use.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 /// How long it is valid here: less a hundredth, less two milliseconds.
 pub(crate) const VALID: Duration = Duration::from_millis(29_698);
-/// When to look again at a place in line: not in a test.
+/// A recheck that never comes in a test.
 pub(crate) const NEVER: Duration = Duration::from_secs(100_000);
 /// Deadlines are seen to within about a millisecond.
 pub(crate) const GRAIN: Duration = Duration::from_millis(2);
 
-/// What must happen; only a failing test waits for long.
+/// Awaits work that must end; only a failing test waits for long.
 pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(10), work).await.expect("it happens soon")
 }
 
-/// Runs a test in which something must not block, or deadlock, on a thread of its own: if it does, the test fails instead of
-/// hanging with it.
+/// Runs a test that must not block or deadlock on a thread of its own: if it does, the test fails instead of hanging.
 pub(crate) fn must_not_block(test: impl Future<Output = ()> + Send + 'static) {
     let (done, is_done) = mpsc::channel();
     std::thread::spawn(move || {
@@ -45,7 +43,7 @@ pub(crate) async fn hold(store: &mut Director, mutex: &Mutex, ticket: u64) -> (G
     (guard.unwrap(), claim)
 }
 
-/// Asks, and is in line with this ticket.
+/// A request that waits in the queue with this ticket.
 pub(crate) async fn wait(
     store: &mut Director,
     mutex: Mutex,
@@ -58,7 +56,7 @@ pub(crate) async fn wait(
     (waiter, claim)
 }
 
-/// Waits for what another task or thread does.
+/// Waits for the effect of another task or thread.
 pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
     soon(async {
         while !is_so() {
@@ -97,8 +95,8 @@ pub(crate) async fn released_and_asked_anew(store: &mut Director, first: &Claim,
     second.unwrap()
 }
 
-/// Waits until the keeper has done all that is due now, and says what it asked the store meanwhile. A departure is the last
-/// thing it sends of what is due, so one that begins now arrives after everything else.
+/// Waits until the keeper has done all that is due now, and returns its calls meanwhile. The keeper sends releases last, so a
+/// release that begins now arrives after everything else that is due.
 pub(crate) async fn settle(store: &mut Director) -> Vec<Call> {
     let mutex = store.locks.mutex("settle").local_handoff(false);
     let taken = tokio::spawn(async move { mutex.lock().await });
@@ -126,30 +124,30 @@ pub(crate) async fn settle(store: &mut Director) -> Vec<Call> {
 }
 
 /// Resolves when the keeper has run a guard's callback.
-pub(crate) fn told(guard: &Guard) -> oneshot::Receiver<LostWhy> {
-    let (tell, told) = oneshot::channel();
-    guard.on_lost(move |why| tell.send(why).unwrap());
-    told
+pub(crate) fn on_lost(guard: &Guard) -> oneshot::Receiver<LostWhy> {
+    let (call, called) = oneshot::channel();
+    guard.on_lost(move |why| call.send(why).unwrap());
+    called
 }
 
-/// Pushes something that makes the keeper ask nothing, and waits until it has heard it.
+/// Sends a push that makes the keeper ask nothing, and waits until the keeper has handled it.
 pub(crate) async fn push(store: &mut Director, change: Change) {
-    let canary = Canary::perch(store).await;
+    let barrier = PushBarrier::join(store).await;
     store.push(change);
-    drop(canary.sings(store).await);
-    // Whatever it had asked would have come before this.
+    drop(barrier.pass(store).await);
+    // A call caused by the push would have come before this release.
     let left = store.let_go().await;
-    assert!(done(&left).is_some_and(|claim| claim.demands[0].name.as_str() == "lock:canary"), "{left:?}");
+    assert!(done(&left).is_some_and(|claim| claim.demands[0].name.as_str() == "lock:barrier"), "{left:?}");
 }
 
-/// The keeper, kept busy: it does nothing until this says so.
+/// A keeper that is stopped until [`Stopped::go_on`].
 pub(crate) struct Stopped {
     guard: Guard,
     gate: mpsc::Sender<()>,
 }
 
 impl Stopped {
-    /// What it was stopped with is returned, so that the test says when that leaves.
+    /// Returns the guard that stopped the keeper, so that the test decides when it is released.
     pub(crate) fn go_on(self) -> Guard {
         drop(self.gate);
         self.guard

@@ -1,4 +1,4 @@
-//! Giving back: from anywhere, without blocking, and also what nobody picks up.
+//! Releases: from any context, without blocking, and of grants that are not picked up.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,11 +14,11 @@ use lockfast::{Guard, Locks, Memory, Mutex};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
+use crate::fixture::{GRAIN, NEVER, TTL, hold, must_not_block, push, renewed, settle, soon, stop_keeper, until};
 use crate::script::Director;
-use crate::stage::{GRAIN, NEVER, TTL, hold, must_not_block, push, renewed, settle, soon, stop_keeper, until};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long what is handed over waits to be picked up.
+/// How long a grant waits to be picked up.
 const GRACE: Duration = Duration::from_secs(2);
 
 fn runtime() -> Runtime {
@@ -59,7 +59,7 @@ fn a_guard_dropped_by_a_panic_is_given_back() {
     let (guard, claim) = held_by(&runtime, &mut store);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _held = guard;
-        panic!("somebody's work");
+        panic!("the work of a caller");
     }));
     assert!(panicked.is_err());
     runtime.block_on(has_left(&mut store, &claim));
@@ -125,7 +125,7 @@ fn cut_off_when_woken(mutex: Mutex, polls: usize) -> JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn a_waiter_cancelled_as_it_is_handed_the_lock_gives_it_back() {
+async fn a_waiter_cancelled_as_it_is_granted_releases_the_lock() {
     let mut store = Director::new();
     let waiter = cut_off_when_woken(store.locks.mutex("a").ttl(TTL), 2);
     let claim = store.queue(7, NEVER).await;
@@ -137,7 +137,7 @@ async fn a_waiter_cancelled_as_it_is_handed_the_lock_gives_it_back() {
 }
 
 #[tokio::test]
-async fn a_waiter_cancelled_as_it_is_handed_the_lock_passes_it_on() {
+async fn a_waiter_cancelled_as_it_is_granted_leaves_for_the_next() {
     let memory = Arc::new(Memory::new());
     let clients = [(); 3].map(|()| Locks::new(Arc::clone(&memory) as Arc<_>).unwrap());
     let [first, second, third] = clients.each_ref().map(|locks| locks.mutex("a").ttl(TTL));
@@ -153,7 +153,7 @@ async fn a_waiter_cancelled_as_it_is_handed_the_lock_passes_it_on() {
 }
 
 #[tokio::test]
-async fn a_lock_handed_to_a_future_that_nobody_polls_is_given_back() {
+async fn a_grant_to_a_future_that_is_not_polled_is_given_back() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let mut waits = pin!(mutex.lock());
@@ -169,7 +169,7 @@ async fn a_lock_handed_to_a_future_that_nobody_polls_is_given_back() {
     guard.unwrap().check().unwrap();
 }
 
-/// What a turn ends with, when nobody waits elsewhere.
+/// A run of hand-offs ends, and goes on with a fresh ticket: no other claim waits.
 async fn goes_on(store: &mut Director, ticket: u64) {
     let (leaving, answer) = store.release().await;
     assert!(matches!(&leaving[..], [Leaving::UnlessAlone { .. }]), "{leaving:?}");
@@ -177,7 +177,7 @@ async fn goes_on(store: &mut Director, ticket: u64) {
 }
 
 #[tokio::test]
-async fn a_lock_passed_to_a_local_future_that_nobody_polls_goes_to_the_next() {
+async fn a_hand_off_to_an_unpolled_future_goes_to_the_next_waiter() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
@@ -194,7 +194,7 @@ async fn a_lock_passed_to_a_local_future_that_nobody_polls_goes_to_the_next() {
     let next = soon(next).await.unwrap().unwrap();
     assert_eq!(next.fence().unwrap(), 9);
 
-    // Nobody is left, so this time it leaves; and the idle one, polled at last, asks for itself.
+    // No local waiter is left, so this time the claim leaves; and the idle future, polled at last, asks for itself.
     drop(next);
     has_left(&mut store, &claim).await;
     let (guard, second) = tokio::join!(idle, store.grant(10));
@@ -203,7 +203,7 @@ async fn a_lock_passed_to_a_local_future_that_nobody_polls_goes_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_lock_passed_to_a_local_future_that_nobody_polls_does_not_stay_with_it() {
+async fn a_hand_off_to_the_only_unpolled_future_is_released() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
@@ -217,7 +217,7 @@ async fn a_lock_passed_to_a_local_future_that_nobody_polls_does_not_stay_with_it
 }
 
 #[tokio::test]
-async fn nobody_is_kept_for_a_local_waiter_that_gave_up() {
+async fn a_hold_is_not_kept_for_a_local_waiter_that_gave_up() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
@@ -227,14 +227,14 @@ async fn nobody_is_kept_for_a_local_waiter_that_gave_up() {
 }
 
 #[tokio::test]
-async fn nobody_waits_behind_a_local_future_that_nobody_polls() {
+async fn an_unpolled_leader_blocks_no_local_waiter() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
     let mut idle = pin!(mutex.lock());
     assert!(poll!(idle.as_mut()).is_pending());
     drop(guard);
-    // Somebody elsewhere waited, so the lock went there, and the idle one is to ask the store.
+    // A claim of another client waited, so the lock went there, and the idle future leads the local queue.
     assert!(matches!(&store.let_go().await[..], [Leaving::UnlessAlone { .. }]));
     settle(&mut store).await;
     store.hand.advance(GRACE + GRAIN);
@@ -269,7 +269,7 @@ async fn a_release_is_sent_again_though_its_client_was_dropped() {
     let releasing = tokio::spawn(guard.release());
     let (_, answer) = store.release().await;
     store.hand.advance(2 * SECOND);
-    // Not for this to work, but for a keeper that thinks it is done to be gone.
+    // A keeper that wrongly takes itself for done has ended after this; the test does not depend on the sleep otherwise.
     std::thread::sleep(Duration::from_millis(20));
     answer.lose();
     has_left(&mut store, &claim).await;

@@ -1,6 +1,6 @@
-//! What clients and store say to each other. Numbers are bytes: a model that needs more is too large to search.
+//! The messages between clients and store. Numbers are bytes: a model that needs more is too large to search.
 
-/// A claim's id: whose, and the how manyth.
+/// A claim's id: its client, and a serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id {
     /// The client.
@@ -30,10 +30,10 @@ impl Block {
     }
 }
 
-/// What a client asks of the store.
+/// A verb of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// Join, or say where I stand and renew.
+    /// Join the queue; or, if the claim is in it, renew, and answer with its standing.
     Acquire {
         /// How many tickets.
         block: u8,
@@ -44,14 +44,14 @@ pub enum Verb {
     Renew {
         /// For so many ticks.
         ttl: u8,
-        /// Sent by a party that waits.
+        /// Sent by a request that waits.
         waits: bool,
     },
     /// Leave.
     Done,
-    /// Leave, and keep the id out.
+    /// Leave, and leave a tombstone.
     Unknown,
-    /// Leave if anybody waits, else go on with fresh tickets.
+    /// Leave if another claim waits, else go on with fresh tickets.
     UnlessAlone {
         /// How many tickets.
         block: u8,
@@ -61,49 +61,49 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether a client repeats it until the store has heard it.
+    /// Whether a client repeats it until it has run.
     pub fn is_release(self) -> bool {
         matches!(self, Self::Done | Self::Unknown)
     }
 }
 
-/// A verb on its way to the store.
+/// A verb in flight to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Request {
+pub struct Call {
     /// About which claim.
     pub id: Id,
-    /// What is asked.
+    /// The verb.
     pub verb: Verb,
     /// Ticks since it was sent.
     pub age: u8,
 }
 
-/// Where a claim stands, in answer to any verb.
+/// The standing of a claim, in answer to any verb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Standing {
     /// It holds, with these tickets.
     Held(Block),
     /// It waits.
     Waiting {
-        /// Its place.
+        /// Its ticket.
         ticket: u8,
-        /// How many are ahead.
+        /// How many claims are ahead.
         position: u8,
-        /// When all leases ahead will have run out.
+        /// When all leases ahead will have ended.
         recheck_in: u8,
     },
-    /// It is not in line.
+    /// It is not in the queue.
     Gone,
 }
 
-/// What the store tells a client without being asked.
+/// A push from the store to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Push {
     /// This claim holds now.
     Held {
         /// Which.
         id: Id,
-        /// Its place in line.
+        /// Its ticket.
         ticket: u8,
         /// Its tickets.
         block: Block,

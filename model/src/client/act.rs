@@ -1,14 +1,14 @@
-//! What a client does of its own accord: asks, renews, passes on, leaves, gives up, dies.
+//! A client acts: it asks, renews, hands off, leaves, gives up, dies.
 
-use super::{Flight, Pace, Phase};
+use super::{InFlight, Pace, Phase};
+use crate::messages::{Block, Call, Verb};
 use crate::notes::Notes;
 use crate::rules::Rule;
 use crate::setups::Setup;
-use crate::words::{Block, Request, Verb};
 use crate::world::World;
 
 impl World {
-    /// Asks for somebody who has not asked yet, if it may.
+    /// A new request asks, if the client has one left.
     pub(crate) fn begin(&mut self, c: usize) {
         self.be_idle(c);
         let client = &mut self.clients[c];
@@ -21,7 +21,7 @@ impl World {
         }
     }
 
-    /// Asks again for a party whose claim is gone, or was given back.
+    /// Asks again for a request whose claim is gone, or was given back.
     pub(super) fn begin_anew(&mut self, c: usize, setup: &Setup) {
         self.begin(c);
         let client = &mut self.clients[c];
@@ -34,24 +34,24 @@ impl World {
     pub(crate) fn ask(&mut self, c: usize) {
         let client = &mut self.clients[c];
         let verb = Verb::Acquire { block: client.block.count, floor: 0 };
-        client.flight = Flight::Asked(Request { id: client.id, verb, age: 0 });
+        client.in_flight = InFlight::Asked(Call { id: client.id, verb, age: 0 });
     }
 
     pub(crate) fn renew(&mut self, c: usize, ttl: u8) {
         self.let_go(c);
         let client = &mut self.clients[c];
         let waits = matches!(client.phase, Phase::Waiting { .. });
-        client.flight = Flight::Asked(Request { id: client.id, verb: Verb::Renew { ttl, waits }, age: 0 });
+        client.in_flight = InFlight::Asked(Call { id: client.id, verb: Verb::Renew { ttl, waits }, age: 0 });
     }
 
-    /// Stops waiting for an answer; what has not run yet still may.
+    /// Stops waiting for an answer; a call that has not run yet still may.
     fn let_go(&mut self, c: usize) {
-        if let Flight::Asked(request) = std::mem::replace(&mut self.clients[c].flight, Flight::Nothing) {
-            self.stray(request);
+        if let InFlight::Asked(call) = std::mem::replace(&mut self.clients[c].in_flight, InFlight::Nothing) {
+            self.stray(call);
         }
     }
 
-    /// Tells the store that the claim leaves.
+    /// Sends a release of the claim.
     pub(super) fn depart(&mut self, c: usize, is_unknown: bool, setup: &Setup) {
         self.let_go(c);
         let client = &mut self.clients[c];
@@ -61,16 +61,16 @@ impl World {
             client.withdrawn |= 1 << client.id.serial;
         }
         let id = client.id;
-        self.stray(Request { id, verb, age: 0 });
+        self.stray(Call { id, verb, age: 0 });
     }
 
     fn be_idle(&mut self, c: usize) {
         let client = &mut self.clients[c];
-        (client.phase, client.flight, client.valid) = (Phase::Idle, Flight::Nothing, 0);
+        (client.phase, client.in_flight, client.valid) = (Phase::Idle, InFlight::Nothing, 0);
         (client.block, client.early, client.unsure) = (Block::default(), 0, false);
     }
 
-    /// The party is out; the next task of the process, if any, asks for itself.
+    /// The request has ended; the next task of the process, if any, asks for itself.
     pub(super) fn hand_lead_on(&mut self, c: usize) {
         self.be_idle(c);
         if self.clients[c].behind > 0 {
@@ -86,14 +86,14 @@ impl World {
             if client.block.contains(fence + 1) && client.has_enough(setup.lease) {
                 client.behind -= 1;
                 self.enter(c, fence + 1, setup);
-                self.notes |= Notes::PASSED_LOCALLY;
+                self.notes |= Notes::HANDED_OFF_LOCALLY;
                 return;
             }
-            // Of all tickets it has seen only those of this claim matter here: the model's store never loses its counter.
+            // Only the tickets of this claim matter as the floor: the model's store never loses its counter.
             let (block, floor, id) = (client.behind, client.block.last(), client.id);
             self.let_go(c);
             self.clients[c].phase = Phase::Leaving;
-            self.clients[c].flight = Flight::Asked(Request { id, verb: Verb::UnlessAlone { block, floor }, age: 0 });
+            self.clients[c].in_flight = InFlight::Asked(Call { id, verb: Verb::UnlessAlone { block, floor }, age: 0 });
             return;
         }
         self.depart(c, false, setup);
@@ -121,7 +121,7 @@ impl World {
         match self.clients[c].phase {
             Phase::Asking => self.clients[c].unsure = true,
             Phase::Leaving => {
-                // It may still hold; those here do not wait to find out.
+                // It may still hold; local waiters do not wait to find out.
                 self.depart(c, false, setup);
                 self.hand_lead_on(c);
             }
