@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_understood_wherever_it_says_it() {
+    fn errors_are_recognised_in_commands_and_in_scripts() {
         let temporary = [
             ("OOM command not allowed when used memory > 'maxmemory'.", "noeviction"),
             ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", "SCRIPT KILL"),
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn another_connection_is_looked_for_when_this_server_is_no_primary_any_more() {
+    fn a_connection_to_a_replica_is_retired() {
         for line in ["READONLY You can't write against a read only replica.", "MASTERDOWN Link with MASTER is down"] {
             assert!(in_all_styles(line).iter().all(is_of_the_connection), "{line}");
         }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_user_nor_password_is_repeated_from_what_a_server_repeats() {
+    fn errors_show_neither_user_nor_password() {
         let lines = [
             "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'us3r' 's3cret' ",
             "ERR unknown command 'AUTH', with args beginning with: 'us3r' 's3cret' ",

@@ -8,7 +8,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
 
 use super::scripts::{self, Call};
-use super::{Redis, answers, keys};
+use super::{Redis, decode, keys};
 
 /// For how long a fence is remembered without another write. A writer that slept for longer is not refused by it.
 const REMEMBERED: Duration = Duration::from_secs(90 * 24 * 3600);
@@ -41,7 +41,7 @@ impl Redis {
         match self.inside.pool.call(|| format!("writing {key:?}"), &call).await? {
             Value::BulkString(said) if said == b"written" => Ok(()),
             Value::BulkString(_) => Err(Error::Lost { name: key.to_owned(), why: LostWhy::Overtaken }),
-            other => Err(answers::odd(&other)),
+            other => Err(decode::odd(&other)),
         }
     }
 }

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_are_those_of_the_text() {
+    fn fields_are_at_their_offsets_in_the_text() {
         let (owner, client) = ("0f".repeat(16), "00ab".repeat(4));
         let text = format!("{CLAIM}{owner} {client} 06S - 1790000000000 7 1 30000 web-1 812 x");
         assert_eq!(
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn no_script_writes_a_place_as_a_number() {
+    fn no_script_writes_an_offset_as_a_number() {
         for (path, text) in scripts() {
             for call in text.split("sub(").skip(1) {
                 let arguments = call.split(')').next().unwrap().split(", ").skip(1);

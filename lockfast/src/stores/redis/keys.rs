@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn companions_lie_in_the_slot_of_their_name_whatever_it_is() {
+    fn companion_keys_are_in_the_slot_of_their_name() {
         for text in ["a", "a}b", "{}x", "{", "}{", "{a}b", "x{{a}}", "\0\r\n", "ключ", "🔒", &"n".repeat(512)] {
             let name = Name::prefixed("lock:", text).unwrap();
             let companion = format!("lockfast:{{{}}}:line:{name}", tag(&name));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_be_keys_of_ours_are_refused() {
+    fn names_that_would_be_reserved_keys_are_refused() {
         assert!(check(&Name::new("lockfast:tickets").unwrap()).is_err());
         assert!(check(&Name::new("lock:lockfast:tickets").unwrap()).is_ok());
     }

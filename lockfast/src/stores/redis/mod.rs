@@ -4,21 +4,21 @@
 //! in `lua/claims.lua` and [`format`], the rule over it in `lua/rule.lua`. Connections belong
 //! to runtimes ([`connection::pool`]); hand-offs arrive as messages on them ([`feed`]).
 
-mod answers;
-mod asks;
-mod checkup;
 mod connection;
+mod decode;
+mod diagnostics;
+mod encode;
 mod failure;
-mod feed;
 mod fence;
 mod format;
 mod keys;
+mod listings;
 mod note;
 mod replicas;
 mod scripts;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
-mod walk;
 
 use std::fmt;
 use std::slice;
@@ -38,12 +38,12 @@ use crate::store::{
     Store, StoreClock, Survives, Why,
 };
 
-pub use checkup::Checkup;
 pub use connection::RedisOptions;
 use connection::{Connection, Multiplexer, Pool, Server};
-use feed::{Feed, Watch};
+pub use diagnostics::Checkup;
+use listings::Walk;
 use replicas::{ANSWERED_WITHIN, HAVE_IT_WITHIN, Replicas};
-use walk::Walk;
+use subscriptions::{Feed, Watch};
 
 /// How many names one script deals with. It is alone on the server while it runs, so it should not run for long.
 const NAMES_A_SCRIPT: usize = 94;
@@ -134,11 +134,11 @@ impl Redis {
         let (mut resources, mut begun): (Vec<Resource>, Option<Resource>) = (Vec::new(), None);
         while !names.is_empty() {
             let some = &names[..names.len().min(NAMES_LOOKED_AT)];
-            let call = asks::look(some, entries, begun.as_ref(), pool.now());
+            let call = encode::look(some, entries, begun.as_ref(), pool.now());
             let answer = pool.call(|| doing("inspecting", some.iter()), &call).await?;
-            for found in answers::resources(&answer, some)? {
+            for found in decode::resources(&answer, some)? {
                 let resource = match begun.take() {
-                    Some(begun) => answers::joined(begun, found),
+                    Some(begun) => decode::joined(begun, found),
                     None => found,
                 };
                 if resource.more > 0 && resource.queue.len() < entries {
@@ -173,8 +173,8 @@ impl Store for Redis {
         let doing = || doing("acquiring", names_in(claim));
         let connection = pool.connection().await?;
         let ears = feed.ears(claim.client, &connection).await;
-        let answer = pool.call_on(&connection, doing, &asks::acquire(claim, busy, ears, pool.now())).await?;
-        let admission = answers::admission(&answer, claim)?;
+        let answer = pool.call_on(&connection, doing, &encode::acquire(claim, busy, ears, pool.now())).await?;
+        let admission = decode::admission(&answer, claim)?;
         let counts = pool.server().replicas > 0 && matches!(admission, Admission::Held(_) | Admission::Queued { .. });
         if counts {
             // Unconfirmed, its outcome is unknown. The client repeats the claim or withdraws it; a withdrawal from here could run
@@ -189,11 +189,11 @@ impl Store for Redis {
         let connection = pool.connection().await?;
         let (mut standings, mut before) = (vec![Standing::Gone(Why::Unknown); leases.len()], 0);
         for some in by_names(leases, |lease| lease.claim.demands.len()) {
-            let (call, order) = asks::renew(some, pool.now());
+            let (call, order) = encode::renew(some, pool.now());
             let answer = pool
                 .call_on(&connection, || doing("renewing", some.iter().flat_map(|lease| names_in(&lease.claim))), &call)
                 .await?;
-            for (index, standing) in order.into_iter().zip(answers::standings(&answer, some.len())?) {
+            for (index, standing) in order.into_iter().zip(decode::standings(&answer, some.len())?) {
                 standings[before + index] = standing;
             }
             before += some.len();
@@ -210,10 +210,10 @@ impl Store for Redis {
         let mut standings = Vec::with_capacity(leaving.len());
         for some in by_names(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
             // Of an answer to several nobody hears who holds now if it is lost: so those are pushed.
-            let call = if leaving.len() == 1 { asks::release } else { asks::release_by_rule };
+            let call = if leaving.len() == 1 { encode::release } else { encode::release_by_rule };
             let doing = || doing("releasing", some.iter().flat_map(names_left));
             let answer = pool.call_on(&connection, doing, &call(some, pool.now())).await?;
-            standings.extend(answers::departures(&answer, some.len())?);
+            standings.extend(decode::departures(&answer, some.len())?);
         }
         if let ([Standing::Gone(why @ Why::PassedOn(..))], [leaving]) = (&mut standings[..], leaving) {
             feed.passed_on(why, leaving);
@@ -231,7 +231,7 @@ impl Store for Redis {
                 let names = if wanted { slice::from_ref(name) } else { &[] };
                 // Both at once: of many who look at the same time, the first need not wait until all have looked.
                 let (resources, fleet) =
-                    futures::join!(self.look(names, query.entries), walk::fleet(&self.inside.pool));
+                    futures::join!(self.look(names, query.entries), listings::fleet(&self.inside.pool));
                 return Ok(Page { resources: resources?, next: None, fleet: fleet? });
             }
             Names::Beginning(beginning) => beginning,
@@ -253,9 +253,9 @@ impl Store for Redis {
 
     async fn record(&self, report: &Report) -> Result<()> {
         let pool = &self.inside.pool;
-        for call in asks::record(report) {
+        for call in encode::record(report) {
             let answer = pool.call(|| "reporting".to_owned(), &call).await?;
-            pool.tell_time(answers::time(&answer)?);
+            pool.tell_time(decode::time(&answer)?);
         }
         Ok(())
     }

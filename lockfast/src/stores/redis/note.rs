@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_still_read_as_far_as_it_goes() {
+    fn a_damaged_note_is_decoded_as_far_as_possible() {
         for line in ["", "%", "a b c d=%zz", "host %ff", "% % % %=%"] {
             read(line);
         }

@@ -116,7 +116,7 @@ async fn count(server: &Server, connection: &Connection, kept: &mut Option<Multi
 async fn next_to(connection: &Connection, server: &Server) -> Result<Multiplexer> {
     let there = server.connect(Arc::new(drop)).await?;
     if there.run_id != connection.run_id {
-        connection.leave();
+        connection.retire();
         return Err(Error::unavailable(DOING, "another server has taken over; connecting anew"));
     }
     Ok(there.multiplexer)

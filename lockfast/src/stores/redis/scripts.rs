@@ -49,7 +49,7 @@ pub(super) static RELEASE_ALONE: Script =
     script!("release_alone" "claims" "listing" "queue" "reader_marker" "rule" "release");
 pub(super) static RELEASE: Script =
     script!("demands" "release_several" "claims" "listing" "queue" "reader_marker" "rule" "release");
-pub(super) static LOOK: Script = script!("look" "claims" "listing" "queue" "reader_marker" "rule" "look_at_each");
+pub(super) static INSPECT: Script = script!("inspect" "claims" "listing" "queue" "reader_marker" "rule" "inspect_each");
 pub(super) static RECORD: Script = script!("listing" "record");
 pub(super) static LIST_CLIENTS: Script = script!("listing" "list_clients");
 pub(super) static LIST_NAMES: Script = script!("listing" "list_names");
@@ -103,30 +103,30 @@ impl Call {
     /// Runs it. A script that the server does not know, because it began anew or somebody flushed it, was not run; so it is
     /// sent whole. Nothing else is ever repeated here.
     pub(super) async fn run(&self, multiplexer: &Multiplexer) -> RedisResult<Value> {
-        match self.ask(multiplexer, &self.script.text.by_digest).await {
+        match self.send(multiplexer, &self.script.text.by_digest).await {
             Err(error) if is_unknown_script(&error) => {
                 let whole = words(&[b"EVAL", self.script.text.body.as_bytes()]);
-                self.ask(multiplexer, &whole).await
+                self.send(multiplexer, &whole).await
             }
             answered => answered,
         }
     }
 
-    async fn ask(&self, multiplexer: &Multiplexer, first_two: &[u8]) -> RedisResult<Value> {
-        multiplexer.ask(&Sent { first_two, call: self }).await?.extract_error()
+    async fn send(&self, multiplexer: &Multiplexer, command: &[u8]) -> RedisResult<Value> {
+        multiplexer.send(&Encoded { command, call: self }).await?.extract_error()
     }
 }
 
 /// A call as it is sent: the words that name the script, then its own.
-struct Sent<'a> {
-    first_two: &'a [u8],
+struct Encoded<'a> {
+    command: &'a [u8],
     call: &'a Call,
 }
 
-impl Request for Sent<'_> {
+impl Request for Encoded<'_> {
     fn write(&self, bytes: &mut Vec<u8>) {
         count(bytes, b'*', 2 + self.call.words);
-        bytes.extend_from_slice(self.first_two);
+        bytes.extend_from_slice(self.command);
         bytes.extend_from_slice(&self.call.bytes);
     }
 
@@ -136,9 +136,9 @@ impl Request for Sent<'_> {
 
     #[cfg(feature = "bench-crate-connection")]
     fn command(&self) -> redis::Cmd {
-        let size = self.first_two.len() + self.call.bytes.len();
+        let size = self.command.len() + self.call.bytes.len();
         let mut command = redis::Cmd::with_capacity(2 + self.call.words, size);
-        for word in each_word(self.first_two).chain(each_word(&self.call.bytes)) {
+        for word in each_word(self.command).chain(each_word(&self.call.bytes)) {
             command.arg(word);
         }
         command
@@ -206,14 +206,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_people_write_them() {
+    fn numbers_are_written_in_decimal() {
         for number in [0, 7, 10, 999, 1_000, u64::from(u32::MAX), u64::MAX] {
             assert_eq!(digits(number, &mut [0; 20]), number.to_string().as_bytes());
         }
     }
 
     #[test]
-    fn a_call_is_what_the_server_reads_as_its_words() {
+    fn a_call_is_encoded_as_an_array_of_its_words() {
         let mut call = Call::of(&SEED, 2);
         let (short, long) = ("ten letters", "x".repeat(100));
         call.text("a").bytes(b"").number(12u64).text(short).text(&long);

@@ -18,7 +18,7 @@ use crate::conformance::{self, Subject, Time};
 use crate::name::Name;
 use crate::store::{Busy, Change, Lease, Leaving, Resource, Scope, Standing, Store};
 
-use super::super::asks::LEAST_TOMBSTONE;
+use super::super::encode::LEAST_TOMBSTONE;
 use super::paths::{self, TAKEN};
 
 /// All leases are multiples of this. No tombstone is shorter in Redis, and so none is longer than the table's.
@@ -45,7 +45,7 @@ const UNREACHED: &[(&str, &str, &str)] = &[
     ("claims", "if not is_read or type(living) ~= 'table' or living.v ~= 1 then", OTHER_PROGRAM),
     ("listing", "function listing.name_of(member)", "for list_names only"),
     ("listing", "if string.find(name, '\\0', 1, true) then", "for list_names only"),
-    ("look_at_each", "elseif kind and kind ~= 's' then", OTHER_PROGRAM),
+    ("inspect_each", "elseif kind and kind ~= 's' then", OTHER_PROGRAM),
     ("reader_marker", "if rule.at_key(want.key) ~= 's' then", OTHER_PROGRAM),
     ("release", "if not done and rule.is_of_a_replica(reply) then", REPLICA),
     (
@@ -75,7 +75,7 @@ const FILES: &[(&str, &str)] = &[
     ("claims", include_str!("../lua/claims.lua")),
     ("demands", include_str!("../lua/demands.lua")),
     ("listing", include_str!("../lua/listing.lua")),
-    ("look_at_each", include_str!("../lua/look_at_each.lua")),
+    ("inspect_each", include_str!("../lua/inspect_each.lua")),
     ("queue", include_str!("../lua/queue.lua")),
     ("reader_marker", include_str!("../lua/reader_marker.lua")),
     ("release", include_str!("../lua/release.lua")),
@@ -185,7 +185,7 @@ fn random_verbs_are_answered_as_a_table_would_while_time_passes() {
     });
     let rare = Database::of(&server, THREADS);
     conformance::run(async { rare.clone() }, async |_| {
-        a_marker_that_outlives_its_readers_keeps_no_writer_out(&rare).await;
+        a_reader_marker_without_readers_keeps_no_writer_out(&rare).await;
         a_sweep_that_ends_early_is_continued(&rare).await;
     });
     if given.is_none() {
@@ -221,7 +221,7 @@ async fn a_sweep_that_ends_early_is_continued(database: &Database) {
 }
 
 /// The reader marker outlives a reader with a shorter lease if the reader with the longest has left.
-async fn a_marker_that_outlives_its_readers_keeps_no_writer_out(database: &Database) {
+async fn a_reader_marker_without_readers_keeps_no_writer_out(database: &Database) {
     let store = Redis::open(&database.url).await.unwrap();
     let name = || Name::new("read").unwrap();
     let reader = || claim(3, Demand::shared(name()), 3 * UNIT);

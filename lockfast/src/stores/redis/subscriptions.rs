@@ -21,9 +21,9 @@ use crate::store::{Change, Leaving, Scope, Why};
 
 use super::super::mailbox::{Reader, Subscribers};
 use super::Inside;
-use super::answers::{owner_of, read_value};
-use super::asks::Ears;
 use super::connection::{Connection, Subscription};
+use super::decode::{owner_of, read_value};
+use super::encode::Ears;
 use super::keys::{LINES, PUSH, WATCHED};
 
 /// How long it is known that somebody watches lines, and how often that is said.
@@ -232,7 +232,7 @@ async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, c
                 }
                 drop(strong);
                 let is_wanted = tokio::select! {
-                    () = subscription.connection.ended() => true,
+                    () = subscription.connection.retired() => true,
                     () = keep_known(&subscription.connection, &scope) => true,
                     () = closing.notified() => false,
                 };

@@ -13,8 +13,8 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::store::Counters;
 
-use super::answers;
 use super::connection::Pool;
+use super::decode;
 use super::scripts::{self, Call};
 
 /// How many names one script reads, and of how many clients. It is alone on the server while it runs: for about a third of a
@@ -104,7 +104,7 @@ impl<'a> Walk<'a> {
             call.text(client).text(after.as_ref().map_or("", Name::as_str));
         }
         let answer = self.pool.call(|| "inspecting".to_owned(), &call).await?;
-        for (index, (goes_on, names)) in cursors.iter().zip(answers::names_of_clients(&answer, cursors.len())?) {
+        for (index, (goes_on, names)) in cursors.iter().zip(decode::names_of_clients(&answer, cursors.len())?) {
             let cursor = &mut self.cursors[*index];
             // One that goes on has a name that was not read before: otherwise the walk would not end.
             cursor.is_over = !goes_on || names.is_empty();
@@ -139,5 +139,5 @@ async fn clients(pool: &Pool, most: usize, from: Option<u64>) -> Result<(Counter
         call.number(from);
     }
     let answer = pool.call(|| "inspecting".to_owned(), &call).await?;
-    answers::clients(&answer)
+    decode::clients(&answer)
 }

@@ -150,7 +150,7 @@ fn leave(call: &mut Call, leaving: &Leaving) {
 
 /// At most so many entries of each queue. Of the first queue, `begun` was shown before.
 pub(super) fn look(names: &[Name], entries: usize, begun: Option<&Resource>, now: u64) -> Call {
-    let mut call = Call::of(&scripts::LOOK, names.len());
+    let mut call = Call::of(&scripts::INSPECT, names.len());
     for name in names {
         call.text(name.as_str());
     }
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_those_that_people_see() {
+    fn hex_digits_are_those_of_display() {
         let (owner, client) = (ClaimHash([0x0f; 16]), ClientId(0x00ab_cdef));
         assert_eq!(hex::<16, 32>(owner.0), *owner.to_string().as_bytes());
         assert_eq!(hex::<8, 16>(client.0.to_be_bytes()), *client.to_string().as_bytes());

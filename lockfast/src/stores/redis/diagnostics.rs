@@ -90,7 +90,7 @@ impl Redis {
 }
 
 async fn look(server: &Server, prefix: &str) -> RedisResult<Checkup> {
-    let mut multiplexer = server.reach(std::sync::Arc::new(drop)).await?;
+    let mut multiplexer = server.open(std::sync::Arc::new(drop)).await?;
     let missing_rights = rights(&mut multiplexer, prefix, server.replicas).await?;
     let mut found = read(&redis::cmd("INFO").query_async::<String>(&mut multiplexer).await?);
     found.replicas_wanted = server.replicas;
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_of_itself_is_read() {
+    fn info_is_decoded_for_redis_and_valkey() {
         let redis = "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nconnected_slaves:2\r\nslave0:ip=a,state=online,lag=0\r\n\
                      slave1:ip=b,state=wait_bgsave\r\nslave_expires_tracked_keys:0\r\nmaxmemory:0\r\n\
                      maxmemory_policy:volatile-lru\r\naof_enabled:1\r\naof_last_write_status:err\r\n";

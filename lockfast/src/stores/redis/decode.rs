@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_holds_is_read_from_what_stands_at_the_key() {
+    fn owner_and_tickets_are_decoded_from_the_text_of_a_claim() {
         let (owner, client) = ("0f".repeat(16), "00ab".repeat(4));
         let value = |rest: &str| format!("lockfast1 x {owner} {client} 06S {rest}");
         let whole = value("- 1790000000000 1790000000000043 3 30000 web-1 812 billing =a%20b");
