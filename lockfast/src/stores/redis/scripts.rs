@@ -1,4 +1,4 @@
-//! The scripts, one for each verb. Each file under `lua/` that begins a script declares its keys, arguments and reply; scripts
+//! The scripts, and calls of them. Each file under `lua/` that begins a script declares its keys, arguments and reply; scripts
 //! that decide about queues share the rule.
 
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use super::format::{Limits, Part};
 #[cfg(test)]
 use super::tests::paths::assembled;
 
-/// A script, and the words that ask for it by what the server knows it by.
+/// A script: its text, and the words `EVALSHA DIGEST` that name it, encoded.
 pub(super) struct Script {
     text: LazyLock<Text>,
 }
@@ -38,7 +38,8 @@ macro_rules! script {
     };
 }
 
-// The fast path comes first in its script, before the rule: a function costs time also where nothing calls it (docs/adr/0024).
+// The fast path comes first in its script, before the rule: a function definition costs time even if it is not called
+// (docs/adr/0024).
 pub(super) static ACQUIRE_ALONE: Script =
     script!("acquire_alone" "claims" "listing" "queue" "reader_marker" "rule" "acquire");
 pub(super) static ACQUIRE: Script =
@@ -65,12 +66,12 @@ pub(super) struct Call {
     script: &'static Script,
     /// How many words follow those that name the script.
     words: usize,
-    /// They are, as they go over the multiplexer.
+    /// These words, encoded for the protocol.
     bytes: Vec<u8>,
 }
 
 impl Call {
-    /// A call with so many keys, which come before the arguments.
+    /// A call with this number of keys. They are added before the arguments.
     pub(super) fn of(script: &'static Script, keys: usize) -> Self {
         let mut call = Self { script, words: 0, bytes: Vec::with_capacity(384 + 128 * keys) };
         call.number(keys as u64);
@@ -87,7 +88,7 @@ impl Call {
         self
     }
 
-    /// One word, of several parts.
+    /// Adds one word, made of several parts.
     pub(super) fn parts(&mut self, parts: &[&[u8]]) -> &mut Self {
         self.words += 1;
         count(&mut self.bytes, b'$', parts.iter().map(|part| part.len()).sum());
@@ -100,15 +101,15 @@ impl Call {
         self.bytes(digits(number.into(), &mut [0; 20]))
     }
 
-    /// Runs it. A script that the server does not know, because it began anew or somebody flushed it, was not run; so it is
-    /// sent whole. Nothing else is ever repeated here.
+    /// Runs the script by its digest. If the server does not know it, after a restart or SCRIPT FLUSH, it did not run and is sent
+    /// whole. No other request is ever repeated here.
     pub(super) async fn run(&self, multiplexer: &Multiplexer) -> RedisResult<Value> {
         match self.send(multiplexer, &self.script.text.by_digest).await {
             Err(error) if is_unknown_script(&error) => {
                 let whole = words(&[b"EVAL", self.script.text.body.as_bytes()]);
                 self.send(multiplexer, &whole).await
             }
-            answered => answered,
+            reply => reply,
         }
     }
 
@@ -117,7 +118,7 @@ impl Call {
     }
 }
 
-/// A call as it is sent: the words that name the script, then its own.
+/// A call as it is sent: the words that name the script, then the words of the call.
 struct Encoded<'a> {
     command: &'a [u8],
     call: &'a Call,
@@ -145,7 +146,7 @@ impl Request for Encoded<'_> {
     }
 }
 
-/// What `word` wrote, word by word.
+/// Decodes what `word` has written, word by word.
 #[cfg(feature = "bench-crate-connection")]
 fn each_word(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
@@ -163,28 +164,28 @@ fn words(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A word with its length, as the protocol wants it.
+/// Appends a word with its length, as the protocol requires.
 fn word(bytes: &mut Vec<u8>, word: &[u8]) {
     count(bytes, b'$', word.len());
     bytes.extend_from_slice(word);
     bytes.extend_from_slice(b"\r\n");
 }
 
-fn count(bytes: &mut Vec<u8>, mark: u8, count: usize) {
+fn count(bytes: &mut Vec<u8>, type_byte: u8, count: usize) {
     let digit = |value: usize| b'0' + value as u8;
-    // Most words are short.
+    // A fast path: most words are short.
     if count < 10 {
-        bytes.extend_from_slice(&[mark, digit(count), b'\r', b'\n']);
+        bytes.extend_from_slice(&[type_byte, digit(count), b'\r', b'\n']);
     } else if count < 100 {
-        bytes.extend_from_slice(&[mark, digit(count / 10), digit(count % 10), b'\r', b'\n']);
+        bytes.extend_from_slice(&[type_byte, digit(count / 10), digit(count % 10), b'\r', b'\n']);
     } else {
-        bytes.push(mark);
+        bytes.push(type_byte);
         bytes.extend_from_slice(digits(count as u64, &mut [0; 20]));
         bytes.extend_from_slice(b"\r\n");
     }
 }
 
-/// As `{}` writes it, without the machinery: every word of every question has one of these.
+/// The digits of `{}` without the formatting machinery: every word of every request has a length.
 pub(super) fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
     let mut begin = room.len();
     loop {

@@ -1,7 +1,7 @@
-//! Pushes: who of this process wants to hear what, and that the server knows it.
+//! Subscriptions to pushes: the subscribers in this process, and the subscriptions of their connections.
 //!
-//! Each watch has a task on the runtime it was asked for from, which subscribes on that runtime's connection, and does so again
-//! when the connection was lost: then it says [`Change::Resync`], since something may have been missed.
+//! Each watch has a task on the runtime that began it, which subscribes on that runtime's connection and subscribes again after
+//! the connection was lost. Then it sends [`Change::Resync`], since pushes may have been missed.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -19,123 +19,121 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Change, Leaving, Scope, Why};
 
-use super::super::mailbox::{Reader, Subscribers};
-use super::Inside;
+use super::super::mailbox::{Pushes, Subscribers};
+use super::Inner;
 use super::connection::{Connection, Subscription};
-use super::decode::{owner_of, read_value};
-use super::encode::Ears;
-use super::keys::{LINES, PUSH, WATCHED};
+use super::decode::{claim_of, owner_of};
+use super::keys::{PUSH, QUEUE_CHANGES, WATCHED};
 
-/// How long it is known that somebody watches lines, and how often that is said.
+/// How long the key [`WATCHED`] lives, and how often it is renewed while queues are watched.
 const WATCHED_FOR: Duration = Duration::from_secs(30);
-const SAID_EVERY: Duration = Duration::from_secs(10);
-/// A claim joins without ears rather than wait longer than this for its client's subscription.
-const HEARS_WITHIN: Duration = Duration::from_secs(1);
-/// Between attempts to subscribe: where it failed, and where it is not allowed.
+const WATCHED_RENEWED_EVERY: Duration = Duration::from_secs(10);
+/// The longest that a claim waits for its client's subscription. Then it joins as one whose client has none.
+const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(1);
+/// The pause between attempts to subscribe: after a failure, and after a refusal for missing rights.
 const PAUSE: Duration = Duration::from_millis(100);
 const LONG_PAUSE: Duration = Duration::from_secs(10);
 
-type AllEars = HashMap<ClientId, watch::Receiver<Hearing>, RandomState>;
+type States = HashMap<ClientId, watch::Receiver<State>, RandomState>;
 
-pub(super) struct Feed {
+pub(super) struct Subscriptions {
     subscribers: Mutex<Subscribers>,
-    ears: Mutex<AllEars>,
-    /// Whether a grant counts as soon as the server tells of it. Otherwise its claim is told to ask.
-    grants_count: bool,
+    states: Mutex<States>,
+    /// Whether a pushed grant counts at once. Otherwise it is turned into a recheck: replicas may not have it.
+    trusts_grants: bool,
 }
 
 /// Whether a client's pushes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hearing {
-    /// It will be known in a moment.
-    NotYet,
-    Well,
-    /// There is no way to the server, or it does not allow it.
-    Not,
+enum State {
+    /// A subscription is being made.
+    Pending,
+    Subscribed,
+    /// The server is unreachable, or refuses the subscription.
+    Unsubscribed,
 }
 
-impl Feed {
-    pub(super) fn new(grants_count: bool) -> Self {
-        Self { subscribers: Mutex::default(), ears: Mutex::default(), grants_count }
+impl Subscriptions {
+    pub(super) fn new(trusts_grants: bool) -> Self {
+        Self { subscribers: Mutex::default(), states: Mutex::default(), trusts_grants }
     }
 
-    /// Whether this client can be told of something; waits a moment for a subscription that is on its way.
-    pub(super) async fn ears(&self, client: ClientId, connection: &Connection) -> Ears {
-        let hearing = match self.hearing(client) {
-            Hearing::NotYet => Box::pin(self.hearing_soon(client, connection)).await,
+    /// Whether pushes reach this client; waits a moment for a subscription that is being made.
+    pub(super) async fn is_subscribed(&self, client: ClientId, connection: &Connection) -> bool {
+        let state = match self.state(client) {
+            State::Pending => Box::pin(self.settled_state(client, connection)).await,
             known => known,
         };
-        match hearing {
-            Hearing::Well => Ears::Open,
-            _ => Ears::None,
+        state == State::Subscribed
+    }
+
+    async fn settled_state(&self, client: ClientId, connection: &Connection) -> State {
+        let Some(mut state) = self.states().get(&client).cloned() else { return State::Unsubscribed };
+        let known = state.wait_for(|state| *state != State::Pending);
+        let _ = connection.timeout(SUBSCRIBED_WITHIN, known).await;
+        self.state(client)
+    }
+
+    fn state(&self, client: ClientId) -> State {
+        match self.states().get(&client) {
+            // The task of an ended watch has dropped its sender, whatever state it sent last.
+            Some(state) if state.has_changed().is_ok() => *state.borrow(),
+            _ => State::Unsubscribed,
         }
     }
 
-    async fn hearing_soon(&self, client: ClientId, connection: &Connection) -> Hearing {
-        let Some(mut hearing) = self.all_ears().get(&client).cloned() else { return Hearing::Not };
-        let known = hearing.wait_for(|hearing| *hearing != Hearing::NotYet);
-        let _ = connection.timeout(HEARS_WITHIN, known).await;
-        self.hearing(client)
+    fn states(&self) -> MutexGuard<'_, States> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hearing(&self, client: ClientId) -> Hearing {
-        match self.all_ears().get(&client) {
-            // A watch that ended hears nothing, however well it did before.
-            Some(hearing) if hearing.has_changed().is_ok() => *hearing.borrow(),
-            _ => Hearing::Not,
-        }
-    }
-
-    fn all_ears(&self) -> MutexGuard<'_, AllEars> {
-        self.ears.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes one message in, on the thread that read it.
-    pub(super) fn hear(&self, info: &PushInfo) {
+    /// Adds the pushes of one message to inboxes, on the thread that read it.
+    pub(super) fn on_push(&self, info: &PushInfo) {
         let (PushKind::Message, [Value::BulkString(channel), Value::BulkString(message)]) =
             (&info.kind, &info.data[..])
         else {
             return;
         };
         let (Ok(channel), Ok(message)) = (std::str::from_utf8(channel), std::str::from_utf8(message)) else { return };
-        let mut told = Vec::new();
+        let mut to_wake = Vec::new();
         let mut subscribers = self.subscribers();
-        if channel == LINES {
-            subscribers.tell_of_queue(&Name::stored(message), &mut told);
+        if channel == QUEUE_CHANGES {
+            subscribers.tell_of_queue(&Name::stored(message), &mut to_wake);
         } else if let Some(client) = channel.strip_prefix(PUSH).and_then(|id| u64::from_str_radix(id, 16).ok()) {
-            for change in message.lines().filter_map(change) {
-                subscribers.tell(ClientId(client), &self.as_it_counts(change), &mut told);
+            for change in message.lines().filter_map(decode_push) {
+                subscribers.tell(ClientId(client), &self.trusted(change), &mut to_wake);
             }
         }
         drop(subscribers);
-        told.iter().for_each(|mailbox| mailbox.wake());
+        to_wake.iter().for_each(|inbox| inbox.wake());
     }
 
-    fn as_it_counts(&self, change: Change) -> Change {
+    /// The change as it counts: with replicas, a grant is only a hint to ask.
+    fn trusted(&self, change: Change) -> Change {
         match change {
-            Change::Held(owner, _) if !self.grants_count => Change::Recheck(owner, Duration::ZERO),
+            Change::Held(owner, _) if !self.trusts_grants => Change::Recheck(owner, Duration::ZERO),
             other => other,
         }
     }
 
-    /// The answer to `leaving` named the claim of the same client that holds now.
+    /// The reply to `leaving` named the claim of the same client that holds now. If grants are not trusted, that claim gets a
+    /// recheck instead.
     pub(super) fn passed_on(&self, why: &mut Why, leaving: &Leaving) {
-        if let (Why::PassedOn(owner, ticket), Some(left), false) = (&*why, leaving.claim(), self.grants_count) {
-            let mut told = Vec::new();
-            let change = self.as_it_counts(Change::Held(*owner, *ticket));
-            self.subscribers().tell(left.client, &change, &mut told);
-            told.iter().for_each(|mailbox| mailbox.wake());
+        if let (Why::PassedOn(owner, ticket), Some(left), false) = (&*why, leaving.claim(), self.trusts_grants) {
+            let mut to_wake = Vec::new();
+            let change = self.trusted(Change::Held(*owner, *ticket));
+            self.subscribers().tell(left.client, &change, &mut to_wake);
+            to_wake.iter().for_each(|inbox| inbox.wake());
             *why = Why::Left;
         }
     }
 
     fn resync(&self, scope: &Scope) {
-        let mut told = Vec::new();
+        let mut to_wake = Vec::new();
         match scope {
-            Scope::Client(client) => self.subscribers().tell(*client, &Change::Resync, &mut told),
-            Scope::Queues(_) => self.subscribers().resync_lines(&mut told),
+            Scope::Client(client) => self.subscribers().tell(*client, &Change::Resync, &mut to_wake),
+            Scope::Queues(_) => self.subscribers().resync_queues(&mut to_wake),
         }
-        told.iter().for_each(|mailbox| mailbox.wake());
+        to_wake.iter().for_each(|inbox| inbox.wake());
     }
 
     pub(super) fn close(&self) {
@@ -147,15 +145,15 @@ impl Feed {
     }
 }
 
-fn change(line: &str) -> Option<Change> {
+fn decode_push(line: &str) -> Option<Change> {
     let mut words = line.split(' ');
     match words.next()? {
         "held" => {
             let owner = owner_of(words.next()?)?;
             Some(Change::Held(owner, Ticket(words.next()?.parse().ok()?)))
         }
-        // What stands at the key of a claim that holds it alone, from now on.
-        "lockfast1" => read_value(line).map(|(owner, tickets)| Change::Held(owner, tickets.first)),
+        // The text of the claim that holds its one name alone now.
+        "lockfast1" => claim_of(line).map(|(owner, tickets)| Change::Held(owner, tickets.first)),
         "gone" => Some(Change::Gone(owner_of(words.next()?)?)),
         "recheck" => {
             let owner = owner_of(words.next()?)?;
@@ -165,29 +163,29 @@ fn change(line: &str) -> Option<Change> {
     }
 }
 
-/// A stream of changes, and the task that keeps it subscribed.
+/// A stream of changes. A task keeps it subscribed.
 pub(super) struct Watch {
-    reader: Reader,
+    pushes: Pushes,
     closing: Arc<Notify>,
 }
 
 impl Watch {
-    pub(super) fn begin(inside: &Arc<Inside>, scope: Scope) -> Self {
-        let reader = inside.feed.subscribers().subscribe(scope.clone());
+    pub(super) fn begin(inner: &Arc<Inner>, scope: Scope) -> Self {
+        let pushes = inner.subscriptions.subscribers().subscribe(scope.clone());
         let closing = Arc::new(Notify::new());
-        let (say, hearing) = watch::channel(Hearing::NotYet);
+        let (sender, state) = watch::channel(State::Pending);
         if let Scope::Client(client) = scope {
-            let mut ears = inside.feed.all_ears();
-            ears.retain(|_, hearing| hearing.has_changed().is_ok());
-            ears.insert(client, hearing);
+            let mut states = inner.subscriptions.states();
+            states.retain(|_, state| state.has_changed().is_ok());
+            states.insert(client, state);
         }
-        // However the task ends, also with its runtime, the stream ends: its reader asks for another.
-        let (ending, weak, closed) = (reader.ending(), Arc::downgrade(inside), Arc::clone(&closing));
-        inside.pool.spawn(async move {
-            let _ending = ending;
-            tend(weak, scope, say, &closed).await;
+        // However the task ends, even with its runtime, the stream ends too: then its subscriber begins another watch.
+        let (guard, weak, closed) = (pushes.close_on_drop(), Arc::downgrade(inner), Arc::clone(&closing));
+        inner.pool.spawn(async move {
+            let _guard = guard;
+            keep_subscribed(weak, scope, sender, &closed).await;
         });
-        Self { reader, closing }
+        Self { pushes, closing }
     }
 }
 
@@ -195,7 +193,7 @@ impl Stream for Watch {
     type Item = Change;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
-        Pin::new(&mut self.reader).poll_next(cx)
+        Pin::new(&mut self.pushes).poll_next(cx)
     }
 }
 
@@ -206,45 +204,45 @@ impl Drop for Watch {
     }
 }
 
-/// Keeps one watch subscribed until nobody wants it.
-async fn tend(inside: Weak<Inside>, scope: Scope, say: watch::Sender<Hearing>, closing: &Notify) {
+/// Keeps one watch subscribed until it is dropped.
+async fn keep_subscribed(inner: Weak<Inner>, scope: Scope, state: watch::Sender<State>, closing: &Notify) {
     let channel = match &scope {
         Scope::Client(client) => format!("{PUSH}{client}"),
-        Scope::Queues(_) => LINES.to_owned(),
+        Scope::Queues(_) => QUEUE_CHANGES.to_owned(),
     };
     let mut is_first = matches!(scope, Scope::Client(_));
     loop {
-        let Some(strong) = inside.upgrade() else { return };
+        let Some(strong) = inner.upgrade() else { return };
         let connection = tokio::select! {
             connection = strong.pool.connection() => connection,
             () = closing.notified() => return,
         };
         let subscribed = match connection {
-            // Never given up half way: the server would go on believing that somebody listens.
-            Ok(connection) => subscribe(&connection, &scope, &channel, &say).await,
+            // Never cancelled half way: the server would count a subscriber that is gone.
+            Ok(connection) => subscribe(&connection, &scope, &channel, &state).await,
             Err(error) => Err(error),
         };
         match subscribed {
             Ok(subscription) => {
-                let _ = say.send(Hearing::Well);
+                let _ = state.send(State::Subscribed);
                 if !std::mem::take(&mut is_first) {
-                    strong.feed.resync(&scope);
+                    strong.subscriptions.resync(&scope);
                 }
                 drop(strong);
                 let is_wanted = tokio::select! {
                     () = subscription.connection.retired() => true,
-                    () = keep_known(&subscription.connection, &scope) => true,
+                    () = renew_watched(&subscription.connection, &scope) => true,
                     () = closing.notified() => false,
                 };
-                let _ = say.send(Hearing::NotYet);
+                let _ = state.send(State::Pending);
                 drop(subscription);
                 if !is_wanted {
                     return;
                 }
             }
             Err(error) => {
-                // Without pushes: who waits finds out by asking.
-                let _ = say.send(Hearing::Not);
+                // Without pushes, waiters poll.
+                let _ = state.send(State::Unsubscribed);
                 drop(strong);
                 let pause = if matches!(error, Error::Unsupported(_)) { LONG_PAUSE } else { PAUSE };
                 tokio::select! {
@@ -260,30 +258,31 @@ async fn subscribe(
     connection: &Arc<Connection>,
     scope: &Scope,
     channel: &str,
-    say: &watch::Sender<Hearing>,
+    state: &watch::Sender<State>,
 ) -> Result<Subscription> {
-    let _ = say.send(Hearing::NotYet);
+    let _ = state.send(State::Pending);
     let subscription = connection.subscribe(channel).await?;
     if matches!(scope, Scope::Queues(_)) {
-        say_watched(connection).await?;
+        set_watched(connection).await?;
     }
     Ok(subscription)
 }
 
-async fn say_watched(connection: &Connection) -> Result<()> {
+/// While the key exists, scripts publish which queues have changed.
+async fn set_watched(connection: &Connection) -> Result<()> {
     let mut command = redis::cmd("SET");
     command.arg(WATCHED).arg("1").arg("PX").arg(WATCHED_FOR.as_millis() as u64);
     connection.command("watching", &command).await.map(drop)
 }
 
-/// Says again and again that lines are watched, if they are. Comes back only when that fails.
-async fn keep_known(connection: &Connection, scope: &Scope) {
+/// Renews the key [`WATCHED`] if `scope` watches queues. Returns only after a failure.
+async fn renew_watched(connection: &Connection, scope: &Scope) {
     if matches!(scope, Scope::Client(_)) {
         return std::future::pending().await;
     }
     loop {
-        tokio::time::sleep(SAID_EVERY).await;
-        if say_watched(connection).await.is_err() {
+        tokio::time::sleep(WATCHED_RENEWED_EVERY).await;
+        if set_watched(connection).await.is_err() {
             return;
         }
     }

@@ -10,7 +10,7 @@
 --       10.. what it wants of the names, see demands.lua
 -- Reply see acquire.lua
 local flags, ttl, block, floor, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local asked = {
+local claim = {
   owner = ARGV[6], client = ARGV[7], home = ARGV[8], note = ARGV[9], since = now, ttl = ttl, count = block,
 }
-decode_demands(asked, 10, 0)
+decode_demands(claim, 10, 0)

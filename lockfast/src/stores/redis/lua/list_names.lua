@@ -10,7 +10,7 @@ local call, sub, name_of, length = redis.call, string.sub, listing.name_of, #beg
 local replies, after, from = {}, nil, nil
 for at = 3, #ARGV, 2 do
   local last
-  -- At first all clients have the same name here.
+  -- In the first call of a scan all clients have the same name here.
   if ARGV[at + 1] ~= after then
     after = ARGV[at + 1]
     -- Owners are hexadecimal: 'g' is behind all of them.

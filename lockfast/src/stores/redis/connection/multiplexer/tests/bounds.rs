@@ -39,7 +39,7 @@ async fn a_request_beyond_the_limit_is_refused_and_leaves_no_trace() {
     drop(send(&multiplexer, &["INCR", "a"]));
     let third = send(&multiplexer, &["INCR", "a"]);
     let error = refusal(send(&multiplexer, &["INCR", "a"]));
-    assert!(!failure::is_of_the_connection(&error), "{error}");
+    assert!(!failure::retires_connection(&error), "{error}");
     let explained = failure::explain("counting", &error);
     assert!(matches!(&explained, Error::Unavailable { cause, .. } if cause.starts_with("3 requests wait for replies")));
     assert!(explained.is_retryable(), "{explained}");
