@@ -7,7 +7,7 @@ use redis::{RedisResult, Value};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
-use super::connection::{IoThread, Server, Timing};
+use super::connection::{IoThread, Server, Timing, info_field};
 use super::failure::explain;
 use super::{Multiplexer, Redis};
 
@@ -150,8 +150,7 @@ async fn measure(multiplexer: &mut Multiplexer, found: &mut Checkup) -> RedisRes
 
 /// The properties that the reply to INFO has.
 fn decode_info(info: &str) -> Checkup {
-    let field =
-        |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default();
+    let field = |name: &str| info_field(info, name).unwrap_or_default();
     let valkey = field("valkey_version");
     let (product, version) = if valkey.is_empty() { ("Redis", field("redis_version")) } else { ("Valkey", valkey) };
     let is_online = |line: &&str| {

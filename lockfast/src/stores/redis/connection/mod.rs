@@ -39,7 +39,7 @@ pub(crate) use multiplexer::{Confirmation, OnPush, Request};
 pub use options::RedisOptions;
 pub(crate) use pool::Pool;
 use server::Connected;
-pub(crate) use server::Server;
+pub(crate) use server::{Server, info_field};
 pub(crate) use timing::{LONGEST_RESPONSE, Timing};
 pub(crate) use tls::refusal;
 

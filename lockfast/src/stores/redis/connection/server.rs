@@ -99,12 +99,12 @@ impl Server {
         let mut both = redis::pipe();
         both.cmd("INFO").arg("server").cmd("INFO").arg("replication");
         let (server, replication): (String, String) = both.query_async(&mut multiplexer).await.map_err(failed)?;
-        if field(&replication, "role") == Some("slave") {
+        if info_field(&replication, "role") == Some("slave") {
             return Err(Error::unavailable(doing, "this server is a replica; locks are taken at its primary"));
         }
         let mut seed = Call::of(&scripts::SEED, 2);
         // The identity is the process and its replication history: the data of another server may have been loaded meanwhile.
-        let word = |info, name| field(info, name).unwrap_or("unknown");
+        let word = |info, name| info_field(info, name).unwrap_or("unknown");
         let run_id = word(&server, "run_id");
         seed.text(TICKETS).text(IDENTITY).text(&format!("{run_id} {}", word(&replication, "master_replid")));
         let seeded = seed.run(&multiplexer).await.map_err(failed)?;
@@ -130,7 +130,8 @@ impl fmt::Debug for Server {
     }
 }
 
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+/// A field of a reply to INFO.
+pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 

@@ -7,7 +7,7 @@
 --       4 the floor: the first ticket has to be above it
 --       5 now, in milliseconds; shown to people, never compared
 --       6 owner, 7 client, 8 home, 9 note of the claim
---       10.. what it wants of the names, see demands.lua
+--       10.. the demands of the claim, see demands.lua
 -- Reply see acquire.lua
 local flags, ttl, block, floor, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local claim = {

@@ -124,7 +124,7 @@ function leave.seal(claim, value, keep)
   end
   local reply = leave.done(claim)
   if may then
-    -- Order matters: waiters are removed before any queue is settled, so none is granted what was just sealed.
+    -- Order matters: waiters are removed before any queue is settled, so none is granted a sealed name.
     for _, want in ipairs(known.wants) do
       local queue = rule.queue_of(want)
       for _, entry in ipairs(redis.call('ZRANGE', queue, 0, -1)) do

@@ -1,6 +1,6 @@
 -- The rule: a claim holds when, on each of its names, the claims up to and including it fit the capacity together.
 --
--- Every verb settles the queues that its reply depends on: dead entries are evicted, and what they held is handed off. All pushes are
+-- Every verb settles the queues that its reply depends on: dead entries are evicted, and their names are handed off. All pushes are
 -- published at the end, by `publish`.
 
 rule.now, rule.evicted = now, 0
@@ -57,7 +57,7 @@ function rule.is_subscribed(client)
   return rule.subscribed[client]
 end
 
--- Takes a claim out of all its queues, and frees what it held. The first write is one that a full Redis allows.
+-- Takes a claim out of all its queues, and frees its names. The first write is one that a full Redis allows.
 function rule.remove(claim)
   local is_only_at_key = rule.is_alone(claim) and claim.held
   if not is_only_at_key then
@@ -171,7 +171,7 @@ function rule.settle_queue(want, thorough)
     rule.mend_reader_marker(want, evicted)
     return
   end
-  -- An entry whose turn has not come keeps its place, with or without a subscription.
+  -- While the key is held, no turn has come: waiters stay, with or without a subscription.
   if not kind or kind == 's' then
     rule.sweep(want)
   end
