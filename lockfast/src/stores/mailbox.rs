@@ -1,5 +1,7 @@
-//! Subscribers' pushes. Putting a letter in and waking its reader are two steps, so that letters can be put in order under
-//! a store's mutex while nobody is woken (which may cost a system call) before that mutex is free.
+//! Queues of pushes, one for each subscriber inside this process.
+//!
+//! Adding a push and waking the subscriber's task are two steps: pushes are added in order under a store's mutex, and tasks are
+//! woken, which may cost a system call, once the mutex is free.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -13,158 +15,162 @@ use crate::claim::ClientId;
 use crate::name::Name;
 use crate::store::{Change, Scope};
 
-/// How many letters wait for a reader; one that has fallen further behind gets a [`Change::Resync`] instead.
-const MOST_LETTERS: usize = 65_536;
+/// The most pushes in one inbox. Beyond, they are replaced by one [`Change::Resync`].
+const MOST_PUSHES: usize = 65_536;
 
-/// Who in this process wants to hear what.
+/// The inboxes of all subscribers in this process, by what they subscribe to.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
-    clients: HashMap<ClientId, Vec<Weak<Mailbox>>>,
-    lines: Vec<(String, Weak<Mailbox>)>,
+    clients: HashMap<ClientId, Vec<Weak<Inbox>>>,
+    /// Each with the prefix of the names whose queues are watched.
+    queues: Vec<(String, Weak<Inbox>)>,
 }
 
 impl Subscribers {
-    pub(super) fn subscribe(&mut self, scope: Scope) -> Reader {
-        // Readers that left without another push to find that out are forgotten here, so that they never pile up.
-        self.clients.retain(|_, mailboxes| {
-            mailboxes.retain(|mailbox| mailbox.strong_count() > 0);
-            !mailboxes.is_empty()
+    pub(super) fn subscribe(&mut self, scope: Scope) -> Pushes {
+        // Inboxes of dropped streams are removed here too, not only at the next push: otherwise they could accumulate.
+        self.clients.retain(|_, inboxes| {
+            inboxes.retain(|inbox| inbox.strong_count() > 0);
+            !inboxes.is_empty()
         });
-        self.lines.retain(|(_, mailbox)| mailbox.strong_count() > 0);
-        let (mailbox, reader) = Mailbox::open();
+        self.queues.retain(|(_, inbox)| inbox.strong_count() > 0);
+        let (inbox, stream) = Inbox::open();
         match scope {
-            Scope::Client(client) => self.clients.entry(client).or_default().push(mailbox),
-            Scope::Queues(beginning) => self.lines.push((beginning, mailbox)),
+            Scope::Client(client) => self.clients.entry(client).or_default().push(inbox),
+            Scope::Queues(prefix) => self.queues.push((prefix, inbox)),
         }
-        reader
+        stream
     }
 
-    /// Puts a letter into the client's mailboxes, and adds those whose readers are to be woken.
-    pub(super) fn tell(&mut self, client: ClientId, change: &Change, told: &mut Vec<Arc<Mailbox>>) {
-        if let Some(mailboxes) = self.clients.get_mut(&client) {
-            mailboxes.retain(|mailbox| put(mailbox, change, told));
-            if mailboxes.is_empty() {
+    /// Adds a push to the inboxes of a client, and these inboxes to `to_wake`.
+    pub(super) fn tell(&mut self, client: ClientId, change: &Change, to_wake: &mut Vec<Arc<Inbox>>) {
+        if let Some(inboxes) = self.clients.get_mut(&client) {
+            inboxes.retain(|inbox| add(inbox, change, to_wake));
+            if inboxes.is_empty() {
                 self.clients.remove(&client);
             }
         }
     }
 
-    /// The same for those who watch the line of this name.
-    pub(super) fn tell_of_queue(&mut self, name: &Name, told: &mut Vec<Arc<Mailbox>>) {
+    /// As [`tell`](Self::tell), for subscribers that watch the queue of this name.
+    pub(super) fn tell_of_queue(&mut self, name: &Name, to_wake: &mut Vec<Arc<Inbox>>) {
         let change = Change::Resource(name.clone());
-        let wanted = |beginning: &str| name.as_str().starts_with(beginning);
-        self.lines.retain(|(beginning, mailbox)| !wanted(beginning) || put(mailbox, &change, told));
+        let wanted = |prefix: &str| name.as_str().starts_with(prefix);
+        self.queues.retain(|(prefix, inbox)| !wanted(prefix) || add(inbox, &change, to_wake));
     }
 
-    /// Those who watch lines may have missed something.
+    /// Adds a resync for all subscribers that watch queues: pushes may have been lost.
     #[cfg(feature = "redis")]
-    pub(super) fn resync_lines(&mut self, told: &mut Vec<Arc<Mailbox>>) {
-        self.lines.retain(|(_, mailbox)| put(mailbox, &Change::Resync, told));
+    pub(super) fn resync_queues(&mut self, to_wake: &mut Vec<Arc<Inbox>>) {
+        self.queues.retain(|(_, inbox)| add(inbox, &Change::Resync, to_wake));
     }
 
+    /// Whether a subscriber watches queues.
     pub(super) fn watch_queues(&self) -> bool {
-        !self.lines.is_empty()
+        !self.queues.is_empty()
     }
 
-    /// No more letters.
+    /// Ends all streams after the pushes that they have.
     pub(super) fn close(&mut self) {
-        let lines = self.lines.iter().map(|(_, mailbox)| mailbox);
-        let mailboxes = self.clients.values().flatten().chain(lines);
-        mailboxes.filter_map(Weak::upgrade).for_each(|mailbox| mailbox.close());
+        let queues = self.queues.iter().map(|(_, inbox)| inbox);
+        let inboxes = self.clients.values().flatten().chain(queues);
+        inboxes.filter_map(Weak::upgrade).for_each(|inbox| inbox.close());
     }
 
     #[cfg(test)]
     pub(super) fn count(&self) -> (usize, usize) {
-        (self.clients.len(), self.lines.len())
+        (self.clients.len(), self.queues.len())
     }
 }
 
-/// Whether the mailbox is still read.
-fn put(mailbox: &Weak<Mailbox>, change: &Change, told: &mut Vec<Arc<Mailbox>>) -> bool {
-    let Some(mailbox) = mailbox.upgrade() else { return false };
-    mailbox.put(change.clone());
-    told.push(mailbox);
+/// Adds a push. `false` if the stream of the inbox was dropped.
+fn add(inbox: &Weak<Inbox>, change: &Change, to_wake: &mut Vec<Arc<Inbox>>) -> bool {
+    let Some(inbox) = inbox.upgrade() else { return false };
+    inbox.add(change.clone());
+    to_wake.push(inbox);
     true
 }
 
+/// The pushes of one subscriber.
 #[derive(Debug, Default)]
-pub(super) struct Mailbox {
-    letters: Mutex<Letters>,
-    reader: AtomicWaker,
+pub(super) struct Inbox {
+    queued: Mutex<Queued>,
+    waker: AtomicWaker,
 }
 
 #[derive(Debug, Default)]
-struct Letters {
-    queue: VecDeque<Change>,
-    closed: bool,
+struct Queued {
+    pushes: VecDeque<Change>,
+    is_closed: bool,
 }
 
-impl Mailbox {
-    /// A mailbox for the store, which ends with its reader.
-    fn open() -> (Weak<Self>, Reader) {
-        let mailbox = Arc::new(Self::default());
-        (Arc::downgrade(&mailbox), Reader(mailbox))
+impl Inbox {
+    /// An inbox and its stream. The store has a weak reference: the inbox is freed with the stream.
+    fn open() -> (Weak<Self>, Pushes) {
+        let inbox = Arc::new(Self::default());
+        (Arc::downgrade(&inbox), Pushes(inbox))
     }
 
-    fn put(&self, change: Change) {
-        let queue = &mut self.letters().queue;
-        if queue.len() >= MOST_LETTERS {
-            // A reader that does not read is told to look for itself.
-            *queue = VecDeque::from([Change::Resync]);
+    fn add(&self, change: Change) {
+        let pushes = &mut self.queued().pushes;
+        if pushes.len() >= MOST_PUSHES {
+            // The subscriber reads too slowly: it gets one resync, and asks for all that it missed.
+            *pushes = VecDeque::from([Change::Resync]);
         } else {
-            queue.push_back(change);
+            pushes.push_back(change);
         }
     }
 
     pub(super) fn wake(&self) {
-        self.reader.wake();
+        self.waker.wake();
     }
 
-    /// No more letters: the stream ends after those that are in.
+    /// Ends the stream after the pushes that it has.
     fn close(&self) {
-        self.letters().closed = true;
+        self.queued().is_closed = true;
         self.wake();
     }
 
-    fn letters(&self) -> MutexGuard<'_, Letters> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queued(&self) -> MutexGuard<'_, Queued> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// The stream of a subscriber.
 #[derive(Debug)]
-pub(super) struct Reader(Arc<Mailbox>);
+pub(super) struct Pushes(Arc<Inbox>);
 
 #[cfg(feature = "redis")]
-impl Reader {
-    /// What closes the mailbox when it is dropped: for whoever brings the letters.
-    pub(super) fn ending(&self) -> Ending {
-        Ending(Arc::downgrade(&self.0))
+impl Pushes {
+    /// A guard that closes the inbox: for the task that adds pushes.
+    pub(super) fn close_on_drop(&self) -> CloseOnDrop {
+        CloseOnDrop(Arc::downgrade(&self.0))
     }
 }
 
 #[cfg(feature = "redis")]
 #[derive(Debug)]
-pub(super) struct Ending(Weak<Mailbox>);
+pub(super) struct CloseOnDrop(Weak<Inbox>);
 
 #[cfg(feature = "redis")]
-impl Drop for Ending {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        if let Some(mailbox) = self.0.upgrade() {
-            mailbox.close();
+        if let Some(inbox) = self.0.upgrade() {
+            inbox.close();
         }
     }
 }
 
-impl Stream for Reader {
+impl Stream for Pushes {
     type Item = Change;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
-        // Order matters: the waker is in place before the queue is looked at, or a letter between the two wakes nobody.
-        self.0.reader.register(cx.waker());
-        let mut letters = self.0.letters();
-        match letters.queue.pop_front() {
+        // Order matters: the waker is registered before the inbox is read, or a push between the two would wake no task.
+        self.0.waker.register(cx.waker());
+        let mut queued = self.0.queued();
+        match queued.pushes.pop_front() {
             Some(change) => Poll::Ready(Some(change)),
-            None if letters.closed => Poll::Ready(None),
+            None if queued.is_closed => Poll::Ready(None),
             None => Poll::Pending,
         }
     }

@@ -1,8 +1,8 @@
 //! The store inside this process: a [`Table`] behind a mutex.
 //!
-//! Every verb reads the clock once, inside the mutex, so that time never goes back for the table. What it has to tell is
-//! put into mailboxes there too, in order; readers are woken after the mutex is free. Nothing runs in the background: a
-//! lease that ran out is noticed by the next verb, which a waiter's recheck is.
+//! Every verb reads the clock once, under the mutex, so that time never goes back for the table. Its pushes are added to inboxes
+//! under the mutex too, in order; subscribers are woken once the mutex is free. No task runs in the background: an expired lease
+//! is noticed by the next verb, at the latest by a waiter's recheck.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,10 +21,10 @@ use crate::store::{
 };
 use crate::table::Table;
 
-use super::mailbox::{Mailbox, Subscribers};
+use super::mailbox::{Inbox, Subscribers};
 
-/// Locks among the tasks and threads of one process; gone when the process is. For tests, for programs that run once, and
-/// for trying things out: with a [`ManualClock`](crate::ManualClock) leases end when a test says so.
+/// Locks among the tasks and threads of one process; they end with the process. For tests, for programs that run once, and
+/// for trying things out: with a [`ManualClock`](crate::ManualClock) a test decides when leases end.
 ///
 /// ```
 /// # use std::{sync::Arc, time::Duration};
@@ -42,27 +42,27 @@ use super::mailbox::{Mailbox, Subscribers};
 /// assert!(matches!(store.acquire(&claim()?, Busy::Refuse).await?, Admission::Held(_)));
 /// assert!(matches!(store.acquire(&claim()?, Busy::Refuse).await?, Admission::Refused(_)));
 ///
-/// hand.advance(Duration::from_secs(30)); // nobody renewed it
+/// hand.advance(Duration::from_secs(30)); // the lease was not renewed
 /// assert!(matches!(store.acquire(&claim()?, Busy::Refuse).await?, Admission::Held(_)));
 /// # Ok(())
 /// # }
 /// ```
 pub struct Memory {
     clock: Clock,
-    inside: Mutex<Inside>,
+    inner: Mutex<Inner>,
 }
 
-struct Inside {
+struct Inner {
     table: Table,
     fleet: Counters,
     subscribers: Subscribers,
 }
 
-/// The stores that [`Memory::named`] gave out and somebody still uses.
+/// The stores of [`Memory::named`] that are still in use.
 static NAMED: Mutex<BTreeMap<String, Weak<Memory>>> = Mutex::new(BTreeMap::new());
 
 impl Memory {
-    /// An empty store on the machine's clock, shared with nobody.
+    /// An empty store on the machine's clock. No other store shares its locks.
     pub fn new() -> Self {
         Self::with_clock(Clock::boot())
     }
@@ -72,10 +72,10 @@ impl Memory {
         let wall = clock.wall().duration_since(UNIX_EPOCH).unwrap_or_default();
         let seed = Ticket(u64::try_from(wall.as_micros()).unwrap_or(u64::MAX / 2));
         let (fleet, subscribers) = Default::default();
-        Self { clock, inside: Mutex::new(Inside { table: Table::new(seed), fleet, subscribers }) }
+        Self { clock, inner: Mutex::new(Inner { table: Table::new(seed), fleet, subscribers }) }
     }
 
-    /// The store of this name in this process: asked for twice, it is the same place, for as long as anybody uses it.
+    /// The store of this name in this process. All calls with the same name return the same store, as long as it is in use.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -95,34 +95,34 @@ impl Memory {
         store
     }
 
-    fn verb<T>(&self, act: impl FnOnce(&mut Inside, Moment) -> T) -> T {
-        let mut inside = self.inside();
-        let answer = act(&mut inside, self.clock.now());
-        let told = inside.post();
-        drop(inside);
-        told.iter().for_each(|mailbox| mailbox.wake());
-        answer
+    fn verb<T>(&self, act: impl FnOnce(&mut Inner, Moment) -> T) -> T {
+        let mut inner = self.inner();
+        let reply = act(&mut inner, self.clock.now());
+        let to_wake = inner.enqueue_pushes();
+        drop(inner);
+        to_wake.iter().for_each(|inbox| inbox.wake());
+        reply
     }
 
-    fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inside {
-    /// Puts what there is to tell into the mailboxes, and says whose readers to wake. Without news this does not allocate.
-    fn post(&mut self) -> Vec<Arc<Mailbox>> {
-        let mut told = Vec::new();
+impl Inner {
+    /// Adds the pushes of a verb to inboxes, and returns the inboxes to wake. Without pushes it does not allocate.
+    fn enqueue_pushes(&mut self) -> Vec<Arc<Inbox>> {
+        let mut to_wake = Vec::new();
         for (client, change) in self.table.take_news() {
-            self.subscribers.tell(client, &change, &mut told);
+            self.subscribers.tell(client, &change, &mut to_wake);
         }
         for name in self.table.take_touched() {
-            self.subscribers.tell_of_queue(&name, &mut told);
+            self.subscribers.tell_of_queue(&name, &mut to_wake);
         }
         if !self.subscribers.watch_queues() {
             self.table.note_touched(false);
         }
-        told
+        to_wake
     }
 }
 
@@ -133,25 +133,25 @@ impl Store for Memory {
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
-        self.verb(|inside, now| inside.table.acquire(claim, busy, now))
+        self.verb(|inner, now| inner.table.acquire(claim, busy, now))
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
-        Ok(self.verb(|inside, now| leases.iter().map(|lease| inside.table.renew(lease, now)).collect()))
+        Ok(self.verb(|inner, now| leases.iter().map(|lease| inner.table.renew(lease, now)).collect()))
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        Ok(self.verb(|inside, now| leaving.iter().map(|one| inside.table.release(one, now)).collect()))
+        Ok(self.verb(|inner, now| leaving.iter().map(|one| inner.table.release(one, now)).collect()))
     }
 
     async fn inspect(&self, query: &Query) -> Result<Page> {
-        Ok(self.verb(|inside, now| Page { fleet: inside.fleet, ..inside.table.inspect(query, now) }))
+        Ok(self.verb(|inner, now| Page { fleet: inner.fleet, ..inner.table.inspect(query, now) }))
     }
 
     async fn record(&self, report: &Report) -> Result<()> {
-        // Lines are looked at as they are, so there is no listing to keep up.
-        self.verb(|inside, _| {
-            let (fleet, since) = (&mut inside.fleet, &report.counters);
+        // `inspect` reads the table itself, so there is no listing to keep up to date.
+        self.verb(|inner, _| {
+            let (fleet, since) = (&mut inner.fleet, &report.counters);
             fleet.acquired += since.acquired;
             fleet.released += since.released;
             fleet.contended += since.contended;
@@ -161,12 +161,12 @@ impl Store for Memory {
     }
 
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
-        let mut inside = self.inside();
-        let reader = inside.subscribers.subscribe(scope);
-        if inside.subscribers.watch_queues() {
-            inside.table.note_touched(true);
+        let mut inner = self.inner();
+        let pushes = inner.subscribers.subscribe(scope);
+        if inner.subscribers.watch_queues() {
+            inner.table.note_touched(true);
         }
-        reader.boxed()
+        pushes.boxed()
     }
 }
 
@@ -178,13 +178,13 @@ impl Default for Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        self.inside.get_mut().unwrap_or_else(PoisonError::into_inner).subscribers.close();
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner).subscribers.close();
     }
 }
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("kept", &self.inside().table.len()).finish_non_exhaustive()
+        f.debug_struct("Memory").field("kept", &self.inner().table.len()).finish_non_exhaustive()
     }
 }
 
@@ -222,29 +222,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readers_that_left_are_forgotten() {
+    async fn dropped_streams_are_forgotten() {
         let store = Memory::new();
         for client in 0..100 {
             drop((store.watch(Scope::Client(ClientId(client))), store.watch(Scope::Queues(String::new()))));
         }
         let _kept = store.watch(Scope::Client(ClientId(7)));
-        assert_eq!(store.inside().subscribers.count(), (1, 0));
+        assert_eq!(store.inner().subscribers.count(), (1, 0));
     }
 
     #[tokio::test]
-    async fn lines_are_noted_only_while_somebody_watches() {
+    async fn queue_changes_are_noted_only_while_watched() {
         let store = Memory::new();
-        let mut lines = store.watch(Scope::Queues("a".to_owned()));
+        let mut queues = store.watch(Scope::Queues("a".to_owned()));
         store.acquire(&claim(1), Busy::Wait).await.unwrap();
-        assert_eq!(lines.next().await, Some(Change::Resource(Name::new("a").unwrap())));
-        drop(lines);
+        assert_eq!(queues.next().await, Some(Change::Resource(Name::new("a").unwrap())));
+        drop(queues);
         store.acquire(&claim(2), Busy::Wait).await.unwrap();
         store.acquire(&claim(3), Busy::Wait).await.unwrap();
-        assert!(!store.inside().subscribers.watch_queues() && store.inside().table.take_touched().is_empty());
+        assert!(!store.inner().subscribers.watch_queues() && store.inner().table.take_touched().is_empty());
     }
 
     #[tokio::test]
-    async fn a_stream_ends_with_its_store_after_its_last_letter() {
+    async fn a_stream_ends_with_its_store_after_its_last_push() {
         let store = Memory::new();
         let mut pushes = store.watch(Scope::Client(ClientId(2)));
         let (holder, waiter) = (claim(1), claim(2));
@@ -257,15 +257,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_on_another_thread_is_woken() {
+    async fn a_stream_on_another_thread_is_woken() {
         let store = Arc::new(Memory::new());
         let mut pushes = store.watch(Scope::Client(ClientId(2)));
         let (holder, waiter) = (claim(1), claim(2));
         store.acquire(&holder, Busy::Wait).await.unwrap();
         store.acquire(&waiter, Busy::Wait).await.unwrap();
-        let reader = tokio::spawn(async move { pushes.next().await });
+        let next = tokio::spawn(async move { pushes.next().await });
         tokio::task::yield_now().await;
         store.release(&[Leaving::Done(holder)]).await.unwrap();
-        assert!(matches!(reader.await.unwrap(), Some(Change::Held(..))));
+        assert!(matches!(next.await.unwrap(), Some(Change::Held(..))));
     }
 }

@@ -1,4 +1,4 @@
-//! The places where lines can be kept. Each passes the suite of the cargo feature `conformance`.
+//! The stores: where queues are kept. Each passes the suite of the cargo feature `conformance`.
 
 mod mailbox;
 mod memory;

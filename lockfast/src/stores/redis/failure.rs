@@ -1,4 +1,4 @@
-//! What Redis, or the way to it, says when it refuses; sorted by what the caller does next.
+//! Turns errors of Redis and of the connection into [`Error`]s, sorted by what the caller does next.
 
 use redis::{ErrorKind, RedisError, Value};
 
@@ -6,22 +6,22 @@ use crate::error::{Error, Result};
 
 use super::connection;
 
-/// The error for the caller, who was `doing` something. No user or password of a URL is in it.
+/// The error for the caller; `doing` is what failed. It never contains the user or password of a URL.
 pub(super) fn explain(doing: &str, error: &RedisError) -> Error {
     match error.kind() {
-        ErrorKind::Server(_) | ErrorKind::Extension => of_script(doing, &words(error)),
+        ErrorKind::Server(_) | ErrorKind::Extension => of_script(doing, &text_of(error)),
         ErrorKind::AuthenticationFailed => wrong_password(),
         ErrorKind::RESP3NotSupported => too_old(),
         _ if error.is_timeout() => Error::unavailable(doing, "Redis has not answered in time"),
-        _ => of_the_way(doing, &plain(error)),
+        _ => of_connection(doing, &plain(error)),
     }
 }
 
-/// What the way to the server says.
-fn of_the_way(doing: &str, text: &str) -> Error {
+/// An error of the network or of TLS.
+fn of_connection(doing: &str, text: &str) -> Error {
     match connection::refusal(text) {
         Some(sentence) => Error::invalid(sentence),
-        // What a server says before TLS 1.3 if it misses a certificate, and for other reasons.
+        // Before TLS 1.3, a server sends this alert if it demands a certificate, and for other reasons.
         None if text.contains("received fatal alert: HandshakeFailure") => Error::unavailable(
             doing,
             format!("{text}; a server that demands a certificate wants cert=FILE and key=FILE"),
@@ -30,26 +30,26 @@ fn of_the_way(doing: &str, text: &str) -> Error {
     }
 }
 
-/// What the server said, with the word that it begins with.
-fn words(error: &RedisError) -> String {
+/// The text of an error reply, with its code.
+fn text_of(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (code, Some(detail)) => format!("{} {detail}", code.unwrap_or_default()),
-        // The first of several that were sent together.
+        // The first error of a pipeline.
         (_, None) => error.to_string(),
     }
 }
 
-/// The same for what a server said, or a script hands on. Before Redis 7 an error inside a script arrives in another, with the
-/// word that it begins with somewhere in the middle.
+/// The error for the text of an error reply, or of an error that a script passes on. Before Redis 7 an error inside a script is
+/// wrapped in another, so its code may be anywhere in the text.
 pub(super) fn of_script(doing: &str, text: &str) -> Error {
     let says = |word: &str| text.contains(word);
     let later = |sentence: &str| Error::unavailable(doing, sentence);
     if says("WRONGTYPE") {
         Error::invalid(format!(
-            "something that is no lock stands in Redis where a lock would be kept ({doing}); use another name or prefix"
+            "a key in Redis that a lock would use has a value that is no lock ({doing}); use another name or prefix"
         ))
     } else if says("LOCKFAST-NEWER") {
-        Error::unsupported("what is kept in Redis was written by a newer version of lockfast; use that version")
+        Error::unsupported("the locks in Redis were written by a newer version of lockfast; use that version")
     } else if says("NOAUTH") || says("WRONGPASS") || says("invalid username-password") {
         wrong_password()
     } else if says("NOPERM") || says("no permissions") || says("user executing the script") {
@@ -58,7 +58,7 @@ pub(super) fn of_script(doing: &str, text: &str) -> Error {
             denied(text)
         ))
     } else if says("nknown command") || says("Unknown Redis command") || says("not allowed from script") {
-        // Never shown whole: it repeats what was sent, which may be a password.
+        // The text is never shown: it repeats the arguments, which may contain a password.
         match text.split(['\'', '`']).nth(1).map(str::to_uppercase).as_deref() {
             Some("HELLO") => too_old(),
             Some(command) if command.len() < 30 => Error::unsupported(format!(
@@ -80,7 +80,7 @@ pub(super) fn of_script(doing: &str, text: &str) -> Error {
     } else if says("OOM") {
         later("Redis has reached its maxmemory (OOM); locks need room and the policy noeviction")
     } else if says("BUSY") {
-        later("Redis is busy with somebody's script (BUSY); it answers when that ends, or is killed with SCRIPT KILL")
+        later("Redis is busy with a script (BUSY); it answers when the script ends, or is killed with SCRIPT KILL")
     } else if says("MISCONF") {
         later("Redis cannot save to its disk and refuses to write (MISCONF); its log says why")
     } else if says("NOREPLICAS") {
@@ -88,9 +88,9 @@ pub(super) fn of_script(doing: &str, text: &str) -> Error {
             "Redis has fewer replicas than its min-replicas-to-write asks for (NOREPLICAS); it writes when they are back",
         )
     } else if says("READONLY") {
-        later("this server is a replica now (READONLY); connecting anew to find the primary")
+        later("this server is a replica now (READONLY); reconnecting to find the primary")
     } else if says("MASTERDOWN") {
-        later("this server is a replica without its primary (MASTERDOWN); connecting anew to find another")
+        later("this server is a replica without its primary (MASTERDOWN); reconnecting to find another")
     } else if says("LOADING") {
         later("Redis is loading its data after a start (LOADING); it answers when that is done")
     } else if says("max number of clients") {
@@ -104,7 +104,7 @@ fn is_redirect(text: &str) -> bool {
     text.starts_with("MOVED ") || text.starts_with("ASK ")
 }
 
-/// What a user may not do: newer servers say it after the user's name.
+/// The denied action: newer servers name it after the user, which is not shown.
 fn denied(text: &str) -> &str {
     let what = text.split_once("no permissions to ").map_or("do it", |(_, what)| what);
     what.split(" script: ").next().unwrap_or(what).trim_end_matches('.')
@@ -112,7 +112,7 @@ fn denied(text: &str) -> &str {
 
 fn too_old() -> Error {
     Error::unsupported(
-        "this server does not know HELLO, as those before Redis 6; use Redis 6.2 or later, or Valkey, with that command",
+        "this server does not know HELLO, like all before Redis 6; use Redis 6.2 or later, or Valkey, with that command",
     )
 }
 
@@ -120,29 +120,30 @@ fn wrong_password() -> Error {
     Error::invalid("Redis does not accept the user or password of the URL; write redis://user:password@host")
 }
 
-/// What an input or output error says, without addresses that a URL might have carried secrets in.
+/// The text of an I/O error, without the address, in which a URL may have secrets.
 fn plain(error: &RedisError) -> String {
     match error.detail() {
-        // Decided on this side: the sentence is whole.
+        // An error of this client: its detail is a full sentence.
         Some(detail) if error.kind() == ErrorKind::Client => detail.to_owned(),
         Some(detail) => format!("{} ({detail})", error.category()),
         None => error.to_string(),
     }
 }
 
-/// Whether another connection may do better.
-pub(super) fn is_of_the_connection(error: &RedisError) -> bool {
+/// Whether another connection may succeed, so that this one is to be retired.
+pub(super) fn retires_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_timeout()
-        || ["READONLY", "MASTERDOWN"].iter().any(|word| words(error).contains(word))
+        || ["READONLY", "MASTERDOWN"].iter().any(|word| text_of(error).contains(word))
 }
 
-/// Whether the server says, of all or of one of the claims in a script, that it is a replica now.
-pub(super) fn is_of_a_replica(answer: &Result<Value>) -> bool {
+/// Whether the server is a replica now: an error of the whole script, or of one of its claims, says READONLY.
+pub(super) fn is_of_a_replica(reply: &Result<Value>) -> bool {
     let says = |text: &[u8]| text.windows(8).any(|word| word == b"READONLY");
-    let is_told = |word: &Value| matches!(word, Value::BulkString(text) if text.starts_with(b"failed ") && says(text));
-    match answer {
-        Ok(Value::Array(words)) => words.iter().any(is_told),
+    let has_failed =
+        |word: &Value| matches!(word, Value::BulkString(text) if text.starts_with(b"failed ") && says(text));
+    match reply {
+        Ok(Value::Array(words)) => words.iter().any(has_failed),
         Err(Error::Unavailable { cause, .. }) => says(cause.as_bytes()),
         _ => false,
     }
@@ -154,11 +155,11 @@ mod tests {
 
     /// An error as a server sends it.
     fn sent(line: &str) -> RedisError {
-        let answer = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-        answer.extract_error().unwrap_err()
+        let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        reply.extract_error().unwrap_err()
     }
 
-    /// As it is said to a command, inside a script since Redis 7, and inside a script before that.
+    /// The error as the reply to a command, to a script since Redis 7, and to a script before that.
     fn in_all_styles(line: &str) -> [RedisError; 3] {
         [
             sent(line),
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_understood_wherever_it_says_it() {
+    fn errors_are_recognised_in_commands_and_in_scripts() {
         let temporary = [
             ("OOM command not allowed when used memory > 'maxmemory'.", "noeviction"),
             ("BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", "SCRIPT KILL"),
@@ -208,7 +209,7 @@ mod tests {
             ("ERR Script attempted to access a non local key in a cluster node", "Cluster"),
         ];
         for (line, word) in for_good {
-            // A server redirects commands, never what a script does.
+            // A server redirects commands, never the commands inside a script.
             let styles = if is_redirect(line) { 1 } else { 3 };
             for error in in_all_styles(line).into_iter().take(styles) {
                 let explained = explain("renewing", &error);
@@ -218,17 +219,17 @@ mod tests {
     }
 
     #[test]
-    fn another_connection_is_looked_for_when_this_server_is_no_primary_any_more() {
+    fn a_connection_to_a_replica_is_retired() {
         for line in ["READONLY You can't write against a read only replica.", "MASTERDOWN Link with MASTER is down"] {
-            assert!(in_all_styles(line).iter().all(is_of_the_connection), "{line}");
+            assert!(in_all_styles(line).iter().all(retires_connection), "{line}");
         }
-        assert!(!in_all_styles("OOM command not allowed").iter().any(is_of_the_connection));
+        assert!(!in_all_styles("OOM command not allowed").iter().any(retires_connection));
         let replica = sent("ERR Error running script (call to f_1): @user_script: 5: -READONLY You can't write");
         assert!(is_of_a_replica(&Err(explain("renewing", &replica))));
     }
 
     #[test]
-    fn neither_user_nor_password_is_repeated_from_what_a_server_repeats() {
+    fn errors_show_neither_user_nor_password() {
         let lines = [
             "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'us3r' 's3cret' ",
             "ERR unknown command 'AUTH', with args beginning with: 'us3r' 's3cret' ",

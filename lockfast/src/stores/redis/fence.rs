@@ -1,4 +1,4 @@
-//! Writes that refuse whoever is late: what a lease alone cannot promise.
+//! Writes that a stale fencing token cannot overwrite: what a lease alone cannot promise.
 
 use std::time::Duration;
 
@@ -8,19 +8,18 @@ use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
 
 use super::scripts::{self, Call};
-use super::{Redis, answers, keys};
+use super::{Redis, decode, keys};
 
-/// For how long a fence is remembered without another write. A writer that slept for longer is not refused by it.
+/// How long the highest fence of a key is kept after the last write. It does not refuse a writer that was stopped for longer.
 const REMEMBERED: Duration = Duration::from_secs(90 * 24 * 3600);
 
 impl Redis {
-    /// Sets `key` to `value`, unless it was written under a later fence: then nothing is written, and the error is
-    /// [`Lost`](Error::Lost). So a holder that was stopped for longer than its lease, and does not know yet that somebody
-    /// else holds the lock, does no harm.
+    /// Sets `key` to `value`, unless the key was written under a later fencing token: then nothing is written, and the error is
+    /// [`Lost`](Error::Lost). So a stale holder, which was stopped for longer than its lease and does not know yet that it has
+    /// lost the lock, overwrites nothing.
     ///
-    /// All who write the key must write it this way. It is for exclusive locks: the fences of readers and permits say
-    /// nothing about who was first. In another language or with another command, the same is a few lines of Lua; see
-    /// `docs/stores/redis.md`.
+    /// All writers of the key must use this method. It is for exclusive locks: the fences of readers and permits do not order
+    /// their writes. In another language or with another command, the same is a few lines of Lua; see `docs/stores/redis.md`.
     ///
     /// ```no_run
     /// # use lockfast::{Locks, Redis};
@@ -38,10 +37,10 @@ impl Redis {
         call.text(key).text(&format!("lockfast:{{{}}}:fence:{key}", keys::tag(&name)));
         call.number(fence).bytes(value.as_ref());
         call.number(REMEMBERED.as_millis() as u64);
-        match self.inside.pool.call(|| format!("writing {key:?}"), &call).await? {
-            Value::BulkString(said) if said == b"written" => Ok(()),
+        match self.inner.pool.call(|| format!("writing {key:?}"), &call).await? {
+            Value::BulkString(text) if text == b"written" => Ok(()),
             Value::BulkString(_) => Err(Error::Lost { name: key.to_owned(), why: LostWhy::Overtaken }),
-            other => Err(answers::odd(&other)),
+            other => Err(decode::unexpected(&other)),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The stored format: the text of a claim, and all numbers that scripts and Rust have to agree on.
 //!
-//! The text of a claim that wants one name alone is what stands at the name's key while the claim holds, and what its record
-//! is while it waits:
+//! The text of a claim that wants one name alone is the value of the name's plain key while the claim holds, and the claim's
+//! record while it waits:
 //!
 //! ```text
 //! lockfast1 x OWNER CLIENT HOME FLAGS SINCE FIRST COUNT TTL NOTE
@@ -13,23 +13,23 @@
 //! | `x` | 10 | the kind: `x` a claim |
 //! | OWNER | 12..44 | the hash of the claim's id, 32 hexadecimal digits |
 //! | CLIENT | 45..61 | 16 hexadecimal digits |
-//! | HOME | 62..65 | the tag of the slot of the claim's first name, where its record is |
+//! | HOME | 62..65 | the tag of the claim's first name: the slot of its record |
 //! | FLAGS | 66.. | `-` if there are none, otherwise of `l` lingers, `b` broken, `d` detached, `m` wants several names, `q` waits without a subscription, in this order |
-//! | SINCE | 68..81 without flags | when it began to wait or to hold, in milliseconds since 1970 by the clock of the server, nearly; 13 digits, shown to people only |
+//! | SINCE | 68..81 without flags | when the wait or the hold began, in milliseconds since 1970, approximately by the clock of the server; 13 digits, for display only |
 //! | FIRST | | the first ticket |
 //! | COUNT | | how many tickets |
-//! | TTL | | the lease it asked for, in milliseconds |
+//! | TTL | | the requested lease, in milliseconds |
 //! | NOTE | | see `note.rs`; may have blanks |
 //!
-//! A waiter without flags becomes the holder by moving its record to the key and writing SINCE over. So SINCE always has 13
-//! digits, and everything before it has a fixed length.
+//! A waiter without flags becomes the holder by moving its record to the key and overwriting SINCE. So SINCE always has 13
+//! digits, and all fields before it have a fixed length.
 //!
-//! The other kinds of values at a name's key: `lockfast1 s`, the reader marker, and `lockfast1 d VALUE`, a seal. Claims on
-//! several names, readers and permits have a packed record (`claims.lua`). A record `gone WHY` is a tombstone. An entry of a
-//! queue is `OWNER CLIENT HOME WEIGHT CAPACITY`, and a member of a listing is a name, a zero byte and OWNER.
+//! Other values of a plain key: `lockfast1 s`, the reader marker, and `lockfast1 d VALUE`, a seal. Claims on several names,
+//! readers and permits have a packed record (`claims.lua`). A record `gone WHY` is a tombstone. An entry of a queue is
+//! `OWNER CLIENT HOME WEIGHT CAPACITY`, and a member of a listing is a name, a zero byte and OWNER.
 //!
-//! Scripts name these places as `@name@`, and [`assembled`] puts the numbers in. A local or a function with a number in it
-//! would cost time at every run; text does not.
+//! Scripts name these offsets as `@name@`, and [`assembled`] inserts the numbers. A Lua local or function for a number would cost
+//! time at every run; text does not.
 
 use std::ops::Range;
 
@@ -41,22 +41,22 @@ const READERS: &str = "lockfast1 s";
 const SEAL: &str = "lockfast1 d ";
 const TOMBSTONE: &str = "gone ";
 
-/// The fields of a claim's text that have a fixed place.
+/// The fields of a claim's text with a fixed offset.
 pub(super) const OWNER: Range<usize> = 12..44;
 pub(super) const CLIENT: Range<usize> = 45..61;
 pub(super) const HOME: Range<usize> = 62..65;
 pub(super) const FLAGS_AT: usize = 66;
 const SINCE: Range<usize> = 68..81;
 
-/// Its bytes before SINCE if it has no flags.
+/// The length of a text without flags up to SINCE.
 pub(super) const BEGINNING: usize = SINCE.start;
-/// How many digits SINCE has.
+/// The number of digits of SINCE.
 pub(super) const SINCE_DIGITS: usize = SINCE.end - SINCE.start;
 
 /// The name of a file under `lua/`, and its text.
 pub(super) type Part<'t> = (&'t str, &'t str);
 
-/// A script's text with each `@name@` replaced. `limits` are the numbers that say how much one run does.
+/// A script's text with each `@name@` replaced.
 pub(super) fn assembled(parts: &[Part], limits: &Limits<'_>) -> String {
     let mut body: String = parts.iter().map(|(_, text)| *text).collect();
     for (name, value) in names(limits) {
@@ -65,12 +65,12 @@ pub(super) fn assembled(parts: &[Part], limits: &Limits<'_>) -> String {
     body
 }
 
-/// How much one run of a script does: no other script runs meanwhile. Numbers, as Lua reads them.
+/// How much one run of a script does: the server runs no other command meanwhile. Numbers as Lua expressions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits<'t> {
-    /// How many dead entries it evicts, at a few microseconds each.
+    /// The most dead entries that one run evicts, at a few microseconds each.
     pub(super) most_evicted: &'t str,
-    /// How many entries and names it shows.
+    /// The most entries and names that one run returns.
     pub(super) most_shown: &'t str,
 }
 
@@ -78,10 +78,10 @@ impl Limits<'static> {
     pub(super) const USUAL: Self = Self { most_evicted: "20000", most_shown: "200" };
 }
 
-/// Every name that scripts may use, and what stands for it.
+/// Every name that scripts may use, and its replacement.
 fn names(limits: &Limits<'_>) -> Vec<(&'static str, String)> {
-    // In an entry the fields from OWNER to HOME follow each other as in the text of a claim.
-    let in_entry = |field: Range<usize>| field.start - OWNER.start..field.end - OWNER.start;
+    // An entry begins with the fields from OWNER to HOME as in the text of a claim.
+    let entry_offset = |field: Range<usize>| field.start - OWNER.start..field.end - OWNER.start;
     let identity = OWNER.start..HOME.end;
     let slot = "lockfast:{tag}:".len();
     vec![
@@ -96,33 +96,33 @@ fn names(limits: &Limits<'_>) -> Vec<(&'static str, String)> {
         ("value.owner", bytes(OWNER)),
         ("value.client", bytes(CLIENT)),
         ("value.home", bytes(HOME)),
-        // From OWNER to HOME: how an entry begins too.
+        // From OWNER to HOME: the beginning of an entry too.
         ("value.identity", bytes(identity.clone())),
-        // All before SINCE, of a claim without flags.
+        // Up to SINCE, of a claim without flags.
         ("value.beginning", bytes(0..BEGINNING)),
         ("value.since", bytes(SINCE)),
-        // What was sealed, to the end.
+        // The value of a seal, to the end.
         ("value.sealed", from(SEAL.len())),
         // The same for GETRANGE and SETRANGE, which count from 0.
         ("value.beginning:range", format!("'0', '{}'", BEGINNING - 1)),
         ("value.since:offset", format!("'{}'", SINCE.start)),
-        ("entry.owner", bytes(in_entry(OWNER))),
-        ("entry.client", bytes(in_entry(CLIENT))),
-        ("entry.home", bytes(in_entry(HOME))),
-        ("entry.identity", bytes(in_entry(identity.clone()))),
+        ("entry.owner", bytes(entry_offset(OWNER))),
+        ("entry.client", bytes(entry_offset(CLIENT))),
+        ("entry.home", bytes(entry_offset(HOME))),
+        ("entry.identity", bytes(entry_offset(identity.clone()))),
         // Weight and capacity, with the blank before them.
-        ("entry.demand", from(in_entry(identity).end)),
+        ("entry.demand", from(entry_offset(identity).end)),
         ("tombstone.head", bytes(0..TOMBSTONE.len())),
         ("tombstone.why", from(TOMBSTONE.len())),
         // A member of a listing without the zero byte and OWNER.
         ("member.name", format!("1, -{}", OWNER.len() + 2)),
-        // `lockfast:{TAG}:`, how all keys but the name itself begin.
+        // `lockfast:{TAG}:`, the beginning of a companion key.
         ("key.slot", bytes(0..slot)),
         // A weight and a capacity that leave room for no other claim.
         ("all", Demand::ALL.to_string()),
-        // A counter of tickets that is not above this was lost: tickets begin at the time of day, in microseconds.
+        // A counter of tickets at or below this was lost: tickets begin at the time of day, in microseconds.
         ("least_seed", "1000000".to_owned()),
-        // How much longer a queue lives than the leases in it, in milliseconds: when it is written, and at least.
+        // How much longer a queue lives than the leases in it, in milliseconds: as set when it is raised, and at least.
         ("outlives", "10000".to_owned()),
         ("outlives.least", "5000".to_owned()),
         ("most_evicted", limits.most_evicted.to_owned()),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_places_are_those_of_the_text() {
+    fn fields_are_at_their_offsets_in_the_text() {
         let (owner, client) = ("0f".repeat(16), "00ab".repeat(4));
         let text = format!("{CLAIM}{owner} {client} 06S - 1790000000000 7 1 30000 web-1 812 x");
         assert_eq!(
@@ -168,7 +168,7 @@ mod tests {
     fn every_name_is_known_and_used() {
         for (path, text) in scripts() {
             let left = assembled(&[("", &text)], &Limits::USUAL);
-            assert!(!left.contains('@'), "{path} uses a name that is unknown");
+            assert!(!left.contains('@'), "{path} uses an unknown name");
         }
         let all: String = scripts().into_iter().map(|(_, text)| text).collect();
         for (name, _) in names(&Limits::USUAL) {
@@ -177,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn no_script_writes_a_place_as_a_number() {
+    fn no_script_writes_an_offset_as_a_number() {
         for (path, text) in scripts() {
             for call in text.split("sub(").skip(1) {
                 let arguments = call.split(')').next().unwrap().split(", ").skip(1);
-                let is_a_place = |argument: &str| argument.parse::<i64>().is_ok_and(|place| place != 1);
-                assert!(!arguments.clone().any(is_a_place), "{path}: sub({}", call.lines().next().unwrap());
+                let is_offset = |argument: &str| argument.parse::<i64>().is_ok_and(|offset| offset != 1);
+                assert!(!arguments.clone().any(is_offset), "{path}: sub({}", call.lines().next().unwrap());
             }
             assert!(!text.contains(&Demand::ALL.to_string()), "{path} writes the capacity of a lock as a number");
         }

@@ -1,7 +1,7 @@
-//! Which keys belong to a name, and in which slot of a cluster they lie.
+//! The keys of a name, and the hash slot of a cluster that they are in.
 //!
-//! A name's own key is the name. Its companions have to lie in the same slot, and for names like `a}b` no tag made of the name
-//! itself does that; so each slot has a short tag of its own. The tags are part of the stored format: they never change.
+//! A name's plain key is the name itself. Its companion keys must be in the same slot. For names like `a}b` no hash tag made of
+//! the name achieves that, so each slot has a short tag of its own. The tags are part of the stored format: they never change.
 
 use std::sync::OnceLock;
 
@@ -11,42 +11,42 @@ use crate::name::Name;
 const SLOTS: usize = 16_384;
 const LETTERS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// What every key of ours begins with, but for the names themselves.
-const OURS: &str = "lockfast:";
+/// The prefix of all keys but the plain keys of names.
+const RESERVED: &str = "lockfast:";
 
-/// The one counter that tickets come from.
+/// The counter of tickets.
 pub(super) const TICKETS: &str = "lockfast:tickets";
-/// The server under whose clock they were last seeded.
+/// The identity of the server under which the counter was last seeded.
 pub(super) const IDENTITY: &str = "lockfast:identity";
-/// There while somebody watches lines change.
+/// Exists while a client watches queues.
 pub(super) const WATCHED: &str = "lockfast:watched";
-/// Where those hear of it.
-pub(super) const LINES: &str = "lockfast:lines";
-/// Where a client hears of its claims.
+/// The channel of the names whose queues have changed.
+pub(super) const QUEUE_CHANGES: &str = "lockfast:lines";
+/// The channel of one client's pushes begins with this.
 pub(super) const PUSH: &str = "lockfast:push:";
 
-/// Refuses the names that would be keys of ours.
+/// Refuses names that would be reserved keys.
 pub(super) fn check(name: &Name) -> Result<()> {
-    match name.as_str().starts_with(OURS) {
+    match name.as_str().starts_with(RESERVED) {
         true => Err(Error::invalid(format!(
-            "{name:?} would be one of the keys under {OURS:?}, which lockfast keeps for itself; use another name or prefix"
+            "{name:?} is reserved: lockfast uses all keys under {RESERVED:?}; use another name or prefix"
         ))),
         false => Ok(()),
     }
 }
 
-/// The tag of the slot that `name` lies in.
+/// The tag of the slot of `name`.
 pub(super) fn tag(name: &Name) -> &'static str {
-    std::str::from_utf8(tag_letters(name)).expect("tags are made of letters and digits")
+    std::str::from_utf8(tag_bytes(name)).expect("tags are made of letters and digits")
 }
 
-/// Its letters, without a look at each of them.
-pub(super) fn tag_letters(name: &Name) -> &'static [u8; 3] {
+/// The tag as bytes, without checking that they are UTF-8.
+pub(super) fn tag_bytes(name: &Name) -> &'static [u8; 3] {
     static TAGS: OnceLock<Vec<[u8; 3]>> = OnceLock::new();
     &TAGS.get_or_init(tags)[slot(name.as_str().as_bytes())]
 }
 
-/// The slot of a key: that of what stands in its first braces, if anything does.
+/// The slot of a key: of the text in its first braces, if there is any.
 fn slot(key: &[u8]) -> usize {
     let hashed = || {
         let open = key.iter().position(|byte| *byte == b'{')? + 1;
@@ -56,16 +56,16 @@ fn slot(key: &[u8]) -> usize {
     usize::from(crc16(hashed().unwrap_or(key))) % SLOTS
 }
 
-/// The first three letters, in order, that fall into each slot.
+/// For each slot, the first three letters, in order, that hash to it.
 fn tags() -> Vec<[u8; 3]> {
     let mut tags = vec![[0; 3]; SLOTS];
     for first in LETTERS {
         for second in LETTERS {
             for third in LETTERS {
                 let tag = [*first, *second, *third];
-                let place = &mut tags[usize::from(crc16(&tag)) % SLOTS];
-                if *place == [0; 3] {
-                    *place = tag;
+                let of_slot = &mut tags[usize::from(crc16(&tag)) % SLOTS];
+                if *of_slot == [0; 3] {
+                    *of_slot = tag;
                 }
             }
         }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn companions_lie_in_the_slot_of_their_name_whatever_it_is() {
+    fn companion_keys_are_in_the_slot_of_their_name() {
         for text in ["a", "a}b", "{}x", "{", "}{", "{a}b", "x{{a}}", "\0\r\n", "ключ", "🔒", &"n".repeat(512)] {
             let name = Name::prefixed("lock:", text).unwrap();
             let companion = format!("lockfast:{{{}}}:line:{name}", tag(&name));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_would_be_keys_of_ours_are_refused() {
+    fn names_that_would_be_reserved_keys_are_refused() {
         assert!(check(&Name::new("lockfast:tickets").unwrap()).is_err());
         assert!(check(&Name::new("lock:lockfast:tickets").unwrap()).is_ok());
     }

@@ -1,24 +1,24 @@
 //! The store in Redis or Valkey, for many machines.
 //!
-//! Every verb is one script, or some of the same one after the other where it names many claims. What is stored is described
-//! in `lua/claims.lua` and [`format`], the rule over it in `lua/rule.lua`. Connections belong
-//! to runtimes ([`connection::pool`]); hand-offs arrive as messages on them ([`feed`]).
+//! Every verb is one run of a script, or several runs one after the other if it names many claims. The stored format is described
+//! in `lua/claims.lua` and [`format`], the rule in `lua/rule.lua`. [`encode`] writes the arguments of scripts, [`decode`] reads
+//! their replies. Connections belong to runtimes ([`connection::pool`]); hand-offs arrive as pushes on them ([`subscriptions`]).
 
-mod answers;
-mod asks;
-mod checkup;
 mod connection;
+mod decode;
+mod diagnostics;
+mod encode;
 mod failure;
-mod feed;
 mod fence;
 mod format;
 mod keys;
+mod listings;
 mod note;
 mod replicas;
 mod scripts;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
-mod walk;
 
 use std::fmt;
 use std::slice;
@@ -38,44 +38,47 @@ use crate::store::{
     Store, StoreClock, Survives, Why,
 };
 
-pub use checkup::Checkup;
 pub use connection::RedisOptions;
 use connection::{Connection, Multiplexer, Pool, Server};
-use feed::{Feed, Watch};
-use replicas::{ANSWERED_WITHIN, HAVE_IT_WITHIN, Replicas};
-use walk::Walk;
+pub use diagnostics::Checkup;
+use listings::NameScan;
+use replicas::{LONGEST_WAIT, REPLICATED_WITHIN, Replicas};
+use subscriptions::{Subscriptions, Watch};
 
-/// How many names one script deals with. It is alone on the server while it runs, so it should not run for long.
-const NAMES_A_SCRIPT: usize = 94;
-/// How many names one script looks at, which costs about twice as much.
-const NAMES_LOOKED_AT: usize = 47;
+/// The most names in one run of a script. The server runs no other command meanwhile, so a run has to be short.
+const NAMES_PER_SCRIPT: usize = 94;
+/// The most names that one run inspects, which costs about twice as much.
+const NAMES_INSPECTED: usize = 47;
 /// How many names an error shows.
 const NAMES_SHOWN: usize = 16;
 
-/// Locks in Redis or Valkey, for whoever reaches the server.
+/// Distributed locks in Redis or Valkey, shared by all programs that can reach the server.
+///
+/// A lock is a lease (TTL) on the server that the client renews, with a fencing token. A lock is lost if the server loses its
+/// data; with `replicas=N` a lock counts only while N replicas have it.
 ///
 /// ```no_run
 /// # use lockfast::{Locks, Redis};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// let locks = Locks::new(Redis::open("redis://user:password@cache.internal:6379/0").await?)?;
 /// let guard = locks.mutex("account:123").lock().await?;
-/// // .. nobody else who uses the same server gets here meanwhile ..
+/// // .. no other client of the same server holds account:123 meanwhile ..
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
 pub struct Redis {
-    inside: Arc<Inside>,
+    inner: Arc<Inner>,
 }
 
-struct Inside {
+struct Inner {
     pool: Pool,
-    feed: Arc<Feed>,
+    subscriptions: Arc<Subscriptions>,
 }
 
-impl Inside {
-    /// Comes back when as many replicas as the URL asks for have what was written on this connection; at once if it asks for
-    /// none, or if the answer says of no claim that it holds. Until then it is unknown whether a holder may count on it.
-    async fn have_it(
+impl Inner {
+    /// Waits until the wanted number of replicas has the writes of this connection. Returns at once if no replicas are wanted, or
+    /// if no standing is a hold. Until then the outcome of a hold is unknown.
+    async fn confirm(
         &self,
         connection: &Arc<Connection>,
         standings: &[Standing],
@@ -84,8 +87,8 @@ impl Inside {
         let is_held = |standing: &Standing| matches!(standing, Standing::Held(_));
         match self.pool.server() {
             server if server.replicas > 0 && standings.iter().any(is_held) => {
-                // Apart: a verb that waits for no replicas need not carry it along.
-                Box::pin(Replicas::have_it(server, connection, within())).await
+                // Boxed: the future of a verb without replicas need not contain it.
+                Box::pin(Replicas::confirm(server, connection, within())).await
             }
             _ => Ok(()),
         }
@@ -93,10 +96,11 @@ impl Inside {
 }
 
 impl Redis {
-    /// Connects to the server of a URL: `redis://user:password@host:port/database`, or `rediss://` with TLS. After a question
-    /// mark may follow `replicas=1`, if a lock shall count only while so many replicas have it; `ca=FILE`, the certificates to
-    /// trust; `cert=FILE&key=FILE`, the certificate to show and its private key; and the limits of a connection, like
-    /// `connect_timeout=1s`: [`RedisOptions`] has them all. Fails when the server cannot be used, with the reason.
+    /// Connects to the server of a URL: `redis://user:password@host:port/database`, or `rediss://` with TLS.
+    ///
+    /// Parameters follow after a question mark: `replicas=1`, if a lock counts only while one replica has it; `ca=FILE`, the
+    /// authorities to trust; `cert=FILE&key=FILE`, the client certificate and its private key; and the limits of a connection,
+    /// like `connect_timeout=1s`. [`RedisOptions`] describes them all. Fails if the server cannot be used, with the reason.
     pub async fn open(url: &str) -> Result<Arc<Self>> {
         Self::open_with(url, RedisOptions::default()).await
     }
@@ -105,13 +109,13 @@ impl Redis {
         let server = Server::of(url, options)?;
         if server.prefix.is_some() {
             return Err(Error::invalid(
-                "prefix= is for Locks::connect; a store takes names as they are, so say it with Locks::builder().prefix(..)",
+                "prefix= is for Locks::connect; a store takes names as they are, so set it with Locks::builder().prefix(..)",
             ));
         }
         Self::at(server).await
     }
 
-    /// The same, and the prefix that the URL asks for.
+    /// As [`open`](Self::open), and returns the prefix of the URL.
     pub(crate) async fn open_with_prefix(url: &str) -> Result<(Arc<Self>, Option<String>)> {
         let server = Server::of_url(url)?;
         let prefix = server.prefix.clone();
@@ -119,26 +123,26 @@ impl Redis {
     }
 
     async fn at(server: Server) -> Result<Arc<Self>> {
-        // With replicas, a grant counts when they have it: a push is no more than a hint to ask.
-        let feed = Arc::new(Feed::new(server.replicas == 0));
-        let hears = Arc::clone(&feed);
-        let pool = Pool::new(server, Clock::boot(), Arc::new(move |info| hears.hear(&info)));
-        let store = Self { inside: Arc::new(Inside { pool, feed }) };
-        store.inside.pool.connection().await?;
+        // With replicas, a grant counts once they have it: a push is only a hint to ask.
+        let subscriptions = Arc::new(Subscriptions::new(server.replicas == 0));
+        let receiver = Arc::clone(&subscriptions);
+        let pool = Pool::new(server, Clock::boot(), Arc::new(move |info| receiver.on_push(&info)));
+        let store = Self { inner: Arc::new(Inner { pool, subscriptions }) };
+        store.inner.pool.connection().await?;
         Ok(Arc::new(store))
     }
 
-    /// The lines of names, without those that nobody uses. Long ones in pieces, between which others get their turn.
-    async fn look(&self, mut names: &[Name], entries: usize) -> Result<Vec<Resource>> {
-        let (pool, entries) = (&self.inside.pool, entries.max(1));
+    /// The queues of names, without empty ones. Long queues are read in pieces, between which the server runs other commands.
+    async fn queues(&self, mut names: &[Name], entries: usize) -> Result<Vec<Resource>> {
+        let (pool, entries) = (&self.inner.pool, entries.max(1));
         let (mut resources, mut begun): (Vec<Resource>, Option<Resource>) = (Vec::new(), None);
         while !names.is_empty() {
-            let some = &names[..names.len().min(NAMES_LOOKED_AT)];
-            let call = asks::look(some, entries, begun.as_ref(), pool.now());
-            let answer = pool.call(|| doing("inspecting", some.iter()), &call).await?;
-            for found in answers::resources(&answer, some)? {
+            let some = &names[..names.len().min(NAMES_INSPECTED)];
+            let call = encode::inspect(some, entries, begun.as_ref(), pool.now());
+            let reply = pool.call(|| doing("inspecting", some.iter()), &call).await?;
+            for found in decode::resources(&reply, some)? {
                 let resource = match begun.take() {
-                    Some(begun) => answers::joined(begun, found),
+                    Some(begun) => decode::join(begun, found),
                     None => found,
                 };
                 if resource.more > 0 && resource.queue.len() < entries {
@@ -169,56 +173,57 @@ impl Store for Redis {
         for demand in claim.demands.iter() {
             keys::check(&demand.name)?;
         }
-        let Inside { pool, feed } = &*self.inside;
+        let Inner { pool, subscriptions } = &*self.inner;
         let doing = || doing("acquiring", names_in(claim));
         let connection = pool.connection().await?;
-        let ears = feed.ears(claim.client, &connection).await;
-        let answer = pool.call_on(&connection, doing, &asks::acquire(claim, busy, ears, pool.now())).await?;
-        let admission = answers::admission(&answer, claim)?;
-        let counts = pool.server().replicas > 0 && matches!(admission, Admission::Held(_) | Admission::Queued { .. });
-        if counts {
-            // Unconfirmed, its outcome is unknown. The client repeats the claim or withdraws it; a withdrawal from here could run
-            // after the repeat was granted. Apart: a verb that waits for no replicas need not carry it along.
-            Box::pin(Replicas::have_it(pool.server(), &connection, ANSWERED_WITHIN)).await?;
+        let is_subscribed = subscriptions.is_subscribed(claim.client, &connection).await;
+        let call = encode::acquire(claim, busy, is_subscribed, pool.now());
+        let reply = pool.call_on(&connection, doing, &call).await?;
+        let admission = decode::admission(&reply, claim)?;
+        let has_joined = matches!(admission, Admission::Held(_) | Admission::Queued { .. });
+        if pool.server().replicas > 0 && has_joined {
+            // Without confirmation the outcome is unknown. The client repeats the claim or withdraws it; a withdrawal from here
+            // could run after the repeat was granted. Boxed: the future of a verb without replicas need not contain it.
+            Box::pin(Replicas::confirm(pool.server(), &connection, LONGEST_WAIT)).await?;
         }
         Ok(admission)
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
-        let pool = &self.inside.pool;
+        let pool = &self.inner.pool;
         let connection = pool.connection().await?;
         let (mut standings, mut before) = (vec![Standing::Gone(Why::Unknown); leases.len()], 0);
-        for some in by_names(leases, |lease| lease.claim.demands.len()) {
-            let (call, order) = asks::renew(some, pool.now());
-            let answer = pool
+        for some in batches(leases, |lease| lease.claim.demands.len()) {
+            let (call, order) = encode::renew(some, pool.now());
+            let reply = pool
                 .call_on(&connection, || doing("renewing", some.iter().flat_map(|lease| names_in(&lease.claim))), &call)
                 .await?;
-            for (index, standing) in order.into_iter().zip(answers::standings(&answer, some.len())?) {
+            for (index, standing) in order.into_iter().zip(decode::standings(&reply, some.len())?) {
                 standings[before + index] = standing;
             }
             before += some.len();
         }
-        // Half of the time that the keeper gives a renewal: what is unknown by then is asked for once more.
+        // Half of the time that the keeper gives a renewal, so that it can try an unknown one once more.
         let shortest = || leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or_default();
-        self.inside.have_it(&connection, &standings, || HAVE_IT_WITHIN.min(shortest() / 8)).await?;
+        self.inner.confirm(&connection, &standings, || REPLICATED_WITHIN.min(shortest() / 8)).await?;
         Ok(standings)
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        let Inside { pool, feed } = &*self.inside;
+        let Inner { pool, subscriptions } = &*self.inner;
         let connection = pool.connection().await?;
         let mut standings = Vec::with_capacity(leaving.len());
-        for some in by_names(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
-            // Of an answer to several nobody hears who holds now if it is lost: so those are pushed.
-            let call = if leaving.len() == 1 { asks::release } else { asks::release_by_rule };
-            let doing = || doing("releasing", some.iter().flat_map(names_left));
-            let answer = pool.call_on(&connection, doing, &call(some, pool.now())).await?;
-            standings.extend(answers::departures(&answer, some.len())?);
+        for some in batches(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
+            // If a reply is lost, so is the grant that it names. With several claims, grants are pushed instead.
+            let call = if leaving.len() == 1 { encode::release } else { encode::release_by_rule };
+            let doing = || doing("releasing", some.iter().flat_map(names_of_leaving));
+            let reply = pool.call_on(&connection, doing, &call(some, pool.now())).await?;
+            standings.extend(decode::departures(&reply, some.len())?);
         }
         if let ([Standing::Gone(why @ Why::PassedOn(..))], [leaving]) = (&mut standings[..], leaving) {
-            feed.passed_on(why, leaving);
+            subscriptions.passed_on(why, leaving);
         }
-        self.inside.have_it(&connection, &standings, || ANSWERED_WITHIN).await?;
+        self.inner.confirm(&connection, &standings, || LONGEST_WAIT).await?;
         Ok(standings)
     }
 
@@ -229,19 +234,19 @@ impl Store for Redis {
                 keys::check(name)?;
                 let wanted = query.after.as_ref().is_none_or(|after| name > after);
                 let names = if wanted { slice::from_ref(name) } else { &[] };
-                // Both at once: of many who look at the same time, the first need not wait until all have looked.
+                // Both requests at once: among many concurrent callers, none waits for a second round trip behind the others.
                 let (resources, fleet) =
-                    futures::join!(self.look(names, query.entries), walk::fleet(&self.inside.pool));
+                    futures::join!(self.queues(names, query.entries), listings::fleet(&self.inner.pool));
                 return Ok(Page { resources: resources?, next: None, fleet: fleet? });
             }
             Names::Beginning(beginning) => beginning,
         };
-        let mut walk = Walk::begin(&self.inside.pool, beginning, query.after.as_ref()).await?;
-        let mut page = Page { fleet: walk.fleet, ..Page::default() };
+        let mut scan = NameScan::begin(&self.inner.pool, beginning, query.after.as_ref()).await?;
+        let mut page = Page { fleet: scan.fleet, ..Page::default() };
         loop {
-            // What is listed may be gone by now; then there is room for more.
-            let (mut names, is_more) = walk.next(limit - page.resources.len()).await?;
-            page.resources.extend(self.look(&names, query.entries).await?);
+            // A listed queue may be empty by now; then the page has room for more.
+            let (mut names, is_more) = scan.next(limit - page.resources.len()).await?;
+            page.resources.extend(self.queues(&names, query.entries).await?);
             if is_more && page.resources.len() == limit {
                 page.next = names.pop();
             }
@@ -252,20 +257,20 @@ impl Store for Redis {
     }
 
     async fn record(&self, report: &Report) -> Result<()> {
-        let pool = &self.inside.pool;
-        for call in asks::record(report) {
-            let answer = pool.call(|| "reporting".to_owned(), &call).await?;
-            pool.tell_time(answers::time(&answer)?);
+        let pool = &self.inner.pool;
+        for call in encode::record(report) {
+            let reply = pool.call(|| "reporting".to_owned(), &call).await?;
+            pool.set_server_time(decode::time(&reply)?);
         }
         Ok(())
     }
 
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
-        Watch::begin(&self.inside, scope).boxed()
+        Watch::begin(&self.inner, scope).boxed()
     }
 }
 
-/// What is being done, with the names that it is done to unless they are many.
+/// The verb and its names, for an error; without the names if they are many.
 fn doing<'a>(verb: &str, names: impl Iterator<Item = &'a Name>) -> String {
     let names: Vec<_> = names.take(NAMES_SHOWN + 1).map(|name| format!("{name:?}")).collect();
     match names.len() {
@@ -278,7 +283,7 @@ fn names_in(claim: &Claim) -> impl Iterator<Item = &Name> {
     claim.demands.iter().map(|demand| &demand.name)
 }
 
-fn names_left(leaving: &Leaving) -> impl Iterator<Item = &Name> {
+fn names_of_leaving(leaving: &Leaving) -> impl Iterator<Item = &Name> {
     let broken = match leaving {
         Leaving::Break { name, .. } => Some(name),
         _ => None,
@@ -286,14 +291,14 @@ fn names_left(leaving: &Leaving) -> impl Iterator<Item = &Name> {
     leaving.claim().into_iter().flat_map(|claim| names_in(claim)).chain(broken)
 }
 
-/// Some at a time, so that no script deals with too many names; each with at least one.
-fn by_names<T>(all: &[T], names: impl Fn(&T) -> usize) -> Vec<&[T]> {
+/// Batches of at least one item and, if possible, at most [`NAMES_PER_SCRIPT`] names.
+fn batches<T>(all: &[T], names: impl Fn(&T) -> usize) -> Vec<&[T]> {
     let (mut parts, mut rest) = (Vec::new(), all);
     while !rest.is_empty() {
         let mut sum = 0;
         let fits = rest.iter().take_while(|one| {
             sum += names(one);
-            sum <= NAMES_A_SCRIPT
+            sum <= NAMES_PER_SCRIPT
         });
         let (part, after) = rest.split_at(fits.count().max(1));
         parts.push(part);
@@ -304,13 +309,13 @@ fn by_names<T>(all: &[T], names: impl Fn(&T) -> usize) -> Vec<&[T]> {
 
 impl Drop for Redis {
     fn drop(&mut self) {
-        self.inside.feed.close();
-        self.inside.pool.close();
+        self.inner.subscriptions.close();
+        self.inner.pool.close();
     }
 }
 
 impl fmt::Debug for Redis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("server", self.inside.pool.server()).finish_non_exhaustive()
+        f.debug_struct("Redis").field("server", self.inner.pool.server()).finish_non_exhaustive()
     }
 }

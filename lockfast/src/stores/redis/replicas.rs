@@ -1,12 +1,12 @@
-//! Waiting until replicas have what was just written (`?replicas=N`), so that a failover does not forget it.
+//! Waits until replicas have a write (`?replicas=N`), so that a failover does not lose it.
 //!
-//! The server holds up everything behind a `WAIT` on the same connection, so `WAIT` has a connection of its own, next to each
-//! connection that claims are written on, driven by the same runtime. It answers for what it wrote itself; a small write there,
-//! sent after a claim was written, stands behind the claim in the one stream that replicas read: if it is the same server's.
-//! One `WAIT` answers for all requests that were made before it was sent.
+//! `WAIT` blocks all later requests of its connection, so it has a connection of its own beside each connection that claims are
+//! written on, driven by the same runtime. `WAIT` covers only the writes of its own connection. So a small write is sent there
+//! after the claim was written: on the same server it is behind the claim in the one replication stream. One `WAIT` covers all
+//! requests that were made before it was sent.
 //!
-//! A task of the runtime sends them, one after the other, as long as there are requests. A request that is dropped, or not
-//! polled any more, holds up no other.
+//! A task of the runtime sends one `WAIT` after the other as long as there are requests. A request that is dropped, or not polled
+//! any more, delays no other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,14 +20,13 @@ use super::connection::Connection;
 use super::connection::Server;
 use super::failure::explain;
 
-/// Replicas that have not said in this time that they have it do not have it.
-pub(super) const HAVE_IT_WITHIN: Duration = Duration::from_secs(1);
-/// How long a request waits that has to be answered before anything else can be done: for the `WAIT` before its own, for a new
-/// connection, and for its own.
-pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(6);
+/// A replica that has not acknowledged a write in this time counts as one without it.
+pub(super) const REPLICATED_WITHIN: Duration = Duration::from_secs(1);
+/// The longest that a verb waits for replicas: for the `WAIT` before its own, for a new connection, and for its own `WAIT`.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(6);
 const DOING: &str = "waiting for replicas";
-/// What is written only to be waited for.
-const COPIED: &str = "lockfast:copied";
+/// The key of the small write before each `WAIT`.
+const WRITTEN: &str = "lockfast:copied";
 
 #[derive(Default)]
 pub(super) struct Replicas {
@@ -36,25 +35,26 @@ pub(super) struct Replicas {
 
 #[derive(Default)]
 struct Requests {
-    /// Those that no `WAIT` was sent for. Each is told how many replicas have it.
+    /// Requests that no `WAIT` was sent for. Each gets the number of replicas that have its write.
     open: Vec<oneshot::Sender<Result<u32>>>,
-    /// A task answers them, and will look here again.
-    are_answered: bool,
+    /// Whether a task runs that will read `open` again.
+    has_task: bool,
+    /// The connection for `WAIT`, while no task uses it.
     multiplexer: Option<Multiplexer>,
 }
 
 impl Replicas {
-    /// Comes back when `server.replicas` have all that was written before on the connection `connection`, which this belongs to. Fails
-    /// when they do not, or it is not known in this time.
-    pub(super) async fn have_it(server: &Arc<Server>, connection: &Arc<Connection>, within: Duration) -> Result<()> {
+    /// Waits until `server.replicas` replicas have all writes of `connection` so far. Fails if they do not, or if that is not
+    /// known in time.
+    pub(super) async fn confirm(server: &Arc<Server>, connection: &Arc<Connection>, within: Duration) -> Result<()> {
         let wanted = server.replicas;
-        let (tell, told) = oneshot::channel();
-        if connection.replicas.open(tell) {
-            connection.spawn(answer_all(Arc::clone(server), Arc::clone(connection)));
+        let (sender, receiver) = oneshot::channel();
+        if connection.replicas.open(sender) {
+            connection.spawn(send_waits(Arc::clone(server), Arc::clone(connection)));
         }
-        let late = || Error::unavailable(DOING, format!("no answer within {within:?}"));
+        let late = || Error::unavailable(DOING, format!("no reply within {within:?}"));
         let ended = |_| Error::unavailable(DOING, "its runtime has ended");
-        match connection.timeout(within, told).await.ok_or_else(late)?.map_err(ended)?? {
+        match connection.timeout(within, receiver).await.ok_or_else(late)?.map_err(ended)?? {
             enough if enough >= wanted => Ok(()),
             count => Err(Error::unavailable(
                 DOING,
@@ -63,11 +63,11 @@ impl Replicas {
         }
     }
 
-    /// Opens a request. Says whether there is no task that will answer it.
-    fn open(&self, tell: oneshot::Sender<Result<u32>>) -> bool {
+    /// Opens a request. Returns whether a task has to be started.
+    fn open(&self, sender: oneshot::Sender<Result<u32>>) -> bool {
         let mut requests = self.requests();
-        requests.open.push(tell);
-        !std::mem::replace(&mut requests.are_answered, true)
+        requests.open.push(sender);
+        !std::mem::replace(&mut requests.has_task, true)
     }
 
     fn requests(&self) -> MutexGuard<'_, Requests> {
@@ -75,13 +75,13 @@ impl Replicas {
     }
 }
 
-async fn answer_all(server: Arc<Server>, connection: Arc<Connection>) {
+async fn send_waits(server: Arc<Server>, connection: Arc<Connection>) {
     let mut multiplexer = connection.replicas.requests().multiplexer.take();
     loop {
         let requests = {
             let mut requests = connection.replicas.requests();
             if requests.open.is_empty() {
-                requests.are_answered = false;
+                requests.has_task = false;
                 requests.multiplexer = multiplexer;
                 return;
             }
@@ -94,30 +94,31 @@ async fn answer_all(server: Arc<Server>, connection: Arc<Connection>) {
     }
 }
 
-/// How many replicas have all that was written so far. A connection that did not answer well is not used again.
-async fn count(server: &Server, connection: &Connection, kept: &mut Option<Multiplexer>) -> Result<u32> {
-    let mut multiplexer = match kept.take() {
+/// How many replicas have all writes so far. A connection that fails is not used again.
+async fn count(server: &Server, connection: &Connection, idle: &mut Option<Multiplexer>) -> Result<u32> {
+    let mut multiplexer = match idle.take() {
         Some(multiplexer) => multiplexer,
-        None => next_to(connection, server).await?,
+        None => connect_beside(connection, server).await?,
     };
-    let mut both = redis::pipe();
-    both.cmd("SET").arg(COPIED).arg("1").arg("PX").arg(60_000).ignore();
-    both.cmd("WAIT").arg(server.replicas).arg(HAVE_IT_WITHIN.as_millis() as u64);
-    let late = |_| Error::unavailable(DOING, "no answer in time");
-    let answer =
-        tokio::time::timeout(2 * HAVE_IT_WITHIN, both.query_async::<(u32,)>(&mut multiplexer)).await.map_err(late)?;
-    let (count,) = answer.map_err(|error| explain(DOING, &error))?;
-    *kept = Some(multiplexer);
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("SET").arg(WRITTEN).arg("1").arg("PX").arg(60_000).ignore();
+    pipeline.cmd("WAIT").arg(server.replicas).arg(REPLICATED_WITHIN.as_millis() as u64);
+    let late = |_| Error::unavailable(DOING, "no reply in time");
+    let reply = tokio::time::timeout(2 * REPLICATED_WITHIN, pipeline.query_async::<(u32,)>(&mut multiplexer))
+        .await
+        .map_err(late)?;
+    let (count,) = reply.map_err(|error| explain(DOING, &error))?;
+    *idle = Some(multiplexer);
     Ok(count)
 }
 
-/// Another connection to the same server. If the address leads to another one by now, its replicas say nothing about what was
-/// written to the first.
-async fn next_to(connection: &Connection, server: &Server) -> Result<Multiplexer> {
-    let there = server.connect(Arc::new(drop)).await?;
-    if there.run_id != connection.run_id {
-        connection.leave();
-        return Err(Error::unavailable(DOING, "another server has taken over; connecting anew"));
+/// Opens another connection to the same server. If the address leads to another server by now, its replicas say nothing about
+/// writes to the first.
+async fn connect_beside(connection: &Connection, server: &Server) -> Result<Multiplexer> {
+    let connected = server.connect(Arc::new(drop)).await?;
+    if connected.run_id != connection.run_id {
+        connection.retire();
+        return Err(Error::unavailable(DOING, "another server has taken over; reconnecting"));
     }
-    Ok(there.multiplexer)
+    Ok(connected.multiplexer)
 }

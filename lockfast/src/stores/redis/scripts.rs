@@ -1,4 +1,4 @@
-//! The scripts, one for each verb. Each file under `lua/` that begins a script declares its keys, arguments and reply; scripts
+//! The scripts, and calls of them. Each file under `lua/` that begins a script declares its keys, arguments and reply; scripts
 //! that decide about queues share the rule.
 
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ use super::format::{Limits, Part};
 #[cfg(test)]
 use super::tests::paths::assembled;
 
-/// A script, and the words that ask for it by what the server knows it by.
+/// A script: its text, and the words `EVALSHA DIGEST` that name it, encoded.
 pub(super) struct Script {
     text: LazyLock<Text>,
 }
@@ -38,7 +38,8 @@ macro_rules! script {
     };
 }
 
-// The fast path comes first in its script, before the rule: a function costs time also where nothing calls it (docs/adr/0024).
+// The fast path comes first in its script, before the rule: a function definition costs time even if it is not called
+// (docs/adr/0024).
 pub(super) static ACQUIRE_ALONE: Script =
     script!("acquire_alone" "claims" "listing" "queue" "reader_marker" "rule" "acquire");
 pub(super) static ACQUIRE: Script =
@@ -49,7 +50,7 @@ pub(super) static RELEASE_ALONE: Script =
     script!("release_alone" "claims" "listing" "queue" "reader_marker" "rule" "release");
 pub(super) static RELEASE: Script =
     script!("demands" "release_several" "claims" "listing" "queue" "reader_marker" "rule" "release");
-pub(super) static LOOK: Script = script!("look" "claims" "listing" "queue" "reader_marker" "rule" "look_at_each");
+pub(super) static INSPECT: Script = script!("inspect" "claims" "listing" "queue" "reader_marker" "rule" "inspect_each");
 pub(super) static RECORD: Script = script!("listing" "record");
 pub(super) static LIST_CLIENTS: Script = script!("listing" "list_clients");
 pub(super) static LIST_NAMES: Script = script!("listing" "list_names");
@@ -65,12 +66,12 @@ pub(super) struct Call {
     script: &'static Script,
     /// How many words follow those that name the script.
     words: usize,
-    /// They are, as they go over the multiplexer.
+    /// These words, encoded for the protocol.
     bytes: Vec<u8>,
 }
 
 impl Call {
-    /// A call with so many keys, which come before the arguments.
+    /// A call with this number of keys. They are added before the arguments.
     pub(super) fn of(script: &'static Script, keys: usize) -> Self {
         let mut call = Self { script, words: 0, bytes: Vec::with_capacity(384 + 128 * keys) };
         call.number(keys as u64);
@@ -87,7 +88,7 @@ impl Call {
         self
     }
 
-    /// One word, of several parts.
+    /// Adds one word, made of several parts.
     pub(super) fn parts(&mut self, parts: &[&[u8]]) -> &mut Self {
         self.words += 1;
         count(&mut self.bytes, b'$', parts.iter().map(|part| part.len()).sum());
@@ -100,33 +101,33 @@ impl Call {
         self.bytes(digits(number.into(), &mut [0; 20]))
     }
 
-    /// Runs it. A script that the server does not know, because it began anew or somebody flushed it, was not run; so it is
-    /// sent whole. Nothing else is ever repeated here.
+    /// Runs the script by its digest. If the server does not know it, after a restart or SCRIPT FLUSH, it did not run and is sent
+    /// whole. No other request is ever repeated here.
     pub(super) async fn run(&self, multiplexer: &Multiplexer) -> RedisResult<Value> {
-        match self.ask(multiplexer, &self.script.text.by_digest).await {
+        match self.send(multiplexer, &self.script.text.by_digest).await {
             Err(error) if is_unknown_script(&error) => {
                 let whole = words(&[b"EVAL", self.script.text.body.as_bytes()]);
-                self.ask(multiplexer, &whole).await
+                self.send(multiplexer, &whole).await
             }
-            answered => answered,
+            reply => reply,
         }
     }
 
-    async fn ask(&self, multiplexer: &Multiplexer, first_two: &[u8]) -> RedisResult<Value> {
-        multiplexer.ask(&Sent { first_two, call: self }).await?.extract_error()
+    async fn send(&self, multiplexer: &Multiplexer, command: &[u8]) -> RedisResult<Value> {
+        multiplexer.send(&Encoded { command, call: self }).await?.extract_error()
     }
 }
 
-/// A call as it is sent: the words that name the script, then its own.
-struct Sent<'a> {
-    first_two: &'a [u8],
+/// A call as it is sent: the words that name the script, then the words of the call.
+struct Encoded<'a> {
+    command: &'a [u8],
     call: &'a Call,
 }
 
-impl Request for Sent<'_> {
+impl Request for Encoded<'_> {
     fn write(&self, bytes: &mut Vec<u8>) {
         count(bytes, b'*', 2 + self.call.words);
-        bytes.extend_from_slice(self.first_two);
+        bytes.extend_from_slice(self.command);
         bytes.extend_from_slice(&self.call.bytes);
     }
 
@@ -136,16 +137,16 @@ impl Request for Sent<'_> {
 
     #[cfg(feature = "bench-crate-connection")]
     fn command(&self) -> redis::Cmd {
-        let size = self.first_two.len() + self.call.bytes.len();
+        let size = self.command.len() + self.call.bytes.len();
         let mut command = redis::Cmd::with_capacity(2 + self.call.words, size);
-        for word in each_word(self.first_two).chain(each_word(&self.call.bytes)) {
+        for word in each_word(self.command).chain(each_word(&self.call.bytes)) {
             command.arg(word);
         }
         command
     }
 }
 
-/// What `word` wrote, word by word.
+/// Decodes what `word` has written, word by word.
 #[cfg(feature = "bench-crate-connection")]
 fn each_word(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
@@ -163,28 +164,28 @@ fn words(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A word with its length, as the protocol wants it.
+/// Appends a word with its length, as the protocol requires.
 fn word(bytes: &mut Vec<u8>, word: &[u8]) {
     count(bytes, b'$', word.len());
     bytes.extend_from_slice(word);
     bytes.extend_from_slice(b"\r\n");
 }
 
-fn count(bytes: &mut Vec<u8>, mark: u8, count: usize) {
+fn count(bytes: &mut Vec<u8>, type_byte: u8, count: usize) {
     let digit = |value: usize| b'0' + value as u8;
-    // Most words are short.
+    // A fast path: most words are short.
     if count < 10 {
-        bytes.extend_from_slice(&[mark, digit(count), b'\r', b'\n']);
+        bytes.extend_from_slice(&[type_byte, digit(count), b'\r', b'\n']);
     } else if count < 100 {
-        bytes.extend_from_slice(&[mark, digit(count / 10), digit(count % 10), b'\r', b'\n']);
+        bytes.extend_from_slice(&[type_byte, digit(count / 10), digit(count % 10), b'\r', b'\n']);
     } else {
-        bytes.push(mark);
+        bytes.push(type_byte);
         bytes.extend_from_slice(digits(count as u64, &mut [0; 20]));
         bytes.extend_from_slice(b"\r\n");
     }
 }
 
-/// As `{}` writes it, without the machinery: every word of every question has one of these.
+/// The digits of `{}` without the formatting machinery: every word of every request has a length.
 pub(super) fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
     let mut begin = room.len();
     loop {
@@ -206,14 +207,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_as_people_write_them() {
+    fn numbers_are_written_in_decimal() {
         for number in [0, 7, 10, 999, 1_000, u64::from(u32::MAX), u64::MAX] {
             assert_eq!(digits(number, &mut [0; 20]), number.to_string().as_bytes());
         }
     }
 
     #[test]
-    fn a_call_is_what_the_server_reads_as_its_words() {
+    fn a_call_is_encoded_as_an_array_of_its_words() {
         let mut call = Call::of(&SEED, 2);
         let (short, long) = ("ten letters", "x".repeat(100));
         call.text("a").bytes(b"").number(12u64).text(short).text(&long);

@@ -1,4 +1,4 @@
-//! Which runtime drives the connections of a caller: the caller's own where it can, else the store's I/O thread.
+//! Decides which runtime drives the connection of a caller: the caller's own if it can, otherwise the store's I/O thread.
 
 use std::net::Ipv4Addr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,20 +13,20 @@ use crate::error::{Error, Result};
 
 use super::timing::LONGEST_RESPONSE;
 
-/// Long enough that a clock which runs has moved.
+/// A clock that is not paused advances within this time.
 const CLOCK_MOVES_WITHIN: Duration = Duration::from_micros(50);
-/// How often the thread looks whether its last tasks have ended.
-const LOOKS_EVERY: Duration = Duration::from_millis(10);
+/// How often the thread checks whether its last tasks have ended.
+const CHECK_EVERY: Duration = Duration::from_millis(10);
 
-/// The tokio runtime around the caller. None if there is none, or if its thread is blocked until this call ends.
+/// The tokio runtime of the caller. `None` if there is none, or if its thread is blocked until this call ends.
 pub(super) fn of_caller() -> Option<Handle> {
     if is_blocking_here() { None } else { Handle::try_current().ok() }
 }
 
 /// Whether a runtime has I/O, and timers that follow the clock (a test may have paused them).
 ///
-/// tokio can only be asked by trying, and panics where they are missing. The panic ends a task of its own; its message is
-/// printed, once for a runtime.
+/// tokio has no query for it, and panics if they are missing: so a task tries both. A panic ends only that task; its message is
+/// printed once for each runtime.
 pub(super) fn drives_connections(runtime: &Handle) -> impl Future<Output = bool> + Send + use<> {
     let tried = runtime.spawn(async {
         drop(tokio::time::sleep(Duration::ZERO));
@@ -41,13 +41,13 @@ pub(super) fn drives_connections(runtime: &Handle) -> impl Future<Output = bool>
     async { tried.await.unwrap_or(false) }
 }
 
-/// A thread with a runtime of the store's own, started at first need.
+/// A thread with a runtime of the store, started at first use.
 #[derive(Default)]
 pub(crate) struct IoThread(Mutex<Option<Running>>);
 
 struct Running {
     runtime: Handle,
-    /// Dropped with the store: then the thread ends when its tasks have.
+    /// Dropped with the store: then the thread ends once its tasks have ended.
     _store: oneshot::Sender<()>,
 }
 
@@ -65,7 +65,7 @@ impl IoThread {
 }
 
 impl IoThread {
-    /// Lets the thread end when its tasks have.
+    /// Lets the thread end once its tasks have ended.
     pub(super) fn end(&self) {
         self.running().take();
     }
@@ -84,7 +84,7 @@ impl Running {
                 let _ = is_dropped.await;
                 let _ = tokio::time::timeout(LONGEST_RESPONSE, tasks_end(&runtime)).await;
             });
-            // A look-up of a name that hangs does not keep the thread.
+            // A DNS query that hangs does not keep the thread.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("lockfast-redis".to_owned()).spawn(run)?;
@@ -92,9 +92,9 @@ impl Running {
     }
 }
 
-/// Connections that were left end when their last request is answered.
+/// Waits until no task is left: retired connections end with the reply to their last request.
 async fn tasks_end(runtime: &Runtime) {
     while runtime.metrics().num_alive_tasks() > 0 {
-        tokio::time::sleep(LOOKS_EVERY).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
 }

@@ -1,10 +1,12 @@
-//! One connection of a runtime: requests and replies, subscriptions, and its end.
+//! Connections to the server. A [`Connection`] belongs to one runtime: it sends requests and scripts, holds subscriptions, and is
+//! retired when it fails or leads to a replica. [`Pool`] has one connection for each runtime.
 
-mod connecting;
-mod io_thread;
-mod multiplexer;
+mod connector;
 #[cfg(feature = "bench-crate-connection")]
-mod of_crate;
+mod crate_connection;
+mod io_thread;
+mod monitor;
+mod multiplexer;
 mod options;
 mod parser;
 mod pool;
@@ -13,7 +15,6 @@ mod settings;
 mod stream;
 mod timing;
 mod tls;
-mod watching;
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -29,16 +30,16 @@ use crate::error::Result;
 use super::failure;
 use super::replicas::Replicas;
 use super::scripts::Call;
+#[cfg(feature = "bench-crate-connection")]
+pub(crate) use crate_connection::Multiplexer;
 pub(crate) use io_thread::IoThread;
 #[cfg(not(feature = "bench-crate-connection"))]
 pub(crate) use multiplexer::Multiplexer;
 pub(crate) use multiplexer::{Confirmation, OnPush, Request};
-#[cfg(feature = "bench-crate-connection")]
-pub(crate) use of_crate::Multiplexer;
 pub use options::RedisOptions;
 pub(crate) use pool::Pool;
 use server::Connected;
-pub(crate) use server::Server;
+pub(crate) use server::{Server, info_field};
 pub(crate) use timing::{LONGEST_RESPONSE, Timing};
 pub(crate) use tls::refusal;
 
@@ -47,68 +48,68 @@ pub(crate) struct Connection {
     multiplexer: Multiplexer,
     /// The runtime that drives it.
     runtime: Handle,
-    /// Which server it leads to: another each time one is started.
+    /// The server process that it leads to: every start of a server has another id.
     pub(crate) run_id: String,
-    /// What asks replicas whether they have what was written on it.
+    /// Waits until replicas have the writes of this connection.
     pub(crate) replicas: Replicas,
     channels: Mutex<HashMap<String, Channel>>,
 }
 
-/// A channel that subscriptions share.
+/// A channel that several [`Subscription`]s share.
 #[derive(Default)]
 struct Channel {
     subscriptions: usize,
-    /// Whether the server may take this connection for a subscriber.
+    /// Whether the server may count this connection as a subscriber.
     is_subscribed: bool,
 }
 
 impl Connection {
-    /// A connection that the present runtime drives.
+    /// Opens a connection that the current runtime drives.
     async fn open(pool: &pool::Inner) -> Result<Arc<Self>> {
         let Connected { multiplexer, run_id, millis } = pool.server.connect(Arc::clone(&pool.on_push)).await?;
-        pool.tell_time(millis);
+        pool.set_server_time(millis);
         let (runtime, replicas, channels) = (Handle::current(), Replicas::default(), Mutex::default());
         Ok(Arc::new(Self { multiplexer, runtime, run_id, replicas, channels }))
     }
 
-    /// Whether the connection is of no use any more.
-    pub(crate) fn is_ended(&self) -> bool {
-        self.multiplexer.is_left()
+    /// Whether no new request should use the connection.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.multiplexer.is_retired()
     }
 
-    /// Comes back when the connection is of no use any more.
-    pub(crate) async fn ended(&self) {
-        self.multiplexer.left().await;
+    /// Waits until the connection is retired.
+    pub(crate) async fn retired(&self) {
+        self.multiplexer.retired().await;
     }
 
-    /// No new request uses the connection. It is closed when all that was asked is answered.
-    pub(crate) fn leave(&self) {
-        self.multiplexer.leave();
+    /// No new request uses the connection. It closes when all open requests have their replies.
+    pub(crate) fn retire(&self) {
+        self.multiplexer.retire();
     }
 
-    /// Runs a script once.
+    /// Runs a script once. `doing` is for the error.
     pub(crate) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
         self.reply(doing, call.run(&self.multiplexer)).await
     }
 
-    /// A plain command.
+    /// Sends a plain command.
     pub(crate) async fn command(&self, doing: &str, command: &Cmd) -> Result<Value> {
-        let asked = self.multiplexer.ask(command);
-        self.reply(|| doing.to_owned(), async { asked.await?.extract_error() }).await
+        let reply = self.multiplexer.send(command);
+        self.reply(|| doing.to_owned(), async { reply.await?.extract_error() }).await
     }
 
     /// Subscribes to a channel until the [`Subscription`] is dropped.
     pub(crate) async fn subscribe(self: &Arc<Self>, channel: &str) -> Result<Subscription> {
-        let asked = {
+        let confirmation = {
             let mut channels = self.channels();
             channels.entry(channel.to_owned()).or_default().subscriptions += 1;
-            // Order matters: the server gets the subscriptions and their ends in the order in which they are counted.
-            self.multiplexer.ask(redis::cmd("SUBSCRIBE").arg(channel))
+            // Order matters: SUBSCRIBE and UNSUBSCRIBE are sent in the order in which subscriptions are counted.
+            self.multiplexer.send(redis::cmd("SUBSCRIBE").arg(channel))
         };
         let mut subscription =
             Subscription { connection: Arc::clone(self), channel: channel.to_owned(), is_refused: false };
         let confirmed = async {
-            let reply = asked.await?.extract_error();
+            let reply = confirmation.await?.extract_error();
             subscription.is_refused = reply.is_err();
             reply
         };
@@ -116,12 +117,12 @@ impl Connection {
         Ok(subscription)
     }
 
-    /// Runs a task where the connection is driven.
+    /// Runs a task on the runtime that drives the connection.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(task);
     }
 
-    /// Waits no longer than this. The timer is that of the runtime that drives the connection: the caller may have none.
+    /// Waits for at most `span`. The timer is that of the runtime that drives the connection: the caller may have none.
     pub(crate) async fn timeout<T>(&self, span: Duration, future: impl Future<Output = T>) -> Option<T> {
         let timer = self.runtime.spawn(async move { tokio::time::sleep(span).await });
         let _abort = Abort(timer.abort_handle());
@@ -131,16 +132,16 @@ impl Connection {
         }
     }
 
-    /// What comes back. No request has a timer of its own, since setting one costs as much as a tenth of a request: the
-    /// connection is watched over as a whole. A connection that fails, or leads to a server of no use, is left.
+    /// Explains an error, and retires a connection that fails or leads to a replica. No request has a timer of its own, since
+    /// setting one costs a tenth of a request: [`monitor`] watches the connection as a whole.
     async fn reply<T>(
         &self,
         doing: impl Fn() -> String,
-        asked: impl Future<Output = redis::RedisResult<T>>,
+        reply: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T> {
-        asked.await.map_err(|error| {
-            if failure::is_of_the_connection(&error) {
-                self.leave();
+        reply.await.map_err(|error| {
+            if failure::retires_connection(&error) {
+                self.retire();
             }
             failure::explain(&doing(), &error)
         })
@@ -153,12 +154,12 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // The task that watches over it has its multiplexer too.
-        self.leave();
+        // The monitoring task has a handle of the multiplexer too.
+        self.retire();
     }
 }
 
-/// Ends a timer that is not needed any more.
+/// Aborts a task when it is dropped.
 struct Abort(tokio::task::AbortHandle);
 
 impl Drop for Abort {
@@ -167,20 +168,20 @@ impl Drop for Abort {
     }
 }
 
-/// A channel that the server publishes to this connection, until this is dropped.
+/// A subscription of a connection to a channel. Dropping it unsubscribes.
 pub(crate) struct Subscription {
     pub(crate) connection: Arc<Connection>,
     channel: String,
-    /// The server does not allow it.
+    /// The server refused it.
     is_refused: bool,
 }
 
 impl Drop for Subscription {
-    /// With the last subscription to a channel the server is told. If that fails the connection ends, which tells it too: a
-    /// server that goes on believing in a subscriber would hand locks to a dead client.
+    /// The last subscription to a channel sends UNSUBSCRIBE. If that fails the connection is retired, which unsubscribes too: a
+    /// server that still counted the subscriber would hand locks to a dead client.
     fn drop(&mut self) {
         let connection = &self.connection;
-        let asked = {
+        let confirmation = {
             let mut channels = connection.channels();
             let Some(channel) = channels.get_mut(&self.channel) else { return };
             channel.subscriptions -= 1;
@@ -190,15 +191,15 @@ impl Drop for Subscription {
             }
             let is_subscribed = channel.is_subscribed;
             channels.remove(&self.channel);
-            if !is_subscribed || connection.is_ended() {
+            if !is_subscribed || connection.is_retired() {
                 return;
             }
-            connection.multiplexer.ask(redis::cmd("UNSUBSCRIBE").arg(&self.channel))
+            connection.multiplexer.send(redis::cmd("UNSUBSCRIBE").arg(&self.channel))
         };
         let connection = Arc::clone(connection);
         self.connection.spawn(async move {
-            if asked.await.and_then(Value::extract_error).is_err() {
-                connection.leave();
+            if confirmation.await.and_then(Value::extract_error).is_err() {
+                connection.retire();
             }
         });
     }
@@ -221,9 +222,9 @@ mod tests {
         assert!(connection.subscribe("other").await.is_err());
         assert!(connection.subscribe("kept").await.is_err());
         connection.command("looking", &redis::cmd("TIME")).await.unwrap();
-        assert!(!connection.is_ended());
-        // The server goes on believing in this one, and will not be told otherwise.
+        assert!(!connection.is_retired());
+        // The server still counts this subscription, and refuses UNSUBSCRIBE.
         drop(kept);
-        connection.ended().await;
+        connection.retired().await;
     }
 }

@@ -1,20 +1,21 @@
-//! One connection that many tasks send requests on. Replies come in the order of the requests.
+//! One connection that many tasks send requests on. Replies arrive in the order of the requests.
 //!
-//! A task of the runtime that opened it drives the stream: it writes requests, gives each reply to its
-//! request, and hands pushes on. By 1 to 3, no request waits for a reply that cannot come.
+//! A task of the runtime that opened the connection drives the stream ([`driver`]): it writes requests, delivers each reply to
+//! its request, and passes pushes to [`OnPush`]. By 1 to 3, no request waits for a reply that cannot arrive.
 //!
-//! 1. A request has an entry in the reply queue before its bytes leave, and keeps it when its caller is gone: otherwise all
-//!    later replies would go to the wrong requests.
+//! 1. A request has a pending reply in the queue before its bytes are written, and the pending reply stays if the caller is
+//!    dropped: otherwise all later replies would go to the wrong requests.
 //! 2. However the connection ends, every open request fails, and so does every later one.
-//! 3. An entry of the reply queue awaits one reply, or one push of a given kind and channel that confirms a subscription.
-//!    Any other push is no reply and takes no entry; a reply where a push is due ends the connection.
-//! 4. At most so many requests and bytes are open as [`Limits`] says. A request beyond is refused at once, with all of its
-//!    pipeline, and leaves no trace.
-//! 5. A request is written within five seconds, or never: a runtime that was blocked for longer ends the connection instead.
+//! 3. A pending reply awaits one reply, or one push of a given kind and channel that confirms a subscription. Any other push is
+//!    no reply and completes no request; a reply where a push is due ends the connection.
+//! 4. [`Limits`] bounds the open requests and the bytes that are not written. A request beyond is refused at once, with its whole
+//!    pipeline, and none of its bytes are sent.
+//! 5. A request is written within five seconds, or never: if the runtime was blocked for longer, the connection ends instead.
 //!    Tombstones rely on it.
-//! 6. A connection that was left ends when nothing is open on it any more; one without any handle left, at once.
+//! 6. A retired connection ends when no request is open on it; a connection whose last handle is dropped ends at once.
 
 mod driver;
+mod request;
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,79 +25,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use redis::aio::ConnectionLike;
-use redis::{Arg, Cmd, ErrorKind, Pipeline, PushInfo, PushKind, RedisError, RedisFuture, RedisResult, Value};
+use redis::{Cmd, ErrorKind, Pipeline, PushInfo, RedisError, RedisFuture, RedisResult, Value};
 use tokio::sync::{Notify, oneshot};
 
 use crate::clock::{Clock, Moment};
 
-use super::parser::{odd, push_kind};
+use super::parser::protocol_error;
 use super::stream::Stream;
 use driver::Driver;
+pub(crate) use request::{Confirmation, Request};
 
-/// What is done with pushes, on the task that reads them.
+/// Takes each push, on the task that reads it.
 pub(crate) type OnPush = Arc<dyn Fn(PushInfo) + Send + Sync>;
-type Slot = oneshot::Sender<RedisResult<Value>>;
+type ReplySender = oneshot::Sender<RedisResult<Value>>;
 
-/// One entry of the reply queue.
-struct Entry {
-    slot: Slot,
-    /// What it awaits instead of a reply.
+/// The reply that an open request awaits.
+struct PendingReply {
+    sender: ReplySender,
+    /// The push that is awaited instead of a reply.
     awaits: Option<Box<Confirmation>>,
 }
 
-/// A push that confirms a subscription, or its end.
-pub(crate) struct Confirmation {
-    kind: PushKind,
-    /// Any, if the request names none.
-    channel: Option<Value>,
-}
+/// The reply to one request; an error if the connection ends before. An error reply of the server is a value here.
+pub(crate) struct Reply(oneshot::Receiver<RedisResult<Value>>);
 
-/// One request, in the form in which a connection sends it.
-pub(crate) trait Request {
-    /// Appends it as the protocol wants it.
-    fn write(&self, bytes: &mut Vec<u8>);
-
-    /// The push that comes instead of a reply, if one does.
-    fn confirmation(&self) -> Option<Box<Confirmation>>;
-
-    /// The same as the crate's connection takes it.
-    #[cfg(feature = "bench-crate-connection")]
-    fn command(&self) -> Cmd;
-}
-
-impl Request for Cmd {
-    fn write(&self, bytes: &mut Vec<u8>) {
-        self.write_packed_command(bytes);
-    }
-
-    fn confirmation(&self) -> Option<Box<Confirmation>> {
-        let mut words = self.args_iter().filter_map(|word| match word {
-            Arg::Simple(word) => Some(word),
-            _ => None,
-        });
-        let kind = String::from_utf8_lossy(words.next()?).to_ascii_lowercase();
-        let channel = words.next().map(|channel| Value::BulkString(channel.to_vec()));
-        kind.ends_with("subscribe").then(|| Box::new(Confirmation { kind: push_kind(kind), channel }))
-    }
-
-    #[cfg(feature = "bench-crate-connection")]
-    fn command(&self) -> Cmd {
-        self.clone()
-    }
-}
-
-/// What will be said to a question, or that there is no way to know. An error of the server is a value here.
-pub(crate) struct Answer(oneshot::Receiver<RedisResult<Value>>);
-
-impl Future for Answer {
+impl Future for Reply {
     type Output = RedisResult<Value>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx).map(|said| said.unwrap_or_else(|_| Err(gone())))
+        Pin::new(&mut self.0).poll(cx).map(|received| received.unwrap_or_else(|_| Err(closed())))
     }
 }
 
-impl Entry {
+impl PendingReply {
     fn is_confirmed_by(&self, push: &PushInfo) -> bool {
         self.awaits.as_ref().is_some_and(|awaited| {
             awaited.kind == push.kind
@@ -104,53 +65,58 @@ impl Entry {
         })
     }
 
-    /// Gives it what came. `false` if that is not what it awaits: then it fails, and no later reply can be matched.
-    fn give(self, reply: Value) -> bool {
+    /// Completes the request. `false` if `reply` is not what it awaits: then the request fails, and no later reply can be
+    /// matched.
+    fn deliver(self, reply: Value) -> bool {
         let is_due = self.awaits.is_none() || matches!(reply, Value::Push { .. } | Value::ServerError(_));
         // A request whose caller is gone needs no reply.
-        let _ = self.slot.send(if is_due { Ok(reply) } else { Err(odd("a reply where a confirmation is due")) });
+        let _ = self.sender.send(if is_due {
+            Ok(reply)
+        } else {
+            Err(protocol_error("a reply where a confirmation is due"))
+        });
         is_due
     }
 }
 
-/// What has happened on a connection so far.
+/// Counters of one connection, for the task that monitors it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pulse {
+pub(crate) struct Activity {
     /// Requests without a reply.
     pub(crate) open: usize,
-    /// Requests ever.
-    pub(crate) asked: u64,
-    /// How often bytes came.
+    /// Requests in all.
+    pub(crate) sent: u64,
+    /// Reads that returned bytes.
     pub(crate) reads: u64,
-    /// How often the driver ran.
+    /// Runs of the driver.
     pub(crate) polls: u64,
 }
 
-impl Pulse {
-    /// Replies ever.
+impl Activity {
+    /// Replies in all.
     pub(crate) fn answered(&self) -> u64 {
-        self.asked - self.open as u64
+        self.sent - self.open as u64
     }
 }
 
-/// An open connection, for all who have it together.
+/// A handle to an open connection.
 #[derive(Clone)]
 pub(crate) struct Multiplexer(Arc<Handle>);
 
-/// Ends the connection when its last clone is dropped; the driver has none.
+/// Ends the connection when the last [`Multiplexer`] is dropped; the driver has none.
 struct Handle(Arc<Shared>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.end(&gone());
+        self.0.end(&closed());
     }
 }
 
-/// How much may be open on one connection: a server that is slow or silent costs no more memory than this.
+/// How much may be open on one connection: bounds the memory that a slow or silent server costs.
 struct Limits {
-    /// Without a reply, also those whose callers are gone.
+    /// Requests without a reply, including those whose callers were dropped.
     requests: usize,
-    /// Not written yet. One request may go beyond: otherwise a longer one could never be sent.
+    /// Bytes that are not written. One request may exceed it: otherwise a longer request could never be sent.
     bytes: usize,
 }
 
@@ -161,15 +127,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether so many requests more are too many.
-    fn are_reached(&self, desk: &Desk, more: usize) -> bool {
-        desk.open.len() + more > self.requests || desk.outgoing.len() + desk.being_written >= self.bytes
+    /// Whether `more` requests are too many.
+    fn are_reached(&self, dispatcher: &Dispatcher, more: usize) -> bool {
+        dispatcher.open.len() + more > self.requests
+            || dispatcher.outgoing.len() + dispatcher.being_written >= self.bytes
     }
 
-    /// Why they are refused. The kind of the error is one that does not retire the connection.
+    /// The error of a refused request. Its kind does not retire the connection.
     #[cold]
-    fn refusal(&self, desk: &Desk, more: usize) -> RedisError {
-        let what = match desk.open.len() + more > self.requests {
+    fn refusal(&self, dispatcher: &Dispatcher, more: usize) -> RedisError {
+        let what = match dispatcher.open.len() + more > self.requests {
             true => format!("{} requests wait for replies of Redis", self.requests),
             false => format!("{} bytes wait to be sent to Redis", self.bytes),
         };
@@ -181,185 +148,190 @@ impl Limits {
 #[derive(Default)]
 struct Shared {
     limits: Limits,
-    desk: Mutex<Desk>,
-    /// How often bytes came, and how often the driver ran.
+    dispatcher: Mutex<Dispatcher>,
+    /// See [`Activity`].
     reads: AtomicU64,
     polls: AtomicU64,
-    /// For the task that watches over it: a request was sent, or the connection has ended.
+    /// Notifies the monitoring task: a request was sent, or the connection has ended.
     request: Notify,
-    /// That it should not be used any more. What is open may still be answered.
-    left: AtomicBool,
-    bell: Notify,
+    /// No new request should use the connection. Open requests may still get their replies.
+    is_retired: AtomicBool,
+    retirement: Notify,
 }
 
-/// What askers and the driving task have in common.
+/// Requests between their callers and the driver: bytes to write, and pending replies in the order of the requests.
 #[derive(Default)]
-struct Desk {
+struct Dispatcher {
     outgoing: Vec<u8>,
-    /// When the first of it was asked.
-    asked_at: Moment,
-    /// How many bytes the driving task took and has not written whole.
+    /// When the first request of `outgoing` was added.
+    queued_at: Moment,
+    /// How many bytes the driver took and has not written completely.
     being_written: usize,
-    /// Who asked and has no answer yet, in order.
-    open: VecDeque<Entry>,
-    /// How many requests were sent ever.
-    asked: u64,
-    /// Whether a task waits for the next request.
-    is_watched: bool,
+    open: VecDeque<PendingReply>,
+    /// Requests in all.
+    sent: u64,
+    /// Whether the monitoring task waits for the next request.
+    is_monitored: bool,
     driver: Option<Waker>,
-    /// Whether it will look at this desk without being woken.
+    /// Whether the driver reads `outgoing` before it sleeps, and so need not be woken.
     is_awake: bool,
-    /// Why nothing can be asked any more.
-    over: Option<RedisError>,
+    /// Why the connection has ended.
+    ended: Option<RedisError>,
 }
 
 impl Multiplexer {
-    /// A connection on a stream, on which `greetings` are asked first. Fails with the first of them that is refused.
-    pub(crate) async fn open(stream: Stream, greetings: &[Cmd], on_push: OnPush) -> RedisResult<Self> {
-        Self::open_within(Limits::default(), stream, greetings, on_push).await
+    /// Opens a connection on a stream and sends the commands of `handshake` first. Fails if the server refuses one of them.
+    pub(crate) async fn open(stream: Stream, handshake: &[Cmd], on_push: OnPush) -> RedisResult<Self> {
+        Self::open_within(Limits::default(), stream, handshake, on_push).await
     }
 
-    async fn open_within(limits: Limits, stream: Stream, greetings: &[Cmd], on_push: OnPush) -> RedisResult<Self> {
+    async fn open_within(limits: Limits, stream: Stream, handshake: &[Cmd], on_push: OnPush) -> RedisResult<Self> {
         let shared = Shared { limits, ..Shared::default() };
         let multiplexer = Self(Arc::new(Handle(Arc::new(shared))));
-        // Order matters: a server that refuses at once says so before it is asked, and that has to find an asker.
-        let greeted = greetings.iter().map(|greeting| multiplexer.ask(greeting));
-        let greeted: Vec<_> = greeted.collect();
+        // Order matters: requests are pending before the driver reads. A server that refuses a connection sends its error
+        // without a request, and that reply has to find a pending one.
+        let replies = handshake.iter().map(|command| multiplexer.send(command));
+        let replies: Vec<_> = replies.collect();
         tokio::spawn(Driver::new(stream, Arc::clone(&multiplexer.0.0), on_push));
-        for answer in greeted {
-            answer.await?.extract_error()?;
+        for reply in replies {
+            reply.await?.extract_error()?;
         }
         Ok(multiplexer)
     }
 
-    /// Sends one request. It is sent at once, not when the reply is waited for.
-    pub(crate) fn ask(&self, request: &impl Request) -> Answer {
-        let (slot, answer) = oneshot::channel();
-        let entry = Entry { slot, awaits: request.confirmation() };
-        self.0.0.ask(|bytes| request.write(bytes), std::iter::once(entry));
-        Answer(answer)
+    /// Sends one request: at once, not when the reply is polled.
+    pub(crate) fn send(&self, request: &impl Request) -> Reply {
+        let (sender, receiver) = oneshot::channel();
+        let pending = PendingReply { sender, awaits: request.confirmation() };
+        self.0.0.send(|bytes| request.write(bytes), std::iter::once(pending));
+        Reply(receiver)
     }
 
-    /// Whether it should not be used any more.
-    pub(crate) fn is_left(&self) -> bool {
-        self.0.0.left.load(Ordering::Acquire)
+    /// Whether no new request should use the connection.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.0.0.is_retired.load(Ordering::Acquire)
     }
 
-    /// Comes back when it should not be used any more.
-    pub(crate) async fn left(&self) {
-        let mut rung = pin!(self.0.0.bell.notified());
-        // Order matters: the bell is listened to before the flag is looked at.
-        rung.as_mut().enable();
-        if !self.is_left() {
-            rung.await;
+    /// Waits until the connection is retired.
+    pub(crate) async fn retired(&self) {
+        let mut notified = pin!(self.0.0.retirement.notified());
+        // Order matters: the notification is enabled before the flag is read, or one between the two would be missed.
+        notified.as_mut().enable();
+        if !self.is_retired() {
+            notified.await;
         }
     }
 
-    /// Makes it end when what is open was answered.
-    pub(crate) fn leave(&self) {
-        self.0.0.leave();
+    /// Makes the connection end when all open requests have their replies.
+    pub(crate) fn retire(&self) {
+        self.0.0.retire();
         self.0.0.wake();
     }
 
-    /// Has the driver run once more.
+    /// Makes the driver run once more.
     pub(crate) fn wake_driver(&self) {
         self.0.0.wake();
     }
 
-    /// Ends it now. What is open fails with this.
-    pub(crate) fn cut(&self, why: &RedisError) {
+    /// Ends the connection now. Open requests fail with `why`.
+    pub(crate) fn abort(&self, why: &RedisError) {
         self.0.0.end(why);
     }
 
-    /// What has happened so far; nothing when it has ended.
-    pub(crate) fn pulse(&self) -> Option<Pulse> {
-        let desk = self.0.0.desk();
+    /// The counters; `None` once the connection has ended.
+    pub(crate) fn activity(&self) -> Option<Activity> {
+        let dispatcher = self.0.0.dispatcher();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (reads, polls) = (count(&self.0.0.reads), count(&self.0.0.polls));
-        desk.over.is_none().then_some(Pulse { open: desk.open.len(), asked: desk.asked, reads, polls })
+        dispatcher.ended.is_none().then_some(Activity {
+            open: dispatcher.open.len(),
+            sent: dispatcher.sent,
+            reads,
+            polls,
+        })
     }
 
-    /// Comes back when a request is sent, or the connection has ended. For one task.
+    /// Waits until a request is sent, or the connection has ended. For one task.
     pub(crate) async fn next_request(&self) {
         {
-            let mut desk = self.0.0.desk();
-            if desk.over.is_some() {
+            let mut dispatcher = self.0.0.dispatcher();
+            if dispatcher.ended.is_some() {
                 return;
             }
-            desk.is_watched = true;
+            dispatcher.is_monitored = true;
         }
         self.0.0.request.notified().await;
     }
 }
 
 impl Shared {
-    /// Sends all of these requests or, if the connection is over or full, none.
-    fn ask(&self, write: impl FnOnce(&mut Vec<u8>), entries: impl ExactSizeIterator<Item = Entry>) {
-        let mut desk = self.desk();
-        // Order matters: a request is refused before any of its bytes are written, or replies would match no more.
-        if desk.over.is_some() || self.limits.are_reached(&desk, entries.len()) {
-            let why = desk.over.clone().unwrap_or_else(|| self.limits.refusal(&desk, entries.len()));
-            drop(desk);
-            entries.for_each(|entry| drop(entry.slot.send(Err(why.clone()))));
+    /// Sends all of these requests or, if the connection has ended or is full, none.
+    fn send(&self, write: impl FnOnce(&mut Vec<u8>), pending: impl ExactSizeIterator<Item = PendingReply>) {
+        let mut dispatcher = self.dispatcher();
+        // Order matters: a request is refused before any of its bytes are written, or later replies would not match.
+        if dispatcher.ended.is_some() || self.limits.are_reached(&dispatcher, pending.len()) {
+            let why = dispatcher.ended.clone().unwrap_or_else(|| self.limits.refusal(&dispatcher, pending.len()));
+            drop(dispatcher);
+            pending.for_each(|pending| drop(pending.sender.send(Err(why.clone()))));
             return;
         }
-        if desk.outgoing.is_empty() {
-            desk.asked_at = Clock::boot().now();
+        if dispatcher.outgoing.is_empty() {
+            dispatcher.queued_at = Clock::boot().now();
         }
-        write(&mut desk.outgoing);
-        let before = desk.open.len();
-        desk.open.extend(entries);
-        desk.asked += (desk.open.len() - before) as u64;
-        if std::mem::take(&mut desk.is_watched) {
+        write(&mut dispatcher.outgoing);
+        let before = dispatcher.open.len();
+        dispatcher.open.extend(pending);
+        dispatcher.sent += (dispatcher.open.len() - before) as u64;
+        if std::mem::take(&mut dispatcher.is_monitored) {
             self.request.notify_one();
         }
-        if !std::mem::replace(&mut desk.is_awake, true) {
-            let driver = desk.driver.clone();
-            drop(desk);
+        if !std::mem::replace(&mut dispatcher.is_awake, true) {
+            let driver = dispatcher.driver.clone();
+            drop(dispatcher);
             driver.iter().for_each(Waker::wake_by_ref);
         }
     }
 
-    fn leave(&self) {
-        self.left.store(true, Ordering::Release);
-        self.bell.notify_waiters();
+    fn retire(&self) {
+        self.is_retired.store(true, Ordering::Release);
+        self.retirement.notify_waiters();
     }
 
     fn wake(&self) {
-        let driver = self.desk().driver.clone();
+        let driver = self.dispatcher().driver.clone();
         driver.iter().for_each(Waker::wake_by_ref);
     }
 
-    /// Whatever ends it first is what all are told.
+    /// Ends the connection. All requests fail with the first reason.
     fn end(&self, why: &RedisError) {
-        let mut desk = self.desk();
-        if desk.over.is_some() {
+        let mut dispatcher = self.dispatcher();
+        if dispatcher.ended.is_some() {
             return;
         }
-        desk.over = Some(why.clone());
-        desk.outgoing = Vec::new();
-        let (open, driver) = (std::mem::take(&mut desk.open), desk.driver.take());
-        drop(desk);
-        self.leave();
+        dispatcher.ended = Some(why.clone());
+        dispatcher.outgoing = Vec::new();
+        let (open, driver) = (std::mem::take(&mut dispatcher.open), dispatcher.driver.take());
+        drop(dispatcher);
+        self.retire();
         self.request.notify_one();
-        open.into_iter().for_each(|entry| drop(entry.slot.send(Err(why.clone()))));
+        open.into_iter().for_each(|pending| drop(pending.sender.send(Err(why.clone()))));
         driver.iter().for_each(Waker::wake_by_ref);
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn dispatcher(&self) -> MutexGuard<'_, Dispatcher> {
+        self.dispatcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The connection has ended.
-fn gone() -> RedisError {
+/// The error of a connection that has ended without a better reason.
+fn closed() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
-/// For what is rarely asked.
+/// For commands outside the hot path: a boxed future for each.
 impl ConnectionLike for Multiplexer {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(self.ask(command))
+        Box::pin(self.send(command))
     }
 
     fn req_packed_commands<'a>(
@@ -368,13 +340,13 @@ impl ConnectionLike for Multiplexer {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        let (slots, answers): (Vec<Slot>, Vec<_>) = (0..offset + count).map(|_| oneshot::channel()).unzip();
-        let entries = slots.into_iter().map(|slot| Entry { slot, awaits: None });
-        self.0.0.ask(|bytes| bytes.extend(pipeline.get_packed_pipeline()), entries);
+        let (senders, receivers): (Vec<ReplySender>, Vec<_>) = (0..offset + count).map(|_| oneshot::channel()).unzip();
+        let pending = senders.into_iter().map(|sender| PendingReply { sender, awaits: None });
+        self.0.0.send(|bytes| bytes.extend(pipeline.get_packed_pipeline()), pending);
         Box::pin(async move {
             let mut values = Vec::with_capacity(offset + count);
-            for answer in answers {
-                values.push(Answer(answer).await?);
+            for receiver in receivers {
+                values.push(Reply(receiver).await?);
             }
             Ok(values.split_off(offset))
         })

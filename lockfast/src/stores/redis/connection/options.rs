@@ -1,4 +1,4 @@
-//! What can be said about a server and the connections to it, by a program and by a URL.
+//! The options of a store in Redis: what a program and the parameters of a URL can set.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,8 +10,10 @@ use crate::stores::Redis;
 use super::timing::Timing;
 use super::tls::Files;
 
-/// How a [`Redis`] is opened. A parameter of the URL, like `connect_timeout=1s`, wins over what is said here: a program has its
-/// defaults, and the place where it runs has the last word.
+/// Options for opening a [`Redis`] store: replicas, TLS files and time limits of connections.
+///
+/// A parameter of the URL, like `connect_timeout=1s`, wins over the option of the same name: the program sets defaults, and the
+/// deployment overrides them.
 ///
 /// ```no_run
 /// # use std::time::Duration;
@@ -38,58 +40,57 @@ impl RedisOptions {
         Self::default()
     }
 
-    /// A lock counts only while this many replicas have it; 0 if not said.
+    /// A lock counts only while this many replicas have it; 0 by default.
     pub fn replicas(mut self, count: u32) -> Self {
         self.replicas = Some(count);
         self
     }
 
-    /// For `rediss:`, a PEM file with the authorities to trust, instead of those that this machine trusts.
+    /// For `rediss:`, a PEM file with the certificate authorities to trust, instead of those that this machine trusts.
     pub fn ca(mut self, file: impl Into<PathBuf>) -> Self {
         self.files.ca = Some(file.into());
         self
     }
 
-    /// For `rediss:`, a PEM file with the certificate to show to a server that demands one; its [`key`](Self::key) has to be
-    /// named too.
+    /// For `rediss:`, a PEM file with the client certificate, for servers that demand one; needs its [`key`](Self::key).
     pub fn cert(mut self, file: impl Into<PathBuf>) -> Self {
         self.files.cert = Some(file.into());
         self
     }
 
-    /// A PEM file with the private key of the certificate, not encrypted.
+    /// A PEM file with the private key of the client certificate, not encrypted.
     pub fn key(mut self, file: impl Into<PathBuf>) -> Self {
         self.files.key = Some(file.into());
         self
     }
 
-    /// A server that has not accepted a connection in this time is unreachable: from 50 ms to 60 s, 3 s if not said.
+    /// A server that has not accepted a connection in this time is unreachable: from 50 ms to 60 s, 3 s by default.
     pub fn connect_timeout(mut self, span: Duration) -> Self {
         self.connect_timeout = Some(span);
         self
     }
 
-    /// A connection on which requests are open and from which nothing came for this long is closed: from 100 ms to 5 s, which
-    /// is also the default.
+    /// A connection with open requests that has received nothing for this long is closed: from 100 ms to 5 s, which is also the
+    /// default.
     pub fn response_timeout(mut self, span: Duration) -> Self {
         self.response_timeout = Some(span);
         self
     }
 
-    /// An idle connection is asked for a sign of life this often: from 100 ms to an hour, 10 s if not said.
+    /// On an idle connection a command is sent this often, so that a dead peer is noticed: from 100 ms to an hour, 10 s by
+    /// default.
     pub fn heartbeat(mut self, span: Duration) -> Self {
         self.heartbeat = Some(span);
         self
     }
 
-    /// After this long without traffic the kernel probes whether the peer is there (TCP keep-alive): from 1 s to 2 hours, 15 s
-    /// if not said.
+    /// After this long without traffic the kernel probes the peer (TCP keep-alive): from 1 s to 2 hours, 15 s by default.
     pub fn keepalive(mut self, span: Duration) -> Self {
         self.keepalive = Some(span);
         self
     }
 
-    /// The pause between two attempts to connect doubles up to this: from 50 ms to 60 s, 2 s if not said.
+    /// The pause between two attempts to connect doubles up to this: from 50 ms to 60 s, 2 s by default.
     pub fn reconnect_cap(mut self, span: Duration) -> Self {
         self.reconnect_cap = Some(span);
         self
@@ -100,9 +101,9 @@ impl RedisOptions {
         Redis::open_with(url, self).await
     }
 
-    /// What `self` says, and for the rest what `below` says.
+    /// The options of `self`, and those of `below` where `self` has none.
     pub(super) fn over(self, below: Self) -> Self {
-        // A certificate and its key come from the same place, or they would not fit.
+        // A certificate and its key come from the same source, or they would not match.
         let pair = if self.files.cert.is_some() || self.files.key.is_some() { &self.files } else { &below.files };
         let (cert, key) = (pair.cert.clone(), pair.key.clone());
         Self {
@@ -116,7 +117,7 @@ impl RedisOptions {
         }
     }
 
-    /// The limits that it comes to.
+    /// The time limits, with defaults for those that are not set.
     pub(super) fn timing(&self) -> Result<Timing> {
         let usual = Timing::default();
         let timing = Timing {

@@ -1,47 +1,47 @@
-//! What a server sends, read as it comes: RESP3.
+//! An incremental parser for RESP3, the protocol of Redis replies.
 //!
-//! A reply may come in any number of pieces. What was read of it is kept, so a long one is not read again with each of them.
-//! Nothing is believed in advance: no memory is set aside for more than has come.
+//! A reply may arrive in any number of pieces. The parsed part is kept, so a long reply is not parsed again with each piece.
+//! Declared lengths are not trusted: memory is bounded by the bytes that were received.
 
 use redis::{ErrorKind, PushKind, RedisError, RedisResult, Value};
 
-/// How much is read at once, if there is so much; and how much room is kept when there is nothing to read.
+/// The size of one read, and of the buffer that is kept while idle.
 pub(super) const ROOM: usize = 16 * 1024;
-/// Nothing that we ask for is nested deeper, and no line is longer.
+/// No reply to our requests is nested deeper, and none has a longer line.
 const DEEPEST: usize = 100;
 const LONGEST_LINE: usize = 1024 * 1024;
-/// What the line of a reply begins with.
-const MARKS: &[u8] = b"+-:_,#($=!*~%|>";
+/// The first byte of a line: the type of the value.
+const TYPE_BYTES: &[u8] = b"+-:_,#($=!*~%|>";
 const UNKNOWN: &str = "no kind of reply that is known";
 
 #[derive(Default)]
 pub(super) struct Parser {
     bytes: Vec<u8>,
-    /// Up to where they were read.
+    /// How many of them are parsed.
     read: usize,
-    /// What is not whole yet, each inside of the one before.
-    open: Vec<Part>,
+    /// The aggregates that are not complete, each inside of the one before.
+    open: Vec<Aggregate>,
 }
 
-/// Something of several values, of which some are still to come.
-struct Part {
-    mark: u8,
+/// An array, set, map, push or attribute of which some values are still to come.
+struct Aggregate {
+    type_byte: u8,
     count: usize,
     values: Vec<Value>,
 }
 
-/// What comes next.
 enum Next {
     Whole(Value),
+    /// The type and the number of values of an aggregate.
     Begins(u8, usize),
 }
 
 impl Parser {
-    /// Where more bytes go. There is always room, so that reading none means the end.
+    /// The buffer for more bytes. It always has spare capacity, so that a read of 0 bytes means the end of the stream.
     pub(super) fn room(&mut self) -> &mut Vec<u8> {
         if self.read == self.bytes.len() {
             self.bytes.clear();
-            // After a long reply, its memory is given back.
+            // The memory of a long reply is freed.
             self.bytes.shrink_to(2 * ROOM);
             self.read = 0;
         } else if self.read >= ROOM {
@@ -54,34 +54,34 @@ impl Parser {
         &mut self.bytes
     }
 
-    /// The next reply, once it is all there. After an error, nothing that follows can be understood.
+    /// The next reply, once it is complete. After an error the rest of the stream cannot be parsed.
     pub(super) fn next(&mut self) -> RedisResult<Option<Value>> {
         loop {
             let mut value = match self.read_one()? {
                 None => return Ok(None),
                 Some(Next::Whole(value)) => value,
-                Some(Next::Begins(mark, count)) => {
+                Some(Next::Begins(type_byte, count)) => {
                     if self.open.len() == DEEPEST {
-                        return Err(odd("nested too deep"));
+                        return Err(protocol_error("nested too deep"));
                     }
-                    let part = Part { mark, count, values: Vec::with_capacity(count.min(64)) };
+                    let aggregate = Aggregate { type_byte, count, values: Vec::with_capacity(count.min(64)) };
                     if count > 0 {
-                        self.open.push(part);
+                        self.open.push(aggregate);
                         continue;
                     }
-                    match part.close()? {
+                    match aggregate.close()? {
                         Some(value) => value,
                         None => continue,
                     }
                 }
             };
             loop {
-                let Some(part) = self.open.last_mut() else { return Ok(Some(value)) };
-                part.values.push(value);
-                if part.values.len() < part.count {
+                let Some(aggregate) = self.open.last_mut() else { return Ok(Some(value)) };
+                aggregate.values.push(value);
+                if aggregate.values.len() < aggregate.count {
                     break;
                 }
-                let closed = self.open.pop().map(Part::close).transpose()?.flatten();
+                let closed = self.open.pop().map(Aggregate::close).transpose()?.flatten();
                 match closed {
                     Some(whole) => value = whole,
                     None => break,
@@ -90,13 +90,13 @@ impl Parser {
         }
     }
 
-    /// One value, or the beginning of several; nothing while it is not there.
+    /// One value, or the head of an aggregate; `None` while it is not complete.
     fn read_one(&mut self) -> RedisResult<Option<Next>> {
         let rest = &self.bytes[self.read..];
         let Some((line, after)) = line(rest)? else { return Ok(None) };
-        let Some((&mark, text)) = line.split_first() else { return Err(odd("an empty line")) };
+        let Some((&type_byte, text)) = line.split_first() else { return Err(protocol_error("an empty line")) };
         let mut took = after;
-        let next = match mark {
+        let next = match type_byte {
             b'+' if text == b"OK" => Next::Whole(Value::Okay),
             b'+' => Next::Whole(Value::SimpleString(String::from_utf8_lossy(text).into_owned())),
             b':' => Next::Whole(Value::Int(number(text)?)),
@@ -105,36 +105,38 @@ impl Parser {
             b',' | b'#' | b'(' => Next::Whole(redis::parse_redis_value(&rest[..after])?),
             b'$' | b'*' if text == b"-1" => Next::Whole(Value::Nil),
             b'$' | b'=' | b'!' => {
-                let ends = after.checked_add(length(text)?).ok_or_else(|| odd("a length"))?;
+                let ends = after.checked_add(length(text)?).ok_or_else(|| protocol_error("a length"))?;
                 match rest.get(ends..).unwrap_or_default() {
                     [b'\r', b'\n', ..] => took = ends + 2,
                     [] | [b'\r'] => return Ok(None),
-                    _ => return Err(odd("a text that does not end where it should")),
+                    _ => return Err(protocol_error("a text that does not end where it should")),
                 }
-                Next::Whole(match mark {
+                Next::Whole(match type_byte {
                     b'$' => Value::BulkString(rest[after..ends].to_vec()),
                     b'!' => refusal(&rest[after..ends])?,
                     _ => redis::parse_redis_value(&rest[..took])?,
                 })
             }
-            b'*' | b'~' | b'>' => Next::Begins(mark, length(text)?),
-            b'%' | b'|' => Next::Begins(mark, length(text)?.checked_mul(2).ok_or_else(|| odd("a length"))?),
-            _ => return Err(odd(UNKNOWN)),
+            b'*' | b'~' | b'>' => Next::Begins(type_byte, length(text)?),
+            b'%' | b'|' => {
+                Next::Begins(type_byte, length(text)?.checked_mul(2).ok_or_else(|| protocol_error("a length"))?)
+            }
+            _ => return Err(protocol_error(UNKNOWN)),
         };
         self.read += took;
         Ok(Some(next))
     }
 }
 
-impl Part {
-    /// The whole of it; nothing if it only says something about what follows.
+impl Aggregate {
+    /// The complete value; `None` for an attribute, which only annotates the value that follows.
     fn close(self) -> RedisResult<Option<Value>> {
         let mut values = self.values.into_iter();
-        Ok(match self.mark {
+        Ok(match self.type_byte {
             b'*' => Some(Value::Array(values.collect())),
             b'~' => Some(Value::Set(values.collect())),
             b'%' => {
-                // All of them have come, and a map of maps is not to be given room for four pairs at each level.
+                // The number of pairs is known: without it, a map of maps would reserve four pairs at each level.
                 let mut pairs = Vec::with_capacity(values.len() / 2);
                 pairs.extend(std::iter::from_fn(|| Some((values.next()?, values.next()?))));
                 Some(Value::Map(pairs))
@@ -143,7 +145,7 @@ impl Part {
                 let kind = match values.next() {
                     Some(Value::BulkString(kind)) => String::from_utf8_lossy(&kind).into_owned(),
                     Some(Value::SimpleString(kind)) => kind,
-                    _ => return Err(odd("a push of no kind")),
+                    _ => return Err(protocol_error("a push of no kind")),
                 };
                 Some(Value::Push { kind: push_kind(kind), data: values.collect() })
             }
@@ -152,7 +154,7 @@ impl Part {
     }
 }
 
-/// Those that we can be sent, or are to pass over.
+/// Only the kinds that this client uses are told apart; all others are `Other`.
 pub(super) fn push_kind(kind: String) -> PushKind {
     match &*kind {
         "message" => PushKind::Message,
@@ -162,44 +164,44 @@ pub(super) fn push_kind(kind: String) -> PushKind {
     }
 }
 
-/// The first line without its end, and where the next begins.
+/// The first line without its terminator, and where the next begins.
 fn line(bytes: &[u8]) -> RedisResult<Option<(&[u8], usize)>> {
     match bytes.iter().position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && bytes[end - 1] == b'\r' => Ok(Some((&bytes[..end - 1], end + 1))),
-        Some(_) => Err(odd("a line that does not end as it should")),
-        // The line may never end, so its first byte is not left for later.
-        None if bytes.first().is_some_and(|mark| !MARKS.contains(mark)) => Err(odd(UNKNOWN)),
-        None if bytes.len() > LONGEST_LINE => Err(odd("a line without an end")),
+        Some(_) => Err(protocol_error("a line that does not end as it should")),
+        // The line may never end, so its first byte is checked now.
+        None if bytes.first().is_some_and(|type_byte| !TYPE_BYTES.contains(type_byte)) => Err(protocol_error(UNKNOWN)),
+        None if bytes.len() > LONGEST_LINE => Err(protocol_error("a line without an end")),
         None => Ok(None),
     }
 }
 
-/// An error reply. The sender's words, whatever bytes it chose for them, on one line.
+/// An error reply: its text, lossily decoded, on one line.
 fn refusal(text: &[u8]) -> RedisResult<Value> {
     let text = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
     redis::parse_redis_value(format!("-{text}\r\n").as_bytes())
 }
 
 fn number(digits: &[u8]) -> RedisResult<i64> {
-    // Most are lengths of a few digits.
+    // Most numbers are lengths of a few digits.
     if let 1..=9 = digits.len()
         && digits.iter().all(u8::is_ascii_digit)
     {
         return Ok(digits.iter().fold(0, |number, digit| 10 * number + i64::from(digit - b'0')));
     }
     let text = std::str::from_utf8(digits).ok();
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| odd("a number"))
+    text.and_then(|text| text.parse().ok()).ok_or_else(|| protocol_error("a number"))
 }
 
-/// Nothing that we ask for is longer than this type can say.
+/// No reply to our requests is longer than `u32` can express.
 fn length(digits: &[u8]) -> RedisResult<usize> {
     let length = u32::try_from(number(digits)?).ok();
-    length.and_then(|length| length.try_into().ok()).ok_or_else(|| odd("a length"))
+    length.and_then(|length| length.try_into().ok()).ok_or_else(|| protocol_error("a length"))
 }
 
-/// The server, or whoever answers in its place, does not speak as it should.
-pub(super) fn odd(what: &'static str) -> RedisError {
-    (ErrorKind::Parse, "what came is no answer of Redis", what.to_owned()).into()
+/// The peer does not speak RESP3: a damaged stream, or not a Redis server.
+pub(super) fn protocol_error(what: &'static str) -> RedisError {
+    (ErrorKind::Parse, "the bytes received are no reply of Redis", what.to_owned()).into()
 }
 
 #[cfg(test)]
@@ -217,7 +219,7 @@ mod tests {
         std::iter::from_fn(|| replies.next().unwrap()).collect()
     }
 
-    /// One of each kind, with what it means; some of them in each other.
+    /// One reply of each type with its value, some of them nested.
     fn samples() -> Vec<(&'static str, Value)> {
         let (list, push) = (
             |values: &[Value]| Value::Array(values.to_vec()),
@@ -283,7 +285,7 @@ mod tests {
         (0..count).for_each(|_| bytes.push_str(&format!("$40\r\n{text}\r\n")));
         let mut replies = Parser::default();
         let mut whole = None;
-        // Read again from its beginning with each piece, this would take hours.
+        // Parsed again from its beginning with each piece, this would take hours.
         for piece in bytes.as_bytes().chunks(100) {
             replies.room().extend_from_slice(piece);
             whole = replies.next().unwrap().or(whole);
@@ -297,12 +299,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_reply_is_an_error_of_the_connection() {
+    fn bytes_that_are_no_reply_are_an_error_of_the_connection() {
         let deep = "*1\r\n".repeat(200);
         let endless = format!("+{}", "x".repeat(LONGEST_LINE + 1));
         let texts = [
             "HTTP/1.1 400 Bad Request\r\n",
-            // Without the end of a line, as the alert of a server that expects TLS.
+            // Without a line end: the alert of a server that expects TLS.
             "\x15\x03\x01",
             "*1\r\nx",
             "\r\n",

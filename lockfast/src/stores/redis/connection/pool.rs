@@ -1,8 +1,8 @@
-//! Connections, one for each runtime that uses the store.
+//! The connection pool: one connection for each runtime that uses the store.
 //!
-//! A connection is driven by the runtime that made it. So the keeper, which has a runtime of its own, renews and releases
-//! while the user's runtime is blocked or gone; and what the user's tasks ask for goes out without a change of threads. Callers
-//! without a runtime that can drive one share the connection of the store's I/O thread.
+//! A connection is driven by the runtime that opened it. So the keeper, which has a runtime of its own, renews and releases
+//! while the user's runtime is blocked or dropped; and requests of the user's tasks are sent without a change of threads. Callers
+//! without a runtime that can drive a connection share the connection of the store's I/O thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,16 +18,16 @@ use crate::error::{Error, Result};
 
 use super::super::failure;
 use super::super::scripts::Call;
-use super::connecting::Site;
+use super::connector::Connector;
 use super::io_thread::{IoThread, drives_connections, of_caller};
 use super::server::Server;
 use super::{Connection, OnPush};
 
 pub(super) const CLOSED: Error = Error::Closed("its store is not used any more");
-/// How many runtimes are remembered that may not be able to drive a connection.
+/// How many probes are remembered.
 const MOST_PROBES: usize = 64;
 
-/// Whether a runtime can drive a connection.
+/// Resolves to whether a runtime can drive a connection.
 type Probe = Shared<BoxFuture<'static, bool>>;
 
 pub(crate) struct Pool(pub(super) Arc<Inner>);
@@ -36,51 +36,50 @@ pub(super) struct Inner {
     pub(super) server: Arc<Server>,
     pub(super) clock: Clock,
     pub(super) on_push: OnPush,
-    sites: Mutex<Sites>,
+    connectors: Mutex<Connectors>,
     io_thread: IoThread,
-    /// The server's time in milliseconds when our clock began, as it was last seen. For people only.
+    /// The server's time in milliseconds at the start of `clock`, by the last reply that had it. For display only.
     epoch: AtomicU64,
 }
 
-/// What each runtime has.
 #[derive(Default)]
-struct Sites {
-    /// By the runtime. Few: a scan is faster than a map.
-    of: Vec<(Id, Arc<Site>)>,
+struct Connectors {
+    /// One for each runtime. They are few: a scan is faster than a map.
+    of: Vec<(Id, Arc<Connector>)>,
     /// The runtime of the I/O thread, once it runs.
     io_thread: Option<Id>,
-    /// Runtimes that were asked whether they can drive a connection, the latest last. Once for all their callers.
+    /// One probe for each runtime, the latest last, shared by all callers of the runtime.
     probes: VecDeque<(Id, Probe)>,
-    /// The store is gone. A connection that is just being opened would never be closed.
+    /// The store is closed. A connection installed after that would never be closed.
     is_closed: bool,
 }
 
 impl Pool {
     pub(crate) fn new(server: Server, clock: Clock, on_push: OnPush) -> Self {
-        let (sites, io_thread, epoch) = Default::default();
-        Self(Arc::new(Inner { server: Arc::new(server), clock, on_push, sites, io_thread, epoch }))
+        let (connectors, io_thread, epoch) = Default::default();
+        Self(Arc::new(Inner { server: Arc::new(server), clock, on_push, connectors, io_thread, epoch }))
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
         &self.0.server
     }
 
-    /// The server's time in milliseconds, nearly. Nothing depends on it but what people are shown.
+    /// The server's time in milliseconds, approximately. For display only: no decision depends on it.
     pub(crate) fn now(&self) -> u64 {
         self.0.epoch.load(Ordering::Relaxed) + self.0.clock.now().as_nanos() / 1_000_000
     }
 
-    pub(crate) fn tell_time(&self, millis: u64) {
-        self.0.tell_time(millis);
+    pub(crate) fn set_server_time(&self, millis: u64) {
+        self.0.set_server_time(millis);
     }
 
-    /// Runs a script once, on the connection of the runtime that asks.
+    /// Runs a script once, on the connection of the caller's runtime.
     pub(crate) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
         let connection = self.connection().await?;
         self.call_on(&connection, doing, call).await
     }
 
-    /// The same on a certain connection.
+    /// Runs a script once, on this connection.
     pub(crate) async fn call_on(
         &self,
         connection: &Connection,
@@ -89,28 +88,33 @@ impl Pool {
     ) -> Result<Value> {
         let reply = connection.call(doing, call).await;
         if failure::is_of_a_replica(&reply) {
-            // The address may lead to another server now, for all of us.
-            self.0.sites().of.iter().filter_map(|(_, site)| site.current()).for_each(|other| other.leave());
+            // The address may lead to another server now: the connections of all runtimes are retired.
+            self.0
+                .connectors()
+                .of
+                .iter()
+                .filter_map(|(_, connector)| connector.current())
+                .for_each(|other| other.retire());
         }
         reply
     }
 
-    /// The connection for the caller, opened if need be: once for all callers of a runtime.
+    /// The connection of the caller's runtime, opened if there is none: once for all callers of a runtime.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
         let caller = of_caller();
-        let current = self.0.sites().find(caller.as_ref()).and_then(|site| site.current());
+        let current = self.0.connectors().find(caller.as_ref()).and_then(|connector| connector.current());
         match current {
             Some(connection) => Ok(connection),
-            // Apart, since it is rare, and large: otherwise every request would carry it along.
+            // Boxed: a rare path with a large future, which every request would otherwise contain.
             None => Box::pin(self.open(caller)).await,
         }
     }
 
     async fn open(&self, caller: Option<Handle>) -> Result<Arc<Connection>> {
-        self.0.site(caller).await?.connection(&self.0).await
+        self.0.connector(caller).await?.connection(&self.0).await
     }
 
-    /// Runs a task on the runtime that drives the caller's connection. It is dropped if there is none.
+    /// Runs a task on the runtime that drives the caller's connection. Without such a runtime the task is dropped.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let Some(caller) = of_caller() else {
             if let Ok(runtime) = self.0.io_thread.runtime() {
@@ -120,95 +124,101 @@ impl Pool {
         };
         let (pool, id) = (Arc::clone(&self.0), caller.id());
         caller.clone().spawn(async move {
-            match pool.site(Some(caller)).await {
-                Ok(site) if site.runtime.id() == id => {
-                    drop((pool, site));
+            match pool.connector(Some(caller)).await {
+                Ok(connector) if connector.runtime.id() == id => {
+                    drop((pool, connector));
                     task.await;
                 }
-                Ok(site) => drop(site.runtime.spawn(task)),
+                Ok(connector) => drop(connector.runtime.spawn(task)),
                 Err(_) => {}
             }
         });
     }
 
-    /// Closes every connection, for good, when its open requests are answered.
+    /// Closes the pool: every connection ends when its open requests have their replies, and no other is opened.
     pub(crate) fn close(&self) {
-        let mut sites = self.0.sites();
-        sites.is_closed = true;
-        sites.of.drain(..).for_each(|(_, site)| site.close());
-        drop(sites);
+        let mut connectors = self.0.connectors();
+        connectors.is_closed = true;
+        connectors.of.drain(..).for_each(|(_, connector)| connector.close());
+        drop(connectors);
         self.0.io_thread.end();
     }
 }
 
 impl Inner {
-    pub(super) fn tell_time(&self, millis: u64) {
+    pub(super) fn set_server_time(&self, millis: u64) {
         self.epoch.store(millis.saturating_sub(self.clock.now().as_nanos() / 1_000_000), Ordering::Relaxed);
     }
 
-    /// What the caller's runtime has; the I/O thread, if there is none that can drive a connection.
-    pub(super) async fn site(&self, caller: Option<Handle>) -> Result<Arc<Site>> {
-        if let Some(known) = self.sites().find(caller.as_ref()) {
+    /// The connector of the caller's runtime; of the I/O thread, if the caller has no runtime that can drive a connection.
+    pub(super) async fn connector(&self, caller: Option<Handle>) -> Result<Arc<Connector>> {
+        if let Some(known) = self.connectors().find(caller.as_ref()) {
             return Ok(Arc::clone(known));
         }
         if let Some(caller) = caller {
-            let probe = self.sites().probe(&caller);
+            let probe = self.connectors().probe(&caller);
             if probe.await {
-                return self.sites().add(caller);
+                return self.connectors().add(caller);
             }
         }
-        let mut sites = self.sites();
-        sites.check_open()?;
+        let mut connectors = self.connectors();
+        connectors.check_open()?;
         let runtime = self.io_thread.runtime()?;
-        sites.io_thread = Some(runtime.id());
-        sites.add(runtime)
+        connectors.io_thread = Some(runtime.id());
+        connectors.add(runtime)
     }
 
-    /// Gives a runtime its connection: the first one, or one in the place of another. `false` if the store is gone, or the other
-    /// one was replaced meanwhile.
-    pub(super) fn install(&self, site: &Site, connection: &Arc<Connection>, instead_of: Option<&Connection>) -> bool {
-        // Order matters: a store that is closed after this finds the connection; before this, it is found closed.
-        let sites = self.sites();
-        !sites.is_closed && site.install(connection, instead_of)
+    /// Makes `connection` the current one of a runtime, or replaces `instead_of`. `false` if the pool is closed, or `instead_of`
+    /// is not current any more.
+    pub(super) fn install(
+        &self,
+        connector: &Connector,
+        connection: &Arc<Connection>,
+        instead_of: Option<&Connection>,
+    ) -> bool {
+        // Order matters: checked and installed under one mutex. A pool that is closed after this finds the connection and
+        // closes it; a pool that was closed before refuses it.
+        let connectors = self.connectors();
+        !connectors.is_closed && connector.install(connection, instead_of)
     }
 
-    /// Runtimes come and go. What is left of those that went, or that have not tried to connect for a while, is forgotten.
+    /// Forgets connectors whose runtime has ended, or has not tried to connect for a while.
     pub(super) fn forget_unused(&self) {
         let (now, cap) = (self.clock.now(), self.server.timing.reconnect_cap);
-        self.sites().of.retain(|(_, site)| site.is_used(now, cap) || Arc::strong_count(site) > 1);
+        self.connectors().of.retain(|(_, connector)| connector.is_used(now, cap) || Arc::strong_count(connector) > 1);
     }
 
-    fn sites(&self) -> MutexGuard<'_, Sites> {
-        self.sites.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connectors(&self) -> MutexGuard<'_, Connectors> {
+        self.connectors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Sites {
-    fn find(&self, caller: Option<&Handle>) -> Option<&Arc<Site>> {
+impl Connectors {
+    fn find(&self, caller: Option<&Handle>) -> Option<&Arc<Connector>> {
         match caller.map(Handle::id) {
             Some(id) => self.get(id).or_else(|| self.get(self.io_thread.filter(|_| self.is_unfit(id))?)),
             None => self.get(self.io_thread?),
         }
     }
 
-    fn get(&self, id: Id) -> Option<&Arc<Site>> {
-        self.of.iter().find(|(of, _)| *of == id).map(|(_, site)| site)
+    fn get(&self, id: Id) -> Option<&Arc<Connector>> {
+        self.of.iter().find(|(of, _)| *of == id).map(|(_, connector)| connector)
     }
 
     fn check_open(&self) -> Result<()> {
         if self.is_closed { Err(CLOSED) } else { Ok(()) }
     }
 
-    /// The site of a runtime, a new one if it has none.
-    fn add(&mut self, runtime: Handle) -> Result<Arc<Site>> {
+    /// The connector of a runtime; a new one if it has none.
+    fn add(&mut self, runtime: Handle) -> Result<Arc<Connector>> {
         self.check_open()?;
         let id = runtime.id();
         if let Some(known) = self.get(id) {
             return Ok(Arc::clone(known));
         }
-        let site = Site::new(runtime);
-        self.of.push((id, Arc::clone(&site)));
-        Ok(site)
+        let connector = Connector::new(runtime);
+        self.of.push((id, Arc::clone(&connector)));
+        Ok(connector)
     }
 
     fn is_unfit(&self, id: Id) -> bool {
@@ -234,16 +244,16 @@ mod tests {
     use crate::clock::ManualClock;
 
     #[test]
-    fn runtimes_that_never_got_a_connection_are_forgotten_when_they_ask_no_more() {
+    fn unused_runtimes_without_a_connection_are_forgotten() {
         let hand = ManualClock::new();
         let server = Server::of_url("redis://127.0.0.1:1").unwrap();
         let cap = server.timing.reconnect_cap;
         let pool = Pool::new(server, hand.clock(), Arc::new(drop));
         for _ in 0..10 {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            assert!(runtime.block_on(pool.connection()).is_err(), "no server is at that port");
+            assert!(runtime.block_on(pool.connection()).is_err(), "no server listens at that port");
             hand.advance(3 * cap);
         }
-        assert_eq!(pool.0.sites().of.len(), 1);
+        assert_eq!(pool.0.connectors().of.len(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Which server, and how a connection to it begins.
+//! The server of a URL, and the handshake of a connection to it: it has to be a primary, and its ticket counter is seeded.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use super::Multiplexer;
 use super::multiplexer::OnPush;
 use super::options::RedisOptions;
 use super::settings::Settings;
-use super::stream::dial;
+use super::stream::open_multiplexer;
 use super::timing::Timing;
 use super::tls::Tls;
 
@@ -21,15 +21,15 @@ use super::tls::Tls;
 pub(crate) struct Server {
     address: ConnectionInfo,
     tls: Tls,
-    /// For people; without user and password.
+    /// The address for errors and `Debug`; without user and password.
     label: String,
     pub(crate) timing: Timing,
-    /// How many replicas have to have a claim before it counts.
+    /// How many replicas must have a claim before it counts.
     pub(crate) replicas: u32,
-    /// What the URL says names begin with.
+    /// The prefix of names, if the URL has one.
     pub(crate) prefix: Option<String>,
     #[cfg(feature = "bench-crate-connection")]
-    is_on_crate: bool,
+    uses_crate_connection: bool,
 }
 
 impl Server {
@@ -37,7 +37,7 @@ impl Server {
         Self::of(url, RedisOptions::default())
     }
 
-    /// The same with options, over which the URL's parameters win.
+    /// As [`of_url`](Self::of_url), with options. Parameters of the URL win over them.
     pub(crate) fn of(url: &str, options: RedisOptions) -> Result<Self> {
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let settings = Settings::of_query(query)?;
@@ -51,7 +51,7 @@ impl Server {
         let address = address.into_connection_info().map_err(unreadable)?;
         match address.addr() {
             ConnectionAddr::TcpTls { insecure: true, .. } => {
-                return Err(Error::invalid("#insecure is not done here; name the certificates to trust with ca=FILE"));
+                return Err(Error::invalid("#insecure is not supported; name the certificates to trust with ca=FILE"));
             }
             ConnectionAddr::TcpTls { .. } => {}
             _ => {
@@ -71,54 +71,54 @@ impl Server {
             replicas: options.replicas.unwrap_or_default(),
             prefix: settings.prefix,
             #[cfg(feature = "bench-crate-connection")]
-            is_on_crate: settings.is_on_crate,
+            uses_crate_connection: settings.uses_crate_connection,
         })
     }
 
-    /// A new connection, whatever the server is like.
-    pub(crate) async fn reach(&self, on_push: OnPush) -> RedisResult<Multiplexer> {
+    /// Opens a connection without a look at the server: it may be a replica.
+    pub(crate) async fn open(&self, on_push: OnPush) -> RedisResult<Multiplexer> {
         #[cfg(feature = "bench-crate-connection")]
-        if self.is_on_crate {
-            return Multiplexer::on_crate(&self.address, &self.timing, &self.tls, on_push).await;
+        if self.uses_crate_connection {
+            return Multiplexer::open_crate(&self.address, &self.timing, &self.tls, on_push).await;
         }
-        dial(&self.address, &self.timing, &self.tls, on_push).await
+        open_multiplexer(&self.address, &self.timing, &self.tls, on_push).await
     }
 
-    /// A new connection that locks can be asked for on, of which `on_push` gets the pushes. Tickets go on from the clock if the
-    /// server is another one than before.
+    /// Opens a connection to a primary; `on_push` gets its pushes. If the server is not the one that the ticket counter was last
+    /// used under, the counter is raised to the server's clock.
     pub(crate) async fn connect(&self, on_push: OnPush) -> Result<Connected> {
         let doing = format!("connecting to Redis at {}", self.label);
         let limit = self.timing.connect_timeout;
-        let late = |_| Error::unavailable(&doing, format!("no answer within {limit:?}"));
-        tokio::time::timeout(limit, self.begin(&doing, on_push)).await.map_err(late)?
+        let late = |_| Error::unavailable(&doing, format!("no reply within {limit:?}"));
+        tokio::time::timeout(limit, self.handshake(&doing, on_push)).await.map_err(late)?
     }
 
-    async fn begin(&self, doing: &str, on_push: OnPush) -> Result<Connected> {
+    async fn handshake(&self, doing: &str, on_push: OnPush) -> Result<Connected> {
         let failed = |error: RedisError| explain(doing, &error);
-        let mut multiplexer = self.reach(on_push).await.map_err(failed)?;
+        let mut multiplexer = self.open(on_push).await.map_err(failed)?;
         let mut both = redis::pipe();
         both.cmd("INFO").arg("server").cmd("INFO").arg("replication");
         let (server, replication): (String, String) = both.query_async(&mut multiplexer).await.map_err(failed)?;
-        if field(&replication, "role") == Some("slave") {
+        if info_field(&replication, "role") == Some("slave") {
             return Err(Error::unavailable(doing, "this server is a replica; locks are taken at its primary"));
         }
         let mut seed = Call::of(&scripts::SEED, 2);
-        // The process, and the history of what it keeps: another's data may have been put in its place meanwhile.
-        let word = |info, name| field(info, name).unwrap_or("unknown");
+        // The identity is the process and its replication history: the data of another server may have been loaded meanwhile.
+        let word = |info, name| info_field(info, name).unwrap_or("unknown");
         let run_id = word(&server, "run_id");
         seed.text(TICKETS).text(IDENTITY).text(&format!("{run_id} {}", word(&replication, "master_replid")));
         let seeded = seed.run(&multiplexer).await.map_err(failed)?;
         match String::from_redis_value(seeded.clone()).ok().and_then(|text| text.parse().ok()) {
             Some(millis) => Ok(Connected { multiplexer, run_id: run_id.to_owned(), millis }),
-            None => Err(super::super::answers::odd(&seeded)),
+            None => Err(super::super::decode::unexpected(&seeded)),
         }
     }
 }
 
-/// A connection that has just begun.
+/// A connection after its handshake.
 pub(crate) struct Connected {
     pub(crate) multiplexer: Multiplexer,
-    /// Which server it leads to: another each time one is started.
+    /// The server process that it leads to: every start of a server has another id.
     pub(crate) run_id: String,
     /// The server's time in milliseconds.
     pub(crate) millis: u64,
@@ -130,7 +130,8 @@ impl fmt::Debug for Server {
     }
 }
 
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+/// A field of a reply to INFO.
+pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
@@ -175,7 +176,7 @@ mod tests {
         let server = Server::of("redis://db?connect_timeout=2s", options.clone()).unwrap();
         assert_eq!((server.timing.connect_timeout, server.replicas), (Duration::from_secs(2), 2));
         assert_eq!(Server::of("redis://db?replicas=0", options).unwrap().replicas, 0);
-        // A certificate of one with the key of the other would never fit.
+        // A certificate of the one with the key of the other would never match.
         let pair = RedisOptions::new().cert("/missing/ours.pem").key("/missing/ours.key");
         let half = Server::of("rediss://db?cert=/missing/theirs.pem", pair.clone()).unwrap_err();
         assert!(half.to_string().contains("belong together"), "{half}");
@@ -211,13 +212,13 @@ mod tests {
 
     #[test]
     fn the_connection_of_the_crate_is_for_benchmarks_alone() {
-        let asked = Server::of_url("redis://db?connection=crate");
-        assert_eq!(asked.is_ok(), cfg!(feature = "bench-crate-connection"), "{asked:?}");
+        let server = Server::of_url("redis://db?connection=crate");
+        assert_eq!(server.is_ok(), cfg!(feature = "bench-crate-connection"), "{server:?}");
         assert!(matches!(Server::of_url("redis://db?connection=own"), Err(Error::Invalid(_))));
     }
 
     #[test]
-    fn what_is_not_understood_is_said_without_the_password() {
+    fn errors_of_urls_do_not_show_the_password() {
         let urls = [
             "redis://me:s3cret@",
             "redis://me:s3cret@db/none",

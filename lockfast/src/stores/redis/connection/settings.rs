@@ -1,4 +1,4 @@
-//! What may follow the question mark of a URL.
+//! The parameters of a URL: what follows its question mark.
 
 use std::time::Duration;
 
@@ -6,13 +6,12 @@ use crate::error::{Error, Result};
 
 use super::options::RedisOptions;
 
-/// The parameters of one URL.
 #[derive(Default)]
 pub(super) struct Settings {
     pub(super) prefix: Option<String>,
     pub(super) options: RedisOptions,
     #[cfg(feature = "bench-crate-connection")]
-    pub(super) is_on_crate: bool,
+    pub(super) uses_crate_connection: bool,
 }
 
 impl Settings {
@@ -24,7 +23,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Errors never repeat a value that was not understood: it may be the rest of a password.
+    /// Errors never show a value that cannot be decoded: it may be the rest of a password.
     fn read(&mut self, pair: &str) -> Result<()> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let options = &mut self.options;
@@ -45,9 +44,9 @@ impl Settings {
             "keepalive" => options.keepalive = Some(span(key, value)?),
             "reconnect_cap" => options.reconnect_cap = Some(span(key, value)?),
             #[cfg(feature = "bench-crate-connection")]
-            "connection" if value == "crate" => self.is_on_crate = true,
+            "connection" if value == "crate" => self.uses_crate_connection = true,
             _ if pair.contains('@') => {
-                // What looks like a setting is the rest of a password.
+                // The text behind an unescaped question mark in a password looks like a setting.
                 return Err(Error::invalid("a ? in the user or password of a URL is written %3F"));
             }
             _ => {
@@ -62,7 +61,7 @@ impl Settings {
     }
 }
 
-/// A number with a unit; without one it counts seconds, as on the command line.
+/// A number with a unit; without one, seconds, as on the command line.
 fn span(key: &str, value: &str) -> Result<Duration> {
     let value = plain(value);
     let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
@@ -80,7 +79,7 @@ fn span(key: &str, value: &str) -> Result<Duration> {
         .ok_or_else(|| Error::invalid(format!("{key}= takes a time with its unit, like 250ms, 3s or 1m")))
 }
 
-/// Without percent signs, as in any URL.
+/// Decodes percent-encoding.
 fn plain(value: &str) -> String {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value.as_bytes();

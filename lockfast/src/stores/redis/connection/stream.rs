@@ -1,6 +1,6 @@
-//! How a connection comes about: the name, the socket, the encryption, and the first words.
+//! Opens the stream of a connection: resolves the name, connects the socket, and negotiates TLS. Then logs in.
 //!
-//! The name is looked up each time: after a failover it may mean another server.
+//! The name is resolved for every connection: after a failover it may lead to another server.
 
 use std::io;
 use std::time::Duration;
@@ -18,41 +18,41 @@ use super::multiplexer::OnPush;
 use super::timing::Timing;
 use super::tls::Tls;
 
-/// Whatever bytes go to and fro on.
+/// A TCP, TLS or Unix stream.
 pub(crate) type Stream = Box<dyn ReadWrite>;
 
 pub(crate) trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
 
-/// Opens a connection and logs in. With encryption, `tls` says how.
-pub(crate) async fn dial(
+/// Opens a connection and logs in. `tls` is for `rediss://`.
+pub(crate) async fn open_multiplexer(
     address: &ConnectionInfo,
     timing: &Timing,
     tls: &Tls,
     on_push: OnPush,
 ) -> RedisResult<Multiplexer> {
-    Multiplexer::open(connect(address.addr(), timing, tls).await?, &greetings(address), on_push).await
+    Multiplexer::open(connect(address.addr(), timing, tls).await?, &handshake(address), on_push).await
 }
 
-/// The stream alone: name, socket and encryption.
+/// Opens the stream alone: name, socket and TLS.
 pub(crate) async fn connect(address: &ConnectionAddr, timing: &Timing, tls: &Tls) -> RedisResult<Stream> {
     match address {
-        ConnectionAddr::Tcp(host, port) => Ok(Box::new(reach(host, *port, timing).await?)),
+        ConnectionAddr::Tcp(host, port) => Ok(Box::new(connect_tcp(host, *port, timing).await?)),
         ConnectionAddr::TcpTls { host, port, .. } => {
             let connector = TlsConnector::from(tls.config().await?);
             let name = ServerName::try_from(&**host)?.to_owned();
-            let stream = reach(host, *port, timing).await?;
+            let stream = connect_tcp(host, *port, timing).await?;
             Ok(Box::new(connector.connect(name, stream).await?))
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => Ok(Box::new(tokio::net::UnixStream::connect(path).await?)),
-        _ => Err((ErrorKind::InvalidClientConfig, "no way to such an address is known here").into()),
+        _ => Err((ErrorKind::InvalidClientConfig, "addresses of this kind are not supported").into()),
     }
 }
 
-/// A name may have several addresses, of which not all answer: the first that does.
-async fn reach(host: &str, port: u16, timing: &Timing) -> RedisResult<TcpStream> {
+/// Connects to the first address of the name that accepts: a name may have several, of which not all do.
+async fn connect_tcp(host: &str, port: u16, timing: &Timing) -> RedisResult<TcpStream> {
     let addresses: Vec<_> = tokio::net::lookup_host((host, port)).await?.collect();
     if addresses.is_empty() {
         return Err((ErrorKind::InvalidClientConfig, "this name has no address").into());
@@ -63,13 +63,13 @@ async fn reach(host: &str, port: u16, timing: &Timing) -> RedisResult<TcpStream>
     Ok(stream)
 }
 
-/// Makes the kernel notice a peer that is gone: on an idle connection by keep-alive, and on Linux also while bytes that were
-/// written are not acknowledged, which the kernel would otherwise send again for a quarter of an hour.
+/// Makes the kernel detect a dead peer: on an idle connection by keep-alive, and on Linux also while written bytes are not
+/// acknowledged, which the kernel would otherwise retransmit for a quarter of an hour.
 fn limit(stream: &TcpStream, timing: &Timing) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new().with_time(timing.keepalive);
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd", target_os = "macos", windows))]
-    // Whole seconds are set: a third of the shortest keep-alive would be none, which the kernel refuses.
+    // The kernel counts whole seconds and refuses 0, which a third of the shortest keep-alive would be.
     let keepalive = keepalive.with_interval((timing.keepalive / 3).max(Duration::from_secs(1))).with_retries(3);
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -77,21 +77,21 @@ fn limit(stream: &TcpStream, timing: &Timing) -> io::Result<()> {
     Ok(())
 }
 
-/// Asked for in one write: the protocol, with user and password, and the database.
-fn greetings(address: &ConnectionInfo) -> Vec<Cmd> {
+/// The first commands, sent in one write: the protocol with user and password, and the database.
+fn handshake(address: &ConnectionInfo) -> Vec<Cmd> {
     let settings = address.redis_settings();
     let mut hello = redis::cmd("HELLO");
     hello.arg("3");
     if let Some(password) = settings.password() {
         hello.arg("AUTH").arg(settings.username().unwrap_or("default")).arg(password);
     }
-    let mut greetings = vec![hello];
+    let mut handshake = vec![hello];
     if settings.db() != 0 {
         let mut select = redis::cmd("SELECT");
         select.arg(settings.db());
-        greetings.push(select);
+        handshake.push(select);
     }
-    greetings
+    handshake
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -105,7 +105,7 @@ mod tests {
         let usual = Timing::default();
         let short = Timing { response_timeout: Duration::from_millis(250), keepalive: Duration::from_secs(1), ..usual };
         for (timing, interval) in [(usual, 5), (short, 1)] {
-            let stream = reach("127.0.0.1", port, &timing).await.unwrap();
+            let stream = connect_tcp("127.0.0.1", port, &timing).await.unwrap();
             let socket = SockRef::from(&stream);
             assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
             assert_eq!(socket.tcp_keepalive_time().unwrap(), timing.keepalive);

@@ -1,4 +1,4 @@
-//! How long a connection may take for what.
+//! The time limits of connections, their ranges and their defaults.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 pub(crate) struct Timing {
     /// A server that has not accepted a connection in this time is unreachable.
     pub(crate) connect_timeout: Duration,
-    /// A connection on which requests are open and from which nothing came for this long is closed. At most
-    /// [`LONGEST_RESPONSE`]: tombstones outlive it.
+    /// A connection with open requests that has received nothing for this long is closed. At most [`LONGEST_RESPONSE`]:
+    /// tombstones outlive it.
     pub(crate) response_timeout: Duration,
-    /// An idle connection is asked for a sign of life this often.
+    /// On an idle connection a command is sent this often.
     pub(crate) heartbeat: Duration,
     /// After this long without traffic the kernel probes the peer, every third of it, up to three times.
     pub(crate) keepalive: Duration,
@@ -21,12 +21,12 @@ pub(crate) struct Timing {
     pub(crate) reconnect_cap: Duration,
 }
 
-/// The most that [`Timing::response_timeout`] may be: a request that is older than this is not sent any more. A tombstone lives
-/// at least twice as long, so that it outlives every late copy of a request.
+/// The longest [`Timing::response_timeout`]: a request that is older than this is not sent any more. A tombstone lives at least
+/// twice as long, so that it outlives every late copy of a request.
 pub(crate) const LONGEST_RESPONSE: Duration = Duration::from_secs(5);
 
 impl Timing {
-    /// Refuses what is out of its range: limits that would end sound connections, or keep dead ones.
+    /// Refuses limits out of their range: they would end sound connections, or keep dead ones.
     pub(crate) fn check(&self) -> Result<()> {
         let (millis, secs) = (Duration::from_millis, Duration::from_secs);
         within("connect_timeout", self.connect_timeout, millis(50)..=secs(60))?;

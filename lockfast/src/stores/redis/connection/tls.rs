@@ -1,7 +1,7 @@
-//! What an encrypted connection trusts, and the certificate that it shows: the TLS configuration of one server.
+//! The TLS configuration of one server: trusted authorities and the client certificate.
 //!
-//! It is made once and shared by all connections to the server, so that a reconnect reads no files and can resume the TLS
-//! session of an earlier connection. Nothing of it is global to the process.
+//! It is built once and shared by all connections to the server, so that a reconnect reads no files and can resume the TLS
+//! session of an earlier connection. It never sets anything global to the process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ use crate::error::{Error, Result};
 pub(crate) struct Files {
     /// The authorities to trust, instead of those of this machine.
     pub(crate) ca: Option<PathBuf>,
-    /// The certificate to show to a server, with those that link it to its authority.
+    /// The client certificate, with its chain.
     pub(crate) cert: Option<PathBuf>,
-    /// Its private key.
+    /// The private key of `cert`.
     pub(crate) key: Option<PathBuf>,
 }
 
 impl Files {
-    /// A setting that makes no sense without encryption.
+    /// A setting that needs TLS, if one is set.
     pub(crate) fn any(&self) -> Option<&'static str> {
         [(&self.ca, "ca="), (&self.cert, "cert="), (&self.key, "key=")]
             .into_iter()
@@ -39,13 +39,13 @@ impl Files {
 /// The TLS side of a server.
 pub(crate) struct Tls {
     base: Base,
-    /// Set at the beginning if the authorities are named, otherwise by the thread that loads those of this machine.
+    /// Set by `new` if `ca=` names the authorities, otherwise by the thread that loads those of this machine.
     config: Arc<OnceLock<Arc<ClientConfig>>>,
-    /// Held while they are loaded, so that connections that begin together load them once.
+    /// Held while authorities are loaded, so that concurrent connections load them once.
     loading: Mutex<()>,
 }
 
-/// What a configuration is made of, apart from the authorities.
+/// The parts of a configuration without the authorities.
 #[derive(Clone)]
 struct Base {
     provider: Arc<CryptoProvider>,
@@ -53,7 +53,7 @@ struct Base {
 }
 
 impl Tls {
-    /// Reads the files. The certificates that this machine trusts, if they are needed, are not read yet.
+    /// Reads the files. The authorities that this machine trusts are loaded later, if they are needed.
     pub(crate) fn new(files: &Files) -> Result<Self> {
         let provider = Arc::new(ring::default_provider());
         let identity = match (&files.cert, &files.key) {
@@ -74,7 +74,7 @@ impl Tls {
         Ok(Self { base, config, loading: Mutex::default() })
     }
 
-    /// The configuration for a connection. The first call may have to load the certificates that this machine trusts.
+    /// The configuration for a connection. The first call may load the authorities that this machine trusts.
     pub(crate) async fn config(&self) -> io::Result<Arc<ClientConfig>> {
         self.config_trusting(of_this_machine).await
     }
@@ -93,15 +93,15 @@ impl Tls {
         let (base, kept) = (self.base.clone(), Arc::clone(&self.config));
         let load = move || {
             let config = base.trusting(load()?).map_err(io::Error::other)?;
-            // Order matters: kept before it is told. A caller that gave up meanwhile leaves it to the next one; otherwise
-            // a load that takes longer than `connect_timeout` would begin anew for ever. A failure is not kept.
+            // Order matters: the configuration is stored before it is sent. If the caller has given up, the next one finds it;
+            // otherwise a load that takes longer than `connect_timeout` would restart for ever. A failure is not stored.
             Ok(Arc::clone(kept.get_or_init(|| Arc::new(config))))
         };
-        let (tell, told) = oneshot::channel();
-        // Hundreds of files are read: not on a thread of the caller's runtime. A thread of our own, because a runtime that
-        // is shut down would wait for one of its blocking pool.
-        std::thread::Builder::new().name("lockfast-roots".to_owned()).spawn(move || drop(tell.send(load())))?;
-        told.await.map_err(|_| io::Error::other("the thread that loads certificates has ended"))?
+        let (sender, receiver) = oneshot::channel();
+        // Loading reads hundreds of files, so not on a thread of the caller's runtime; and not on its blocking pool, because a
+        // runtime that is shut down would wait for it.
+        std::thread::Builder::new().name("lockfast-roots".to_owned()).spawn(move || drop(sender.send(load())))?;
+        receiver.await.map_err(|_| io::Error::other("the thread that loads certificates has ended"))?
     }
 }
 
@@ -118,8 +118,7 @@ impl Base {
     }
 }
 
-/// What the server says when it refuses the certificate that it was shown, or misses one; `text` is what the TLS library says
-/// of it.
+/// The error for a server that refuses the client certificate, or demands one, if the TLS error `text` means that.
 pub(crate) fn refusal(text: &str) -> Option<String> {
     let (_, alert) = text.split_once("received fatal alert: ")?;
     let alert: String = alert.chars().take_while(char::is_ascii_alphanumeric).collect();
@@ -146,7 +145,7 @@ fn authorities(path: &Path) -> Result<RootCertStore> {
     Ok(store)
 }
 
-/// The certificate of `cert=` with the private key of `key=`. No part of the key is ever shown.
+/// The certificate of `cert=` with the private key of `key=`. Errors never show a part of the key.
 fn identity(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<SingleCertAndKey> {
     let (shown_cert, shown_key) = (format!("cert={}", cert.display()), format!("key={}", key.display()));
     let chain = certificates(cert).map_err(|error| Error::invalid(format!("{shown_cert}: {error}")))?;
@@ -177,7 +176,7 @@ fn private_key(path: &Path) -> std::result::Result<PrivateKeyDer<'static>, Strin
     }
     PrivateKeyDer::from_pem_slice(&pem).map_err(|error| match error {
         pem::Error::NoItemsFound => "there is no private key in it; it has to be a PEM file".to_owned(),
-        // What the library says may repeat a part of the file.
+        // The error of the library may contain a part of the file.
         _ => "the private key in it is damaged".to_owned(),
     })
 }
@@ -220,8 +219,8 @@ mod tests {
         let both =
             futures::join!(tls.config_trusting(load), tls.config_trusting(|| panic!("the first one is waited for")));
         let (first, second) = (both.0.unwrap(), both.1.unwrap());
-        assert!(Arc::ptr_eq(&first, &second), "with it, TLS sessions are shared");
-        assert!(CryptoProvider::get_default().is_none(), "nothing is set for the whole process");
+        assert!(Arc::ptr_eq(&first, &second), "TLS sessions are shared by the shared configuration");
+        assert!(CryptoProvider::get_default().is_none(), "no provider is set for the whole process");
     }
 
     #[tokio::test]
@@ -247,6 +246,6 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(std::time::Duration::from_secs(30), kept).await.expect("it is kept for the next caller");
+        tokio::time::timeout(std::time::Duration::from_secs(30), kept).await.expect("it is stored for the next caller");
     }
 }

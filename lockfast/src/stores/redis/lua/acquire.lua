@@ -1,20 +1,20 @@
--- The rest of acquire and acquire_alone, by the rule. `asked` is the claim; `flags`, `ttl`, `block`, `floor` and `now` are as declared
--- at the top of both.
+-- The rest of acquire and acquire_alone, by the rule. `claim`, `flags`, `ttl`, `block`, `floor` and `now` are as declared at the
+-- top of both.
 --
 -- Reply 'held FIRST COUNT'; 'waiting FIRST RECHECK POSITION', RECHECK in milliseconds or 'soon'; 'gone WHY';
 --       {'sealed', value}; {'weight', index} or {'capacity', index, capacity} for a demand that is refused;
 --       {'busy', entries} or {'busy', entries, owner, fence, held for in milliseconds, note} if refused
-asked.quiet = string.find(flags, 'q', 1, true) and true
+claim.quiet = string.find(flags, 'q', 1, true) and true
 local refuse = string.find(flags, 'r', 1, true)
 local lease = tonumber(ttl)
 
--- Every way out publishes: other claims may have been granted before a later step failed.
-local settled, trouble = pcall(rule.settle, asked.wants)
+-- Every return publishes: other claims may have been granted before a later step failed.
+local settled, failure = pcall(rule.settle, claim.wants)
 if not settled then
   rule.publish()
-  error(trouble, 0)
+  error(failure, 0)
 end
-local known, why = rule.find(asked)
+local known, why = rule.find(claim)
 if known then
   local reply
   if known.broken then
@@ -37,18 +37,18 @@ elseif why ~= 'unknown' then
   return 'gone ' .. why
 end
 
--- In this order: seals and keys that are no lock, capacities that disagree, claims in the way.
-for _, want in ipairs(asked.wants) do
+-- Checked in this order: seals and keys that are no lock, capacities that disagree, claims that leave no room.
+for _, want in ipairs(claim.wants) do
   local kind, value = rule.at_key(want.key)
   if kind == 'd' then
     rule.publish()
     return {'sealed', string.sub(value, @value.sealed@)}
-  elseif kind == 'odd' or kind == 'newer' then
+  elseif kind == 'wrong_type' or kind == 'newer' then
     rule.publish()
-    return redis.error_reply(kind == 'odd' and 'WRONGTYPE of a lock' or 'LOCKFAST-NEWER format')
+    return redis.error_reply(kind == 'wrong_type' and 'WRONGTYPE of a lock' or 'LOCKFAST-NEWER format')
   end
 end
-for index, want in ipairs(asked.wants) do
+for index, want in ipairs(claim.wants) do
   local weight = tonumber(want.weight)
   if weight == 0 or weight > tonumber(want.capacity) then
     rule.publish()
@@ -72,7 +72,7 @@ local function has_room(want)
   if rule.is_kept_out(want) then
     return false
   end
-  -- A reader fits behind a reader that holds, whatever the number of readers.
+  -- A reader fits behind a reader that holds, for any number of readers.
   local holds, last = rule.last_holds(want)
   if holds and rule.is_reader(want) and last ~= rule.ALL then
     return true
@@ -93,22 +93,22 @@ local function has_room_for(want)
   if has_room(want) then
     return true
   end
-  local settled, trouble = pcall(rule.settle, {want}, true)
+  local settled, failure = pcall(rule.settle, {want}, true)
   if not settled then
     rule.publish()
-    error(trouble, 0)
+    error(failure, 0)
   end
   return has_room(want)
 end
 
 local blocked
-for index, want in ipairs(asked.wants) do
+for index, want in ipairs(claim.wants) do
   if not has_room_for(want) then
     blocked = blocked or index
   end
 end
 
--- The first holder in the way.
+-- The reply that names the first holder of a queue without room.
 local function busy_with(want)
   local kind, value = rule.at_key(want.key)
   local ahead, holder = redis.call('ZCARD', rule.queue_of(want)), nil
@@ -119,9 +119,9 @@ local function busy_with(want)
     holder = rule.decode(value, want)
   elseif not kind or kind == 's' then
     rule.each_entry(rule.queue_of(want), function(entry)
-      local claim = rule.load(rule.decode_entry(entry), want)
-      if claim and claim.held then
-        holder = claim
+      local found = rule.load(rule.decode_entry(entry), want)
+      if found and found.held then
+        holder = found
         return 'stop'
       end
     end)
@@ -134,7 +134,7 @@ local function busy_with(want)
 end
 
 if blocked and refuse then
-  local reply = busy_with(asked.wants[blocked])
+  local reply = busy_with(claim.wants[blocked])
   rule.publish()
   return reply
 end
@@ -144,20 +144,20 @@ if not drawn then
   rule.publish()
   error(first, 0)
 end
-asked.first = first
-for _, want in ipairs(asked.wants) do
+claim.first = first
+for _, want in ipairs(claim.wants) do
   if blocked or not rule.is_exclusive(want) then
-    redis.call('ZADD', rule.queue_of(want), asked.first, rule.entry_of(asked, want))
+    redis.call('ZADD', rule.queue_of(want), claim.first, rule.entry_of(claim, want))
     rule.raise_queue(want, lease)
   end
 end
 if blocked then
-  asked.held = false
-  rule.save(asked, lease)
-  rule.note_change(asked)
+  claim.held = false
+  rule.save(claim, lease)
+  rule.note_change(claim)
   rule.publish()
-  return rule.standing(asked)
+  return rule.standing(claim)
 end
-rule.grant(asked, lease)
+rule.grant(claim, lease)
 rule.publish()
-return rule.standing(asked)
+return rule.standing(claim)

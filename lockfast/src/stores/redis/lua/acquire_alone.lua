@@ -12,14 +12,14 @@
 local key, queue, record = KEYS[1], KEYS[2], KEYS[3]
 local beginning, ending, ttl, floor, flags, block = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
--- The fast path, before the rule is defined: a definition costs time even if nothing calls it. Numbers stay text: to write one out
+-- The fast path, before the rule is defined: a definition costs time even if it is not called. Numbers stay text: formatting one
 -- costs as much as a command.
 if not flags then
   local call, sub = redis.call, string.sub
   -- A name without a holder is free only if its queue is empty too. A record means a tombstone, or that this claim has joined.
   local is_free, waits = call('EXISTS', key, queue, record, 'lockfast:watched') == 0, false
   if not is_free then
-    -- While another claim holds the name alone, no hand-off is due and a newcomer is last.
+    -- While another claim holds the name alone, no hand-off is due and a new claim is the last entry.
     local value, known, watched = unpack(call('MGET', key, record, 'lockfast:watched'))
     waits = value and not known and not watched
       and sub(value, @value.head@) == '@claim@' and sub(value, @value.owner@) ~= sub(beginning, @value.owner@)
@@ -58,9 +58,9 @@ end
 
 flags, block = flags or '', block or '1'
 local now = string.sub(beginning, @value.since@)
-local asked = {
+local claim = {
   owner = string.sub(beginning, @value.owner@), client = string.sub(beginning, @value.client@),
   home = string.sub(beginning, @value.home@),
   since = now, ttl = ttl, count = block, note = string.match(ending, '^ %d+ %d+ (.*)$'),
 }
-asked.wants = {{key = key, tag = asked.home, weight = '@all@', capacity = '@all@'}}
+claim.wants = {{key = key, tag = claim.home, weight = '@all@', capacity = '@all@'}}

@@ -7,10 +7,10 @@
 --       4 the floor: the first ticket has to be above it
 --       5 now, in milliseconds; shown to people, never compared
 --       6 owner, 7 client, 8 home, 9 note of the claim
---       10.. what it wants of the names, see demands.lua
+--       10.. the demands of the claim, see demands.lua
 -- Reply see acquire.lua
 local flags, ttl, block, floor, now = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local asked = {
+local claim = {
   owner = ARGV[6], client = ARGV[7], home = ARGV[8], note = ARGV[9], since = now, ttl = ttl, count = block,
 }
-decode_demands(asked, 10, 0)
+decode_demands(claim, 10, 0)

@@ -1,5 +1,5 @@
--- Claims as they are stored, and everything that stands at the plain key of a name. The layout of the text is in format.rs, and so is
--- each name between at signs.
+-- Claims as they are stored, and the values of plain keys. The layout of the text is in format.rs, and so is each name between at
+-- signs.
 --
 -- For a name N with the tag T, which makes the keys of one name fall into one slot:
 --   N                       the exclusive holder's text, which is the holder's only trace unless it wants several names; the
@@ -48,7 +48,7 @@ function rule.read_key(key)
   end
   if type(value) == 'table' then
     if string.find(value.err, 'WRONGTYPE', 1, true) then
-      return {kind = 'odd'}
+      return {kind = 'wrong_type'}
     end
     error(value.err)
   end
@@ -58,9 +58,9 @@ function rule.read_key(key)
   return {kind = string.find(value, '^lockfast%d+ ') and 'newer' or 'foreign'}
 end
 
--- What stands at a plain key: nil; a kind of format.rs ('x', 's' or 'd') and the value; 'foreign', another program's lock; 'newer',
--- of a newer version; or 'odd', which is no string. The last three keep claims out too. Each key is read once a run: every write to
--- a plain key goes through `set_key` or `delete_key`, or drops what was read.
+-- The kind of the value of a plain key: nil; a kind of format.rs ('x', 's' or 'd'), and the value; 'foreign', another program's lock;
+-- 'newer', a value of a newer version; or 'wrong_type', a value that is no string. The last three keep claims out too. Each key is
+-- read once a run: every write to a plain key goes through `set_key` or `delete_key`, or clears the cached value.
 function rule.at_key(key)
   rule.cached[key] = rule.cached[key] or rule.read_key(key)
   return rule.cached[key].kind, rule.cached[key].value
@@ -94,7 +94,7 @@ function rule.encode(claim)
     .. ' ' .. claim.first .. ' ' .. claim.count .. ' ' .. claim.ttl .. ' ' .. claim.note
 end
 
--- The claim of such a text, which stands at the key of `want` or in a record.
+-- The claim of such a text, which is the value of the key of `want` or a record.
 function rule.decode(value, want)
   local owner, client, home, flags, since, first, count, ttl, note =
     string.match(value, '^@claim@(%x+) (%x+) (%w+) (%S+) (%d+) (%d+) (%d+) (%d+) (.*)$')
@@ -143,7 +143,7 @@ function rule.load(claim, want, record)
   return living
 end
 
--- The same for a claim whose only trace may be the text at its key.
+-- As `load`, for a claim whose only trace may be the text at its key.
 function rule.find(claim)
   local want = claim.wants[1]
   if rule.is_alone(claim) then

@@ -1,4 +1,4 @@
--- Decodes what a claim wants: 'x' for one name alone; otherwise the number of names, and for each its tag, weight and capacity.
+-- Decodes the demands of a claim: 'x' for one name alone; otherwise the number of names, and for each its tag, weight and capacity.
 -- `at` is the first argument to decode and `used` the number of keys that belong to earlier claims. Returns both behind the claim.
 local function decode_demands(claim, at, used)
   if ARGV[at] == 'x' then

@@ -1,26 +1,26 @@
 -- list_names: the next names in the listings of some clients.
 --
 -- KEYS  none
--- ARGV  1 what names begin with
+-- ARGV  1 the prefix of the names
 --       2 how many members of each listing are read
 --       3.. for each client its id, and the name behind which its names are wanted, or nothing
 -- Reply for each client {'1' if its listing goes on, otherwise '0'; the names, each once}
-local beginning, most = ARGV[1], ARGV[2]
-local call, sub, name_of, length = redis.call, string.sub, listing.name_of, #beginning
+local prefix, most = ARGV[1], ARGV[2]
+local call, sub, name_of, length = redis.call, string.sub, listing.name_of, #prefix
 local replies, after, from = {}, nil, nil
 for at = 3, #ARGV, 2 do
   local last
-  -- At first all clients have the same name here.
+  -- In the first call of a scan all clients have the same name here.
   if ARGV[at + 1] ~= after then
     after = ARGV[at + 1]
     -- Owners are hexadecimal: 'g' is behind all of them.
-    from = after == '' and '[' .. listing.escaped(beginning) or '(' .. listing.member_of(after, 'g')
+    from = after == '' and '[' .. listing.escaped(prefix) or '(' .. listing.member_of(after, 'g')
   end
   local members = call('ZRANGEBYLEX', 'lockfast:listing:' .. ARGV[at], from, '+', 'LIMIT', '0', most)
   local count = #members
   local reply = {count == tonumber(most) and '1' or '0'}
-  -- Names with another beginning come last.
-  while count > 0 and sub(name_of(members[count]), 1, length) ~= beginning do
+  -- Names with another prefix come last.
+  while count > 0 and sub(name_of(members[count]), 1, length) ~= prefix do
     reply[1], count = '0', count - 1
   end
   for index = 1, count do

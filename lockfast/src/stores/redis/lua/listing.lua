@@ -1,4 +1,4 @@
--- Listings: which claims have an entry in which queues, for people. No verb depends on them, or fails because of them.
+-- Listings: which claims have an entry in which queues, for display. No verb depends on them, or fails because of them.
 --
 --   lockfast:listing:C      a sorted set of members, each a name and an owner, in the order of names: the claims of the client C
 --   lockfast:listing:detached, lockfast:leases:detached
@@ -6,8 +6,8 @@
 
 local listing = {}
 
--- No byte of a name is the second of these two, and all digits of an owner are below it: so a name comes before all longer
--- ones that begin with it, whatever follows there.
+-- Escapes zero bytes. No name contains the byte 255, and all digits of an owner are below it: so a name sorts before all longer
+-- names that begin with it.
 function listing.escaped(name)
   return (string.gsub(name, '%z', '\0\255'))
 end
@@ -18,7 +18,7 @@ end
 
 function listing.name_of(member)
   local name = string.sub(member, @member.name@)
-  -- Few names have such a byte, and to look for it costs less than to replace it.
+  -- Few names have a zero byte, and finding it costs less than replacing it.
   if string.find(name, '\0', 1, true) then
     name = string.gsub(name, '%z\255', '\0')
   end
@@ -40,7 +40,7 @@ function listing.unlist_ended()
   end
 end
 
--- Lists a detached claim for at least this much longer.
+-- Lists a detached claim until at least `lease` milliseconds from now.
 function listing.list_detached(claim, lease)
   if not claim.detached then
     return

@@ -1,4 +1,4 @@
--- Going through a queue.
+-- Iterates over the entries of a queue, and evicts dead ones.
 
 -- Visits entries from the front. `visit` returns 'stop', or 'gone' for an entry that it evicted. With `reads`, it gets each entry's
 -- record too, and records are read many at a time.
@@ -63,7 +63,7 @@ end
 function rule.sweep(want)
   local queue, size, sub = rule.queue_of(want), 2, string.sub
   while rule.evicted < @most_evicted@ do
-    local entries, gone, unheard = redis.call('ZRANGE', queue, 0, size - 1), {}, {}
+    local entries, gone, unsubscribed = redis.call('ZRANGE', queue, 0, size - 1), {}, {}
     if not entries[1] then
       return
     end
@@ -77,14 +77,14 @@ function rule.sweep(want)
       -- A waiter for this name alone whose client had a subscription when it joined. `hand_off` decides about all others.
       elseif sub(record, @value.beginning@) == '@claim@' .. sub(entry, @entry.identity@) .. ' - '
         and not rule.is_subscribed(client) then
-        unheard[#unheard + 1] = keys[index]
+        unsubscribed[#unsubscribed + 1] = keys[index]
       else
         break
       end
       gone[index] = entry
     end
-    if unheard[1] then
-      redis.call('DEL', unpack(unheard))
+    if unsubscribed[1] then
+      redis.call('DEL', unpack(unsubscribed))
     end
     if gone[1] then
       redis.call('ZREM', queue, unpack(gone))

@@ -3,7 +3,7 @@
 -- KEYS  none
 -- ARGV  1 the client
 --       2 for how long its listing stays, in milliseconds
---       3 acquired, 4 released, 5 contended, 6 lost: what to add
+--       3 acquired, 4 released, 5 contended, 6 lost: added to the counters
 --       7 how many claims have left
 --       8.. the owner of each of those; then for each new claim its owner, the number of its names, and the names
 -- Reply the server's time, in milliseconds

@@ -57,7 +57,7 @@ local function first_waiter(want)
   return first
 end
 
--- The lease of `claim` ends after `span`, earlier than the waiters were told. Each first waiter asks again then.
+-- The lease of `claim` ends after `span`, earlier than the rechecks of the waiters. Each first waiter asks again then.
 local function notify_first_waiters(claim, span)
   local notified = {}
   for _, want in ipairs(claim.wants) do
@@ -69,6 +69,7 @@ local function notify_first_waiters(claim, span)
   end
 end
 
+-- Whether the claim holds, and has not begun to leave.
 local function is_at_work(claim)
   return claim and claim.held and not claim.broken and not claim.lingers and rule.is_whole(claim)
 end
@@ -94,7 +95,7 @@ end
 
 function leave.unknown(claim, span)
   local reply = leave.done(claim)
-  -- What a copy of this is told: that the claim left only if it did by this. 'unknown' is what is said without a tombstone.
+  -- The reply to a repeat of this request: 'left' only if this one removed the claim. 'unknown' is the reply without a tombstone.
   local why = string.match(reply, '^gone (%a+)$')
   leave_tombstone(claim, why == 'unknown' and 'unseen' or why, tonumber(span))
   return reply
@@ -123,7 +124,7 @@ function leave.seal(claim, value, keep)
   end
   local reply = leave.done(claim)
   if may then
-    -- Order matters: waiters are removed before any queue is settled, so none is granted what was just sealed.
+    -- Order matters: waiters are removed before any queue is settled, so none is granted a sealed name.
     for _, want in ipairs(known.wants) do
       local queue = rule.queue_of(want)
       for _, entry in ipairs(redis.call('ZRANGE', queue, 0, -1)) do

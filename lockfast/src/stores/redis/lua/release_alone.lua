@@ -6,7 +6,7 @@
 -- Reply 'gone left'; the text of the claim that holds now, if it is one of the same client, which gets no push; or {'gone WHY'} or
 --       {'failed MESSAGE'}
 local key, queue, beginning, now = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
--- By client, whether it has a subscription, as far as the fast path has asked.
+-- By client, whether it has a subscription, as far as the fast path knows.
 local subscribed
 
 do
@@ -18,8 +18,8 @@ do
       call('DEL', key)
       return 'gone left'
     end
-    -- The first waiter is handed the key here if it wants this name alone, lives and has a subscription. As by the rule: ask for the
-    -- subscription, write, publish; and the first write is one that a full Redis allows. Everything else is the rule's to decide.
+    -- The first waiter gets the key here if it wants this name alone, lives and has a subscription. In the order of the rule: check
+    -- the subscription, write the grant, publish; and the first write is one that a full Redis allows. The rule decides all else.
     local entry = others == 1 and redis.pcall('ZRANGE', queue, '0', '0')[1]
     if entry and sub(entry, @entry.demand@) == ' @all@ @all@' then
       local record = sub(queue, @key.slot@) .. 'claim:' .. sub(entry, @entry.owner@)

@@ -1,8 +1,8 @@
--- release: claims leave, in order; what they held is handed off.
+-- release: claims leave, in order; their names are handed off.
 --
 -- KEYS  the names of all claims, one claim after the other
 -- ARGV  1 now, in milliseconds, 13 digits; shown to people, never compared
---       2.. for each claim the way it leaves; its owner, client and home; what it wanted, see demands.lua; and the arguments of the
+--       2.. for each claim the way it leaves; its owner, client and home; its demands, see demands.lua; and the arguments of the
 --       way, spans in milliseconds:
 --         done
 --         unknown       for how long a tombstone stays

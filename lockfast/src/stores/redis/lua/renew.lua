@@ -1,11 +1,11 @@
--- renew: each claim is answered where it stands, and lives at least its lease longer. Never joins.
+-- renew: each claim lives at least its lease longer, and the reply has its standing. A claim never joins by it.
 --
 -- KEYS  the names of all claims, one claim after the other
 -- ARGV  1 now, in milliseconds, 13 digits; shown to people, never compared
---       2 the lease of the common claims, in milliseconds; 0 is only a question
+--       2 the lease of the common claims, in milliseconds; 0 only asks for the standing
 --       3 how many common claims there are: they want one name alone, have the lease of 2, and come first
 --       4.. for each common claim its text up to SINCE, without flags
---       .. for each other claim 'OWNER CLIENT HOME LEASE', with ' d' behind it to make it detached; and what it wants, see demands.lua.
+--       .. for each other claim 'OWNER CLIENT HOME LEASE', with ' d' behind it to make it detached; and its demands, see demands.lua.
 --       Few arguments: each costs as much as a lookup
 -- Reply if all claims are common and hold, their texts, one a line; otherwise for each claim its text, if it is a common one that holds,
 --       or 'held FIRST COUNT', 'waiting FIRST RECHECK POSITION', 'gone WHY' or 'failed MESSAGE'

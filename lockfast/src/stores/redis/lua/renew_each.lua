@@ -1,6 +1,6 @@
 -- The rest of renew, by the rule: the common claims in `others`, which do not hold without flags, and all other claims.
 
--- From now on the lease alone decides about the claim, whatever becomes of its client. The expiry stays.
+-- Detaches a claim: from now on it lives as long as its lease, with or without its client. The expiry stays.
 local function detach(claim)
   claim.detached = true
   if claim.held and rule.is_alone(claim) then
@@ -15,7 +15,7 @@ end
 local function renew(claim, lease)
   local known, why = rule.find(claim)
   if known and not known.held then
-    -- A holder needs no settled queue: it goes on holding. What stands at the keys of a waiter is checked by `is_whole`.
+    -- A holder needs no settled queue: it keeps holding. The keys of a waiter are checked by `is_whole`.
     pcall(rule.settle, claim.wants)
     -- It may have been granted just now, with the rest of its lease.
     known, why = rule.find(claim)

@@ -1,4 +1,4 @@
--- rights: what locks need and this user may not do. Only asks: nothing is changed or logged.
+-- rights: the commands that locks need and this user may not run. Changes and logs nothing.
 --
 -- KEYS  none
 -- ARGV  1 a name as it is stored

@@ -1,6 +1,6 @@
 -- The rule: a claim holds when, on each of its names, the claims up to and including it fit the capacity together.
 --
--- Every verb settles the queues that its reply depends on: dead entries are evicted, and what they held is handed off. All pushes are
+-- Every verb settles the queues that its reply depends on: dead entries are evicted, and their names are handed off. All pushes are
 -- published at the end, by `publish`.
 
 rule.now, rule.evicted = now, 0
@@ -40,15 +40,15 @@ function rule.unsettle(want)
   end
 end
 
--- The queues of this claim look different now, to anyone that watches queues.
+-- The queues of this claim have changed: their names are published while a client watches queues.
 function rule.note_change(claim)
   for _, want in ipairs(claim.wants) do
     rule.changed[want.key] = true
   end
 end
 
--- Whether the client has a subscription. Asked before anything is decided, and once for each client. Without the right to ask, every
--- client counts as subscribed: then leases decide.
+-- Whether the client has a subscription. Checked before a grant is written, and once for each client. Without the right to check,
+-- every client counts as subscribed: then leases decide.
 function rule.is_subscribed(client)
   if rule.subscribed[client] == nil then
     local reply = redis.pcall('PUBSUB', 'NUMSUB', 'lockfast:push:' .. client)
@@ -57,7 +57,7 @@ function rule.is_subscribed(client)
   return rule.subscribed[client]
 end
 
--- Takes a claim out of all its queues, and frees what it held. The first write is one that a full Redis allows.
+-- Takes a claim out of all its queues, and frees its names. The first write is one that a full Redis allows.
 function rule.remove(claim)
   local is_only_at_key = rule.is_alone(claim) and claim.held
   if not is_only_at_key then
@@ -81,7 +81,7 @@ function rule.remove(claim)
   rule.note_change(claim)
 end
 
--- Whether what stands at the plain key keeps the claim out. Permits do not use the plain key.
+-- Whether the value of the plain key keeps the claim out. Permits do not use the plain key.
 function rule.is_kept_out(want)
   if want.capacity ~= rule.ALL_TEXT then
     return false
@@ -90,11 +90,11 @@ function rule.is_kept_out(want)
   return kind and not (kind == 's' and rule.is_reader(want))
 end
 
--- Whether the turn of a waiter that fits on the name `here` has come on another one of its names.
+-- Whether a waiter that fits on the name `here` also fits on another one of its names, `want`.
 --
--- Order matters: with entries ahead of it there, that queue is settled first, and then the one of `here` is looked at again. A waiter
--- ahead may fit too, and once the last claim of a queue holds, no verb looks for waiters before it. In a settled queue a dead entry
--- does not matter: the claims behind it fit beside it.
+-- Order matters: with entries ahead of it there, that queue is settled first, and then the one of `here` again. A waiter ahead may fit
+-- too, and once the last claim of a queue holds, no verb searches for waiters before it. In a settled queue a dead entry does not
+-- matter: the claims behind it fit beside it.
 function rule.fits(claim, want, here)
   local is_settled = rule.walked[want.key] and not rule.is_pending[want.key]
   local is_kept_out, own, used, reached = rule.is_kept_out(want), rule.entry_of(claim, want), 0, false
@@ -119,7 +119,7 @@ function rule.fits(claim, want, here)
   return reached and used + tonumber(want.weight) <= tonumber(want.capacity)
 end
 
--- Writes down that a claim holds all its names. The first write is one that a full Redis allows: a waiter gets its turn there too.
+-- Stores that a claim holds all its names. The first write is one that a full Redis allows: hand-offs go on there too.
 function rule.grant(claim, lease)
   claim.held, claim.since = true, rule.now
   if rule.is_alone(claim) then
@@ -160,7 +160,7 @@ function rule.hand_off(claim, here)
 end
 
 -- Evicts dead entries of one queue as far as they matter, and hands off to the next waiters. Without a waiter no hand-off is due;
--- then dead entries, which may be among many holders, are looked for only if `thorough`.
+-- then dead entries, which may be among many holders, are evicted only if `thorough`.
 function rule.settle_queue(want, thorough)
   local queue, used, kind = rule.queue_of(want), 0, rule.at_key(want.key)
   if want.capacity == rule.ALL_TEXT and kind and kind ~= 's' then
@@ -171,7 +171,7 @@ function rule.settle_queue(want, thorough)
     rule.mend_reader_marker(want, evicted)
     return
   end
-  -- An entry whose turn has not come keeps its place, with or without a subscription.
+  -- While the key is held, no turn has come: waiters stay, with or without a subscription.
   if not kind or kind == 's' then
     rule.sweep(want)
   end
@@ -218,22 +218,22 @@ end
 
 -- Settles these queues, and all that change by it. Fails if one of these cannot be settled; the others are settled all the same.
 function rule.settle(wants, thorough)
-  local asked, failure = {}, nil
+  local requested, failure = {}, nil
   for _, want in ipairs(wants) do
-    asked[want.key] = true
+    requested[want.key] = true
     rule.unsettle(want)
   end
   while #rule.pending > 0 or next(rule.deferred) do
     local want = table.remove(rule.pending)
-    local all = want and thorough and asked[want.key]
+    local all = want and thorough and requested[want.key]
     if not want then
-      -- What it was deferred for is settled. A claim behind the deferred one may hold by now, so all entries are looked at.
+      -- The queues that it was deferred for are settled. A claim behind the deferred one may hold by now, so all entries are visited.
       local key = next(rule.deferred)
       want, rule.deferred[key], all = rule.deferred[key], nil, true
     end
     rule.is_pending[want.key], rule.walked[want.key] = nil, true
     local done, problem = pcall(rule.settle_queue, want, all)
-    if not done and asked[want.key] then
+    if not done and requested[want.key] then
       failure = failure or problem
     end
   end
@@ -286,7 +286,7 @@ function rule.recheck(claim)
   return (soon and 'soon' or rule.digits(longest)) .. ' ' .. rule.digits(most)
 end
 
--- Whether everything that belongs to a claim is still there: an administrator or an eviction by Redis may have deleted it.
+-- Whether all keys and entries of a claim are still there: an administrator or an eviction by Redis may have deleted them.
 function rule.is_whole(claim)
   for _, want in ipairs(claim.wants) do
     local kind, value = rule.at_key(want.key)
@@ -306,7 +306,7 @@ function rule.is_whole(claim)
   return true
 end
 
--- Renews a claim. A lease of 0 is only a question.
+-- Renews a claim. A lease of 0 changes nothing: the caller only asks for the standing.
 function rule.extend(claim, lease)
   if lease == 0 then
     return
@@ -339,12 +339,12 @@ function rule.message_of(failure)
   return type(failure) == 'table' and failure.err or tostring(failure)
 end
 
--- Nothing can be written to this server: the client has to look for another one, for all its claims.
+-- Whether the server has become a replica: no claim can be written, and the client has to reconnect.
 function rule.is_of_a_replica(failure)
   return string.find(rule.message_of(failure), 'READONLY', 1, true)
 end
 
--- Publishes what was decided, one message for each client. Nothing depends on its arrival.
+-- Publishes the pushes, one message for each client. No decision depends on their arrival.
 function rule.publish()
   for _, client in ipairs(rule.recipients) do
     redis.pcall('PUBLISH', 'lockfast:push:' .. client, table.concat(rule.pushes[client], '\n'))

@@ -1,4 +1,4 @@
--- seed: after the server began anew, or another one took over, tickets go on from its clock, so that none is drawn twice.
+-- seed: after a restart or a failover, raises the counter of tickets to the server's clock, so that no ticket is drawn twice.
 --
 -- KEYS  1 the counter of tickets, 2 the identity of the server under which it was last used
 -- ARGV  1 the identity of the server now

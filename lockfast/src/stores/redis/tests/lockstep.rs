@@ -1,8 +1,8 @@
-//! Redis beside a table while leases run out: random verbs, between which time passes by a script that shifts everything in
-//! the database (`pass_time.lua`). Then every branch of the scripts has to have been entered.
+//! Compares Redis with a table while leases expire: random verbs, between which a script (`pass_time.lua`) shifts all times in
+//! the database. At the end, every branch of the scripts must have been entered.
 //!
-//! The time that passes by itself between two steps is put right after each step, so an outcome depends on it only if one
-//! step takes as long as half a [`UNIT`].
+//! The real time that passes between two steps is corrected after each step, so an outcome depends on it only if one step takes
+//! as long as half a [`UNIT`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,34 +18,34 @@ use crate::conformance::{self, Subject, Time};
 use crate::name::Name;
 use crate::store::{Busy, Change, Lease, Leaving, Resource, Scope, Standing, Store};
 
-use super::super::asks::LEAST_TOMBSTONE;
+use super::super::encode::LEAST_TOMBSTONE;
 use super::paths::{self, TAKEN};
 
-/// All leases are multiples of this. No tombstone is shorter in Redis, and so none is longer than the table's.
+/// All leases are multiples of this. It is the shortest tombstone in Redis, so that tombstones there are as long as the table's.
 const UNIT: Duration = LEAST_TOMBSTONE;
 const TOLERANCE: Duration = Duration::from_secs(4);
 const STEPS: u32 = 60;
 
-/// How many threads run histories side by side, each in a database of its own.
+/// How many threads run histories at the same time, each in its own database.
 const THREADS: u64 = 4;
-/// Histories that are the same in every run: these alone, and the rare cases below, enter every branch.
+/// Histories that are the same in every run: they and the rare cases below enter every branch.
 const FIXED: u64 = 200;
-/// Histories that are new in every run.
+/// Histories with a new seed in every run.
 const RANDOM: u64 = 100;
 
-/// Blocks that no history enters, by the line that begins them, and why.
+/// Blocks that no history enters: the file, the line that begins the block, and the reason.
 const UNREACHED: &[(&str, &str, &str)] = &[
     ("acquire", "if not settled then", OTHER_PROGRAM),
     ("acquire", "if not drawn then", "the counter of tickets cannot be raised: redis_trouble/full.rs"),
     ("acquire", "elseif not rule.is_whole(known) then", OTHER_PROGRAM),
-    ("acquire", "elseif kind == 'odd' or kind == 'newer' then", OTHER_PROGRAM),
+    ("acquire", "elseif kind == 'wrong_type' or kind == 'newer' then", OTHER_PROGRAM),
     ("claims", "if type(value) == 'table' then", OTHER_PROGRAM),
     ("claims", "if string.find(value.err, 'WRONGTYPE', 1, true) then", OTHER_PROGRAM),
     ("claims", "if not owner then", OTHER_PROGRAM),
     ("claims", "if not is_read or type(living) ~= 'table' or living.v ~= 1 then", OTHER_PROGRAM),
     ("listing", "function listing.name_of(member)", "for list_names only"),
     ("listing", "if string.find(name, '\\0', 1, true) then", "for list_names only"),
-    ("look_at_each", "elseif kind and kind ~= 's' then", OTHER_PROGRAM),
+    ("inspect_each", "elseif kind and kind ~= 's' then", OTHER_PROGRAM),
     ("reader_marker", "if rule.at_key(want.key) ~= 's' then", OTHER_PROGRAM),
     ("release", "if not done and rule.is_of_a_replica(reply) then", REPLICA),
     (
@@ -55,7 +55,7 @@ const UNREACHED: &[(&str, &str, &str)] = &[
     ),
     ("renew_each", "elseif not rule.is_whole(known) then", OTHER_PROGRAM),
     ("renew_each", "if is_replica then", REPLICA),
-    ("rule", "if not done and asked[want.key] then", OTHER_PROGRAM),
+    ("rule", "if not done and requested[want.key] then", OTHER_PROGRAM),
     ("rule", "if failure then", OTHER_PROGRAM),
     ("rule", "elseif kind and kind ~= 's' then", OTHER_PROGRAM),
     ("rule", "if kind ~= 'x' or not rule.is_text_of(value, claim) then", OTHER_PROGRAM),
@@ -64,10 +64,10 @@ const UNREACHED: &[(&str, &str, &str)] = &[
     ("rule", "function rule.message_of(failure)", OTHER_PROGRAM),
     ("rule", "function rule.is_of_a_replica(failure)", OTHER_PROGRAM),
 ];
-const OTHER_PROGRAM: &str = "another program changed or deleted a key: redis_lines.rs, redis_trouble/meddling.rs";
-const REPLICA: &str = "the server became a replica: redis_lines.rs";
+const OTHER_PROGRAM: &str = "another program changed or deleted a key: redis_queues.rs, redis_trouble/meddling.rs";
+const REPLICA: &str = "the server became a replica: redis_queues.rs";
 
-/// Scripts that decide about locks.
+/// The files of the scripts that decide about locks.
 const FILES: &[(&str, &str)] = &[
     ("acquire", include_str!("../lua/acquire.lua")),
     ("acquire_alone", include_str!("../lua/acquire_alone.lua")),
@@ -75,7 +75,7 @@ const FILES: &[(&str, &str)] = &[
     ("claims", include_str!("../lua/claims.lua")),
     ("demands", include_str!("../lua/demands.lua")),
     ("listing", include_str!("../lua/listing.lua")),
-    ("look_at_each", include_str!("../lua/look_at_each.lua")),
+    ("inspect_each", include_str!("../lua/inspect_each.lua")),
     ("queue", include_str!("../lua/queue.lua")),
     ("reader_marker", include_str!("../lua/reader_marker.lua")),
     ("release", include_str!("../lua/release.lua")),
@@ -148,7 +148,7 @@ impl Trouble for Database {
         }
     }
 
-    /// Other programs see holders at the plain key, for as long as the longest of their leases.
+    /// The plain key exists for as long as the longest lease of the holders: other programs see them by it.
     fn fault_behind(&self, shown: &Resource) -> Option<String> {
         let holders = shown.queue.iter().filter(|entry| entry.holds && shown.capacity == Demand::ALL);
         let longest = holders.map(|entry| entry.expires_in).max()?;
@@ -171,7 +171,7 @@ fn random_verbs_are_answered_as_a_table_would_while_time_passes() {
                 let seeds = seeds.iter().copied().skip(thread as usize).step_by(THREADS as usize);
                 let database = Database::of(server, thread);
                 if thread % 2 == 1 {
-                    // Queues are looked at in pieces.
+                    // Queues are inspected in pieces.
                     database.run::<()>(redis::cmd("SET").arg("lockfast:test:most_shown").arg(2));
                 }
                 let subject = database.clone();
@@ -185,7 +185,7 @@ fn random_verbs_are_answered_as_a_table_would_while_time_passes() {
     });
     let rare = Database::of(&server, THREADS);
     conformance::run(async { rare.clone() }, async |_| {
-        a_marker_that_outlives_its_readers_keeps_no_writer_out(&rare).await;
+        a_reader_marker_without_readers_keeps_no_writer_out(&rare).await;
         a_sweep_that_ends_early_is_continued(&rare).await;
     });
     if given.is_none() {
@@ -203,25 +203,25 @@ async fn renew(store: &Redis, claim: &Arc<Claim>) -> Standing {
     store.renew(&[Lease { claim: Arc::clone(claim), ttl: claim.ttl }]).await.unwrap().remove(0)
 }
 
-/// A sweep ends when it has evicted as much as one run may. The last waiter is notified, and its next request continues.
+/// A sweep ends when the eviction budget of a run is exhausted. The last waiter is notified, and its next request continues.
 async fn a_sweep_that_ends_early_is_continued(database: &Database) {
     database.run::<()>(redis::cmd("SET").arg("lockfast:test:most_evicted").arg(3));
     let store = Redis::open(&database.url).await.unwrap();
-    let crowded = |client, ttl| claim(client, Demand::exclusive(Name::new("crowded").unwrap()), ttl);
+    let waiter = |client, ttl| claim(client, Demand::exclusive(Name::new("crowded").unwrap()), ttl);
     let mut pushes = store.watch(Scope::Client(ClientId(1)));
-    let lives = crowded(1, 3 * UNIT);
+    let lives = waiter(1, 3 * UNIT);
     for _ in 0..5 {
-        store.acquire(&crowded(2, UNIT), Busy::Wait).await.unwrap();
+        store.acquire(&waiter(2, UNIT), Busy::Wait).await.unwrap();
     }
     store.acquire(&lives, Busy::Wait).await.unwrap();
     database.pass(UNIT).await;
-    assert!(matches!(renew(&store, &lives).await, Standing::Waiting { .. }), "the run evicted enough");
+    assert!(matches!(renew(&store, &lives).await, Standing::Waiting { .. }), "the budget is exhausted");
     assert_eq!(pushes.next().await, Some(Change::Gone(lives.id.hash())));
     assert!(matches!(renew(&store, &lives).await, Standing::Held(_)));
 }
 
 /// The reader marker outlives a reader with a shorter lease if the reader with the longest has left.
-async fn a_marker_that_outlives_its_readers_keeps_no_writer_out(database: &Database) {
+async fn a_reader_marker_without_readers_keeps_no_writer_out(database: &Database) {
     let store = Redis::open(&database.url).await.unwrap();
     let name = || Name::new("read").unwrap();
     let reader = || claim(3, Demand::shared(name()), 3 * UNIT);

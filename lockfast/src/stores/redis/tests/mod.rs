@@ -1,4 +1,4 @@
-//! The store's scripts in tests: with a counter in each branch, and beside a table while time passes.
+//! Tests of the scripts: with a counter in each branch, and compared with a table while time passes.
 
 #[cfg(feature = "conformance")]
 mod lockstep;

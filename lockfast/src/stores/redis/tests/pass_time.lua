@@ -1,8 +1,8 @@
--- Lets time pass in one database: shifts everything that was derived from a clock.
+-- Lets time pass in one database: shifts all times that were derived from a clock.
 --
 -- ARGV  1 the span, in milliseconds
---       2 the unit, in milliseconds: every lease and every age is a multiple of it, but for the milliseconds that have passed by
---         themselves, which are put right
+--       2 the unit, in milliseconds: every lease and every age is a multiple of it, apart from the real time that has passed, which
+--         is corrected
 local span, unit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,21 +1,21 @@
-//! Which branches of the scripts were taken. Unit tests run every script with a counter at the beginning of each block; the
-//! scripts that are shipped have none.
+//! Branch coverage of the scripts. Unit tests run every script with a counter at the beginning of each block; the scripts that
+//! are shipped have none.
 
 use std::collections::BTreeMap;
 
 use super::super::format::{self, Limits, Part};
 
-/// A hash in the database where the script ran: from a label to how often that block was entered.
+/// A hash in the database of the script: from a label to how often that block was entered.
 #[cfg(feature = "conformance")]
 pub(super) const TAKEN: &str = "lockfast:test:paths";
 
-/// What the limits of a run are in tests: the usual ones, unless the database has others.
+/// The limits of a run in tests: the usual ones, unless a key of the database overrides them.
 const LIMITS: Limits<'static> = Limits {
     most_evicted: "tonumber(redis.call('GET', 'lockfast:test:most_evicted') or '20000')",
     most_shown: "tonumber(redis.call('GET', 'lockfast:test:most_shown') or '200')",
 };
 
-/// As [`format::assembled`], with the counters.
+/// As [`format::assembled`], with counters.
 pub(in super::super) fn assembled(parts: &[Part], _usual: &Limits<'_>) -> String {
     let counted: Vec<_> = parts.iter().map(|(file, text)| (*file, counted(file, text))).collect();
     let parts: Vec<Part> = counted.iter().map(|(file, text)| (*file, text.as_str())).collect();
@@ -34,7 +34,7 @@ fn counted(file: &str, text: &str) -> String {
     counted
 }
 
-/// Every label of a file, and the line that it is on.
+/// Every label of a file, with the text of its line.
 pub(super) fn labels(file: &str, text: &str) -> BTreeMap<String, String> {
     let lines: Vec<_> = text.lines().collect();
     let labelled =
@@ -48,7 +48,7 @@ struct Block<'t> {
     line: usize,
 }
 
-/// The text in pieces, each with the label of the block that begins behind it.
+/// Splits the text at the beginnings of blocks. Each piece has the label of the block that begins behind it.
 fn blocks<'t>(file: &str, text: &'t str) -> Vec<(Option<String>, Block<'t>)> {
     let (mut blocks, mut begin, mut line, mut at) = (Vec::new(), 0, 1, 0);
     let mut awaits_parameters = false;
@@ -77,7 +77,7 @@ fn blocks<'t>(file: &str, text: &'t str) -> Vec<(Option<String>, Block<'t>)> {
     blocks
 }
 
-/// How long the string at the beginning is. Scripts use single quotes only.
+/// The length of the quoted string at the beginning. Scripts use single quotes only.
 fn quoted(text: &str) -> usize {
     let mut is_escaped = false;
     for (at, letter) in text.char_indices().skip(1) {

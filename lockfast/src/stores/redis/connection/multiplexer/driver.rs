@@ -1,4 +1,4 @@
-//! The task at a connection's end: reads answers and pushes, writes what was asked.
+//! The task that drives one connection: it writes requests, delivers replies in order, and passes pushes on.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -11,35 +11,35 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use crate::clock::{Clock, Moment};
 
-use super::super::parser::{Parser, ROOM, odd};
+use super::super::parser::{Parser, ROOM, protocol_error};
 use super::super::stream::Stream;
 use super::super::timing::LONGEST_RESPONSE;
-use super::{Entry, OnPush, Shared, gone};
+use super::{OnPush, PendingReply, Shared, closed};
 
-/// How many get their answers, at least, before what they ask next is written; a quarter of those who wait, if that is more. With
-/// more of them more goes out in one write; with fewer, client and server work at the same time.
-const AT_ONCE: usize = 16;
+/// The least number of replies that are delivered before requests are written; a quarter of the open requests, if that is more.
+/// Larger batches put more requests into one write; smaller ones keep client and server working at the same time.
+const BATCH: usize = 16;
 
-/// The task that reads and writes.
 pub(super) struct Driver {
     stream: Stream,
     shared: Arc<Shared>,
     on_push: OnPush,
-    replies: Parser,
-    /// Answers that came and were not given yet, and whom they are given to.
-    answers: Vec<Value>,
-    askers: Vec<Entry>,
-    /// What is being written, and how much of it was.
+    parser: Parser,
+    /// Replies that were parsed and not delivered, and the requests that they are delivered to. Empty between two runs.
+    replies: Vec<Value>,
+    receivers: Vec<PendingReply>,
+    /// The bytes that are being written, and how many of them are.
     outgoing: Vec<u8>,
     written: usize,
-    /// When the first of it was asked.
-    asked_at: Moment,
-    at_once: usize,
-    /// Whether answers are left that came and were not read.
+    /// When the first request of `outgoing` was sent by its caller.
+    queued_at: Moment,
+    batch: usize,
+    /// Whether a batch was full: more replies may have been received.
     has_more: bool,
-    /// Whether several got their answers just now: they may ask again in a moment.
-    is_crowded: bool,
-    gave_way: bool,
+    /// Whether several requests got their replies since the last write: their callers are likely to send again.
+    delivered_several: bool,
+    /// Whether the driver has yielded once to these callers before it writes.
+    has_yielded: bool,
 }
 
 impl Future for Driver {
@@ -47,16 +47,16 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.shared.polls.fetch_add(1, Ordering::Relaxed);
-        let why = ready!(self.drive(cx)).err().unwrap_or_else(gone);
+        let why = ready!(self.drive(cx)).err().unwrap_or_else(closed);
         self.shared.end(&why);
         Poll::Ready(())
     }
 }
 
 impl Drop for Driver {
-    /// The runtime may be shut down at any time.
+    /// A runtime that is shut down drops its tasks: then too, every open request fails.
     fn drop(&mut self) {
-        self.shared.end(&gone());
+        self.shared.end(&closed());
     }
 }
 
@@ -66,35 +66,35 @@ impl Driver {
             stream,
             shared,
             on_push,
-            replies: Parser::default(),
-            answers: Vec::new(),
-            askers: Vec::new(),
+            parser: Parser::default(),
+            replies: Vec::new(),
+            receivers: Vec::new(),
             outgoing: Vec::new(),
             written: 0,
-            asked_at: Moment::START,
-            at_once: AT_ONCE,
+            queued_at: Moment::START,
+            batch: BATCH,
             has_more: false,
-            is_crowded: false,
-            gave_way: false,
+            delivered_several: false,
+            has_yielded: false,
         }
     }
 
-    /// Goes on as long as there is something to do; comes to an end with the connection.
+    /// Reads and writes as far as the stream allows. Ready once the connection has ended.
     fn drive(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
-        if self.shared.left.load(Ordering::Acquire) && self.shared.desk().over.is_some() {
+        if self.shared.is_retired.load(Ordering::Acquire) && self.shared.dispatcher().ended.is_some() {
             return Poll::Ready(Ok(()));
         }
-        // What those who were let through have asked goes out before others get their answers.
-        if self.gave_way
+        // After a yield, the requests of the callers that ran are written before more replies are delivered.
+        if self.has_yielded
             && let Poll::Ready(ended) = self.write(cx)
         {
-            return Poll::Ready(self.after_last_answers(ended, cx));
+            return Poll::Ready(self.deliver_received(ended, cx));
         }
         self.read(cx)?;
         match self.write(cx) {
-            Poll::Ready(ended) => Poll::Ready(self.after_last_answers(ended, cx)),
+            Poll::Ready(ended) => Poll::Ready(self.deliver_received(ended, cx)),
             Poll::Pending => {
-                // Answers that are here do not wait until somebody takes our questions.
+                // Replies that were received are delivered even if the server takes no requests.
                 if self.has_more {
                     cx.waker().wake_by_ref();
                 }
@@ -103,67 +103,68 @@ impl Driver {
         }
     }
 
-    /// Who takes no more questions may have answered before. What came counts.
-    fn after_last_answers(&mut self, ended: RedisResult<()>, cx: &mut Context<'_>) -> RedisResult<()> {
+    /// After a write error, still delivers the replies that were already received.
+    fn deliver_received(&mut self, ended: RedisResult<()>, cx: &mut Context<'_>) -> RedisResult<()> {
         while ended.is_err() && self.read(cx).is_ok() && self.has_more {}
         ended
     }
 
-    /// Writes what was asked. Comes to an end when nothing will be asked any more.
+    /// Writes requests. Ready once no request can follow.
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
         loop {
             while self.written < self.outgoing.len() {
-                if Clock::boot().now().since(self.asked_at) >= LONGEST_RESPONSE {
+                if Clock::boot().now().since(self.queued_at) >= LONGEST_RESPONSE {
                     let late = format!(
                         "not sent within {LONGEST_RESPONSE:?}: the runtime was blocked, or the server took nothing"
                     );
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, late).into()));
                 }
                 match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.outgoing[self.written..]))? {
-                    0 => return Poll::Ready(Err(gone())),
+                    0 => return Poll::Ready(Err(closed())),
                     count => self.written += count,
                 }
             }
-            // What is kept back by encryption goes out before more is written; a plain stream keeps nothing.
+            // TLS may buffer: its buffer is flushed before more is written. A plain stream buffers nothing.
             if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_flush(cx) {
                 return Poll::Ready(Err(error.into()));
             }
             self.outgoing.clear();
             self.outgoing.shrink_to(ROOM);
             self.written = 0;
-            if !ready!(self.take_questions(cx)) {
+            if !ready!(self.take_requests(cx)) {
                 return Poll::Ready(Ok(()));
             }
         }
     }
 
-    /// Reads what is there, and gives it to whom it is for: some at a time, so that the server is at work on what those ask
-    /// next while the others get theirs.
+    /// Reads and delivers replies, at most one batch: the server works on the next requests of these callers while the other
+    /// replies are delivered.
     fn read(&mut self, cx: &mut Context<'_>) -> RedisResult<()> {
         loop {
-            while self.answers.len() < self.at_once {
-                match self.replies.next() {
+            while self.replies.len() < self.batch {
+                match self.parser.next() {
                     Ok(Some(Value::Push { kind, data })) => {
-                        // Order matters: with all replies before it given, the request that it may confirm is the first.
-                        self.give()?;
+                        // Order matters: once all replies before the push are delivered, the request that it may confirm is
+                        // the first open one.
+                        self.deliver()?;
                         let push = PushInfo { kind, data };
                         if self.is_due(&push) {
-                            self.answers.push(Value::Push { kind: push.kind, data: push.data });
+                            self.replies.push(Value::Push { kind: push.kind, data: push.data });
                         } else {
                             (self.on_push)(push);
                         }
                     }
-                    Ok(Some(answer)) => self.answers.push(answer),
+                    Ok(Some(reply)) => self.replies.push(reply),
                     Ok(None) => break,
-                    Err(error) => return self.give().and(Err(error)),
+                    Err(error) => return self.deliver().and(Err(error)),
                 }
             }
-            self.has_more = self.answers.len() == self.at_once;
-            self.give()?;
+            self.has_more = self.replies.len() == self.batch;
+            self.deliver()?;
             if self.has_more {
                 return Ok(());
             }
-            match pin!(self.stream.read_buf(self.replies.room())).poll(cx)? {
+            match pin!(self.stream.read_buf(self.parser.room())).poll(cx)? {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
                 Poll::Ready(_) => drop(self.shared.reads.fetch_add(1, Ordering::Relaxed)),
@@ -174,54 +175,55 @@ impl Driver {
     /// Whether this push confirms the first open request.
     fn is_due(&self, push: &PushInfo) -> bool {
         push.kind != PushKind::Message
-            && self.shared.desk().open.front().is_some_and(|entry| entry.is_confirmed_by(push))
+            && self.shared.dispatcher().open.front().is_some_and(|pending| pending.is_confirmed_by(push))
     }
 
-    fn give(&mut self) -> RedisResult<()> {
-        if self.answers.is_empty() {
+    fn deliver(&mut self) -> RedisResult<()> {
+        if self.replies.is_empty() {
             return Ok(());
         }
-        let mut desk = self.shared.desk();
-        let count = self.answers.len().min(desk.open.len());
-        self.at_once = AT_ONCE.max(desk.open.len() / 4);
-        self.askers.extend(desk.open.drain(..count));
-        // They need not wake us to ask again: we look before we sleep.
-        desk.is_awake = true;
-        drop(desk);
-        self.is_crowded |= count > 1;
-        let is_unasked = count < self.answers.len();
-        // The connection ends with the first that gets what it does not await: the rest of them fail.
-        if !self.askers.drain(..).zip(self.answers.drain(..)).all(|(asker, answer)| asker.give(answer)) {
-            return Err(odd("a reply where a confirmation is due"));
+        let mut dispatcher = self.shared.dispatcher();
+        let count = self.replies.len().min(dispatcher.open.len());
+        self.batch = BATCH.max(dispatcher.open.len() / 4);
+        self.receivers.extend(dispatcher.open.drain(..count));
+        // Callers that send again need not wake the driver: it reads `outgoing` before it sleeps.
+        dispatcher.is_awake = true;
+        drop(dispatcher);
+        self.delivered_several |= count > 1;
+        let has_unrequested = count < self.replies.len();
+        // The connection ends at the first reply that its request does not await: the requests behind it fail.
+        if !self.receivers.drain(..).zip(self.replies.drain(..)).all(|(receiver, reply)| receiver.deliver(reply)) {
+            return Err(protocol_error("a reply where a confirmation is due"));
         }
-        if is_unasked { Err(odd("an answer to nothing that was asked")) } else { Ok(()) }
+        if has_unrequested { Err(protocol_error("a reply without a request")) } else { Ok(()) }
     }
 
-    /// What is to be written next; `false` when nothing will be any more.
-    fn take_questions(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let mut desk = self.shared.desk();
-        desk.being_written = 0;
-        let is_done = self.shared.left.load(Ordering::Acquire) && desk.open.is_empty();
-        if is_done || desk.over.is_some() {
+    /// Takes the requests to write next. `false` once no request can follow.
+    fn take_requests(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut dispatcher = self.shared.dispatcher();
+        dispatcher.being_written = 0;
+        let is_done = self.shared.is_retired.load(Ordering::Acquire) && dispatcher.open.is_empty();
+        if is_done || dispatcher.ended.is_some() {
             return Poll::Ready(false);
         }
-        if !desk.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
-            desk.driver = Some(cx.waker().clone());
+        if !dispatcher.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
+            dispatcher.driver = Some(cx.waker().clone());
         }
-        desk.is_awake = self.has_more || !desk.outgoing.is_empty();
-        if desk.outgoing.is_empty() {
-            self.gave_way = false;
+        dispatcher.is_awake = self.has_more || !dispatcher.outgoing.is_empty();
+        if dispatcher.outgoing.is_empty() {
+            self.has_yielded = false;
             return Poll::Pending;
         }
-        // Where many ask, those who were just woken come first, once: what they ask goes out in the same write.
-        if !self.gave_way && (self.is_crowded || desk.open.len() > 1) {
-            self.gave_way = true;
+        // With several open requests, the driver yields once to callers that were just woken: their next requests go out in the
+        // same write.
+        if !self.has_yielded && (self.delivered_several || dispatcher.open.len() > 1) {
+            self.has_yielded = true;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        (self.gave_way, self.is_crowded) = (false, false);
-        std::mem::swap(&mut self.outgoing, &mut desk.outgoing);
-        (desk.being_written, self.asked_at) = (self.outgoing.len(), desk.asked_at);
+        (self.has_yielded, self.delivered_several) = (false, false);
+        std::mem::swap(&mut self.outgoing, &mut dispatcher.outgoing);
+        (dispatcher.being_written, self.queued_at) = (self.outgoing.len(), dispatcher.queued_at);
         Poll::Ready(true)
     }
 }

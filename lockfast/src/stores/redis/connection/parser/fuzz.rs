@@ -1,7 +1,7 @@
-//! Our parser against the parser of the `redis` crate, on streams that follow from seeds.
+//! Fuzzes our parser against the parser of the `redis` crate, on streams generated from seeds.
 //!
-//! The tests compare a fixed range of seeds. `cargo xtask fuzz` goes on for longer, from a seed of its own choice. With
-//! `LOCKFAST_FUZZ_SEED`, or `--seed`, the first stream compared is the one of that seed.
+//! The tests compare a fixed range of seeds. `cargo xtask fuzz` runs longer, from a random seed. With `LOCKFAST_FUZZ_SEED`, or
+//! `--seed`, the first stream compared is the one of that seed.
 
 mod compare;
 mod corpus;
@@ -62,7 +62,7 @@ impl Report {
         }
     }
 
-    /// Compares the stream of a seed, and says what is wrong with it.
+    /// Compares the stream of a seed. Fails with a description of the violation.
     fn add(&mut self, seed: u64) -> Result<(), String> {
         let stream = streams::of_seed(seed);
         self.streams += 1;
@@ -85,7 +85,7 @@ impl Report {
     }
 }
 
-/// What ours makes of it, in one piece and in several; and how it differs from what the crate makes of it.
+/// Our reading of the bytes, which must be the same in one piece and in several; and how it differs from the crate's.
 fn read_both(bytes: &[u8], seed: u64) -> Result<(Reading, Option<Difference>), String> {
     let whole = ours([bytes])?;
     let (rng, mut cuts, mut at) = (&mut Rng::with_seed(!seed), vec![0], 0);
@@ -107,7 +107,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 #[test]
-#[expect(clippy::print_stdout, reason = "what was compared is what `cargo xtask fuzz` shows")]
+#[expect(clippy::print_stdout, reason = "`cargo xtask fuzz` shows the report")]
 fn the_parser_reads_what_the_crate_reads() {
     let seconds = variable("LOCKFAST_FUZZ_SECONDS");
     let first = variable("LOCKFAST_FUZZ_SEED").unwrap_or_else(|| seconds.map_or(0, |_| fastrand::u64(..)));

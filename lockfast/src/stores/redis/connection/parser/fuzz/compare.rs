@@ -1,14 +1,13 @@
-//! What our parser and the parser of the `redis` crate read, side by side.
+//! Compares our parser with the parser of the `redis` crate.
 //!
-//! Replies are compared as ours gives them: attributes are dropped, an error is one line, and a push of a kind that is not
-//! used is `Other` with its name. Beyond that only a [`Difference`] is accepted. Each names how it is recognised; anything
-//! else is a violation.
+//! Replies are compared in the form of our parser: attributes are dropped, an error is one line, and a push of a kind that is
+//! not used is `Other` with its name. Beyond that only a [`Difference`] is accepted; anything else is a violation.
 
 use redis::{PushKind, ServerError, Value};
 
 use super::super::{Parser, ROOM, UNKNOWN};
 
-/// Where the two parsers may part. Nothing after it is compared.
+/// A point at which the two parsers may differ. The rest of the stream is not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Difference {
     /// Ours reads text that is not UTF-8 with replacement characters. The crate's refuses it.
@@ -27,18 +26,18 @@ pub(super) enum Difference {
     AttributeBeforeKind,
 }
 
-/// What a parser made of a stream: its values, then why there are no more.
+/// The result of parsing a stream.
 pub(super) struct Reading {
     pub(super) values: Vec<Value>,
-    /// Why it was refused; nothing if the parser wants more.
+    /// Why the stream was refused; `None` if the parser waits for more bytes.
     refused: Option<String>,
-    /// How much was read before.
+    /// How many bytes were read before that.
     read: usize,
-    /// Whether it wants more inside of a reply.
+    /// Whether the parser waits for more bytes inside of a reply.
     is_inside: bool,
 }
 
-/// Fails if they disagree otherwise than is accepted.
+/// Compares two readings. Fails if they differ by anything but an accepted [`Difference`].
 pub(super) fn compare(bytes: &[u8], ours: &Reading, theirs: &Reading) -> Result<Option<Difference>, String> {
     let parted = ours.values.iter().zip(&theirs.values).position(|(ours, theirs)| !is_same(ours, theirs));
     if let Some(at) = parted {
@@ -99,12 +98,12 @@ fn of_theirs(why: &str, bytes: &[u8]) -> Option<Difference> {
     }
 }
 
-/// By what is printed where a number is none, and so is not equal to itself.
+/// Compares by `Debug` where a value is NaN, which is not equal to itself.
 fn is_same(ours: &Value, theirs: &Value) -> bool {
     ours == theirs || format!("{ours:?}") == format!("{theirs:?}")
 }
 
-/// Reads pieces one after the other. Fails if more memory is in use than they are worth.
+/// Parses pieces one after the other. Fails if the memory in use exceeds the bound for the bytes received.
 pub(super) fn ours<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Reading, String> {
     let mut parser = Parser::default();
     let (mut values, mut refused, mut received) = (Vec::new(), None, 0);
@@ -130,17 +129,17 @@ pub(super) fn ours<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Rea
     Ok(Reading { values, refused, read: parser.read, is_inside })
 }
 
-/// Three bytes are the shortest value, which a vector may have given twice the room.
+/// The shortest value has three bytes, and a vector may reserve twice the room for it.
 const FOR_EACH_BYTE: usize = 2 * size_of::<Value>() / 3 + 4;
-/// How many levels are open at most.
+/// The most levels that are open.
 const LEVELS: usize = 100;
-/// What is given room in advance: at each level the first values, and the next read.
+/// Memory that is reserved in advance: the first values at each level, and the next read.
 const IN_ADVANCE: usize = LEVELS * 64 * size_of::<Value>() + 4 * ROOM;
 
 fn is_within_bounds(parser: &Parser, received: usize) -> Result<(), String> {
-    let parts = parser.open.iter();
-    let parts: usize = parts.map(|part| held_by_all(&part.values, part.values.capacity())).sum();
-    let held = parser.bytes.capacity() + parts;
+    let open = parser.open.iter();
+    let open: usize = open.map(|aggregate| held_by_all(&aggregate.values, aggregate.values.capacity())).sum();
+    let held = parser.bytes.capacity() + open;
     if held > IN_ADVANCE + FOR_EACH_BYTE * received || parser.bytes.capacity() > 2 * received + 4 * ROOM {
         return Err(format!("{held} bytes are in use after {received} were received"));
     }
@@ -150,7 +149,7 @@ fn is_within_bounds(parser: &Parser, received: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// The memory of a value beside its own place.
+/// The heap memory of a value.
 fn held_by(value: &Value) -> usize {
     match value {
         Value::BulkString(bytes) | Value::BigNumber(bytes) => bytes.capacity(),
@@ -170,7 +169,7 @@ fn held_by_all(values: &[Value], capacity: usize) -> usize {
     capacity * size_of::<Value>() + values.iter().map(held_by).sum::<usize>()
 }
 
-/// What the crate reads, as ours would give it.
+/// Parses with the crate, and normalises the values to the form of our parser.
 pub(super) fn theirs(bytes: &[u8]) -> Reading {
     let (mut parser, mut rest, mut values) = (redis::Parser::new(), bytes, Vec::new());
     let refused = loop {
@@ -209,8 +208,8 @@ fn on_one_line(error: &ServerError) -> Value {
 }
 
 impl Reading {
-    /// Whether two ways of delivering the same bytes came to the same. Why they are refused may differ: of two reasons in one
-    /// line, the one that is received first counts.
+    /// Whether two ways of delivering the same bytes have the same result. The reason of a refusal may differ: of two reasons
+    /// in one line, the one that is received first counts.
     pub(super) fn is_the_same_as(&self, other: &Self) -> bool {
         let mut pairs = self.values.iter().zip(&other.values);
         self.values.len() == other.values.len()
@@ -219,7 +218,7 @@ impl Reading {
             && self.is_whole() == other.is_whole()
     }
 
-    /// Whether it was read to its end, which is the end of a reply.
+    /// Whether the stream was read to its end, which is the end of a reply.
     pub(super) fn is_whole(&self) -> bool {
         self.refused.is_none() && !self.is_inside
     }

@@ -1,4 +1,4 @@
-//! Streams that are worth keeping, each with the difference that is accepted for it.
+//! Streams that found faults or show a difference, each with the difference that is accepted for it.
 
 use super::Difference::{self, *};
 

@@ -2,14 +2,14 @@
 
 use fastrand::Rng;
 
-/// What a server sends.
+/// The bytes that a server sends.
 pub(super) struct Stream {
     pub(super) bytes: Vec<u8>,
-    /// How many replies it consists of; unknown once it was damaged.
+    /// The number of replies in it; unknown once it was damaged.
     pub(super) replies: Option<usize>,
 }
 
-/// The marks that a count or a length follows.
+/// The types whose first byte is followed by a count or a length.
 const COUNTED: &[u8] = b"$*~%|>=!";
 const INTEGERS: &[&str] =
     &["0", "-0", "+7", "1", "-1", "007", "123456789", "9223372036854775807", "-9223372036854775808"];
@@ -44,7 +44,7 @@ const PUSHES: &[&str] = &[
     "Message",
     "",
 ];
-/// What stands where a length should, beside the right one and its neighbours.
+/// Replacements for a length, beside its neighbours.
 const LENGTHS: &[&str] = &[
     "0",
     "-1",
@@ -92,21 +92,21 @@ fn pick<'a, T: ?Sized>(rng: &mut Rng, from: &[&'a T]) -> &'a T {
     from[rng.usize(..from.len())]
 }
 
-fn head(bytes: &mut Vec<u8>, mark: u8, count: usize) {
-    bytes.extend(format!("{}{count}\r\n", mark as char).bytes());
+fn head(bytes: &mut Vec<u8>, type_byte: u8, count: usize) {
+    bytes.extend(format!("{}{count}\r\n", type_byte as char).bytes());
 }
 
-fn line(bytes: &mut Vec<u8>, mark: u8, text: &str) {
-    bytes.extend(format!("{}{text}\r\n", mark as char).bytes());
+fn line(bytes: &mut Vec<u8>, type_byte: u8, text: &str) {
+    bytes.extend(format!("{}{text}\r\n", type_byte as char).bytes());
 }
 
-fn blob(bytes: &mut Vec<u8>, mark: u8, text: &[u8]) {
-    head(bytes, mark, text.len());
+fn blob(bytes: &mut Vec<u8>, type_byte: u8, text: &[u8]) {
+    head(bytes, type_byte, text.len());
     bytes.extend(text);
     bytes.extend(b"\r\n");
 }
 
-/// Any reply, nested at most so deep.
+/// Any reply, nested at most `depth` levels.
 fn reply(rng: &mut Rng, bytes: &mut Vec<u8>, depth: usize) {
     if depth > 0 && rng.u8(..) < 10 {
         attribute(rng, bytes, depth);
@@ -146,10 +146,10 @@ fn reply(rng: &mut Rng, bytes: &mut Vec<u8>, depth: usize) {
     }
 }
 
-fn several(rng: &mut Rng, bytes: &mut Vec<u8>, mark: u8, each: usize, depth: usize) {
-    // Now and then more than a vector is given room for at once.
+fn several(rng: &mut Rng, bytes: &mut Vec<u8>, type_byte: u8, each: usize, depth: usize) {
+    // Now and then more values than the parser reserves at once.
     let (count, depth) = if rng.u8(..) < 4 { (rng.usize(30..150), 0) } else { (rng.usize(..5), depth - 1) };
-    head(bytes, mark, count);
+    head(bytes, type_byte, count);
     (0..count * each).for_each(|_| reply(rng, bytes, depth));
 }
 
@@ -167,7 +167,7 @@ fn push(rng: &mut Rng, bytes: &mut Vec<u8>, depth: usize) {
     (0..count).for_each(|_| reply(rng, bytes, depth));
 }
 
-/// Nearly as deep as is read.
+/// Nearly as deep as the parser accepts.
 fn deep(rng: &mut Rng, bytes: &mut Vec<u8>) {
     for _ in 0..rng.usize(80..98) {
         bytes.extend(pick(rng, &[b"*1\r\n".as_slice(), b"~1\r\n", b"%1\r\n+key\r\n", b">2\r\n+kind\r\n"]));
@@ -175,7 +175,7 @@ fn deep(rng: &mut Rng, bytes: &mut Vec<u8>) {
     bytes.extend(b":1\r\n");
 }
 
-/// Longer than is read at once.
+/// Longer than one read.
 fn long(rng: &mut Rng, bytes: &mut Vec<u8>) {
     let text = vec![b'x'; rng.usize(10_000..50_000)];
     blob(bytes, if rng.bool() { b'$' } else { b'!' }, &text);
@@ -215,8 +215,8 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
             }
         }
         _ => {
-            let counts = starts(bytes, |mark| COUNTED.contains(&mark));
-            let Some(start) = rng.choice(&counts).map(|mark| mark + 1) else { return };
+            let counts = starts(bytes, |first| COUNTED.contains(&first));
+            let Some(start) = rng.choice(&counts).map(|at| at + 1) else { return };
             let digits = bytes[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
             let number: i64 = str::from_utf8(&bytes[start..start + digits]).unwrap().parse().unwrap_or_default();
             let other = match rng.u8(..4) {
@@ -230,7 +230,7 @@ fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Where lines begin, with a mark of this kind.
+/// Where the lines of the wanted types begin.
 fn starts(bytes: &[u8], is_wanted: impl Fn(u8) -> bool) -> Vec<usize> {
     (0..bytes.len()).filter(|at| (*at == 0 || bytes[at - 1] == b'\n') && is_wanted(bytes[*at])).collect()
 }

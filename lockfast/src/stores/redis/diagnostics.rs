@@ -1,4 +1,4 @@
-//! What a server is like, for people who want to know whether locks are safe there. Only asks; changes nothing.
+//! [`Redis::checkup`]: reads the properties of a server that decide whether locks are safe there. It never writes.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -7,50 +7,51 @@ use redis::{RedisResult, Value};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
-use super::connection::{IoThread, Server, Timing};
+use super::connection::{IoThread, Server, Timing, info_field};
 use super::failure::explain;
 use super::{Multiplexer, Redis};
 
-/// Everything together takes no longer than this.
+/// The limit of the whole checkup.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
-/// How often the way there and back is measured.
+/// How many round trips are measured.
 const ROUND_TRIPS: usize = 20;
-/// What names begin with if nobody says anything else.
+/// The default prefix of names.
 const USUAL_PREFIX: &str = "lock:";
 
-/// What a server says about itself: see [`Redis::checkup`].
+/// The properties of a server that decide whether locks are safe there; the result of [`Redis::checkup`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Checkup {
-    /// Whose server it is: `Redis` or `Valkey`.
+    /// `Redis` or `Valkey`.
     pub product: String,
-    /// Of that product, like `7.0.15`.
+    /// The version of the product, like `7.0.15`.
     pub version: String,
-    /// Whether locks can be taken there. A replica only has copies.
+    /// Whether the server is a primary. Locks cannot be taken at a replica.
     pub is_primary: bool,
-    /// How many replicas are connected and up to date enough to be sent writes.
+    /// The number of replicas that are connected and online.
     pub replicas: u32,
-    /// How many of them the URL asks to have each lock.
+    /// The number of replicas that must have each lock: `replicas=N` of the URL.
     pub replicas_wanted: u32,
-    /// In bytes; 0 is no limit.
+    /// The memory limit of the server in bytes; 0 is no limit.
     pub maxmemory: u64,
-    /// What the server does when it is reached. Anything but `noeviction` may take locks away.
+    /// The eviction policy at the memory limit. Any policy but `noeviction` may delete locks.
     pub eviction: String,
-    /// How often the append-only file reaches the disk, like `everysec`, if there is one; empty if that may not be asked.
+    /// How often the append-only file is flushed to the disk, like `everysec`; `None` without such a file; empty if the user may
+    /// not read the setting.
     pub append_only: Option<String>,
-    /// When a snapshot is written, like `3600 1`, if ever; empty if that may not be asked.
+    /// When a snapshot is written, like `3600 1`; `None` if never; empty if the user may not read the setting.
     pub snapshots: Option<String>,
     /// Whether the last attempt to write to the disk failed.
     pub cannot_write: bool,
-    /// There and back: half of the questions were answered sooner.
+    /// The median of the measured round trips.
     pub round_trip: Duration,
-    /// The longest of them.
+    /// The longest of the measured round trips.
     pub slowest_trip: Duration,
-    /// How many milliseconds the server's clock is ahead of this machine's; negative when it is behind.
+    /// How many milliseconds the server's clock is ahead of this machine's; negative if it is behind.
     pub clock_ahead: i64,
-    /// The commands that locks need and this user may not use; `None` when the server cannot be asked, before Redis 7.
+    /// The commands that locks need and this user may not run; `None` before Redis 7, where a server cannot be asked for them.
     pub missing_rights: Option<Vec<String>>,
-    /// The limits of a connection, as the URL sets them: see [`RedisOptions`](crate::RedisOptions).
+    /// The limits of a connection that are in force: see [`RedisOptions`](crate::RedisOptions).
     pub connect_timeout: Duration,
     /// See [`connect_timeout`](Self::connect_timeout).
     pub response_timeout: Duration,
@@ -63,46 +64,46 @@ pub struct Checkup {
 }
 
 impl Redis {
-    /// Looks at the server of a URL: also at one that locks cannot be taken at, as long as it answers. `prefix` is what names
-    /// begin with, if it is not said by the URL; the user may have rights to some names only.
+    /// Checks the server of a URL, and changes nothing there. It also works for a server that locks cannot be taken at, as long
+    /// as it answers. `prefix` is the prefix of names, instead of the one of the URL: the user may have rights to some names only.
     ///
     /// ```no_run
     /// # use lockfast::Redis;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
     /// let found = Redis::checkup("redis://cache.internal", None).await?;
-    /// assert_eq!(found.eviction, "noeviction", "locks would be thrown away");
+    /// assert_eq!(found.eviction, "noeviction", "locks could be evicted");
     /// # Ok(()) }
     /// ```
     pub async fn checkup(url: &str, prefix: Option<&str>) -> Result<Checkup> {
         let server = Server::of_url(url)?;
-        let doing = format!("looking at Redis at {server:?}");
+        let doing = format!("checking Redis at {server:?}");
         let prefix = prefix.or(server.prefix.as_deref()).unwrap_or(USUAL_PREFIX);
         let prefix = prefix.to_owned();
-        // The caller may have no runtime that could drive a connection.
+        // The caller may have no runtime that can drive a connection.
         let thread = IoThread::default();
-        let looked =
-            thread.runtime()?.spawn(async move { tokio::time::timeout(ENDS_WITHIN, look(&server, &prefix)).await });
-        let found = looked.await.map_err(|error| Error::unavailable(&doing, error))?;
+        let check =
+            thread.runtime()?.spawn(async move { tokio::time::timeout(ENDS_WITHIN, check(&server, &prefix)).await });
+        let found = check.await.map_err(|error| Error::unavailable(&doing, error))?;
         found
-            .map_err(|_| Error::unavailable(&doing, format!("no answer within {ENDS_WITHIN:?}")))?
+            .map_err(|_| Error::unavailable(&doing, format!("no reply within {ENDS_WITHIN:?}")))?
             .map_err(|error| explain(&doing, &error))
     }
 }
 
-async fn look(server: &Server, prefix: &str) -> RedisResult<Checkup> {
-    let mut multiplexer = server.reach(std::sync::Arc::new(drop)).await?;
+async fn check(server: &Server, prefix: &str) -> RedisResult<Checkup> {
+    let mut multiplexer = server.open(std::sync::Arc::new(drop)).await?;
     let missing_rights = rights(&mut multiplexer, prefix, server.replicas).await?;
-    let mut found = read(&redis::cmd("INFO").query_async::<String>(&mut multiplexer).await?);
+    let mut found = decode_info(&redis::cmd("INFO").query_async::<String>(&mut multiplexer).await?);
     found.replicas_wanted = server.replicas;
     found.missing_rights = missing_rights;
     let Timing { connect_timeout, response_timeout, heartbeat, keepalive, reconnect_cap } = server.timing;
     found = Checkup { connect_timeout, response_timeout, heartbeat, keepalive, reconnect_cap, ..found };
     measure(&mut multiplexer, &mut found).await?;
-    // Refused to whoever has no more rights than locks need.
+    // CONFIG is refused to a user that has only the rights that locks need.
     let mut setting = async |name: &str| {
-        let mut asked = redis::cmd("CONFIG");
-        asked.arg("GET").arg(name);
-        let pairs: Vec<(String, String)> = asked.query_async(&mut multiplexer).await.unwrap_or_default();
+        let mut command = redis::cmd("CONFIG");
+        command.arg("GET").arg(name);
+        let pairs: Vec<(String, String)> = command.query_async(&mut multiplexer).await.unwrap_or_default();
         pairs.into_iter().next().map(|(_, value)| value)
     };
     if found.append_only.is_some() {
@@ -116,9 +117,9 @@ async fn look(server: &Server, prefix: &str) -> RedisResult<Checkup> {
 }
 
 async fn rights(multiplexer: &mut Multiplexer, prefix: &str, replicas: u32) -> RedisResult<Option<Vec<String>>> {
-    let mut asked = redis::cmd("EVAL");
-    asked.arg(include_str!("lua/rights.lua")).arg(0).arg(format!("{prefix}lockfast-doctor")).arg(replicas);
-    match asked.query_async(multiplexer).await {
+    let mut command = redis::cmd("EVAL");
+    command.arg(include_str!("lua/rights.lua")).arg(0).arg(format!("{prefix}lockfast-doctor")).arg(replicas);
+    match command.query_async(multiplexer).await {
         Ok(Value::Array(missing)) => {
             Ok(Some(missing.into_iter().filter_map(|one| redis::from_redis_value(one).ok()).collect()))
         }
@@ -127,14 +128,15 @@ async fn rights(multiplexer: &mut Multiplexer, prefix: &str, replicas: u32) -> R
     }
 }
 
-/// The quickest answer says most about the clock: the server read it half way there and back, give or take.
+/// Measures round trips and the server's clock. The quickest round trip is the most exact about the clock: the server is assumed
+/// to have read it half way.
 async fn measure(multiplexer: &mut Multiplexer, found: &mut Checkup) -> RedisResult<()> {
     let clock = Clock::boot();
     let mut trips = Vec::new();
     for _ in 0..ROUND_TRIPS {
-        let (asked, here) = (clock.now(), clock.wall());
+        let (sent, here) = (clock.now(), clock.wall());
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(multiplexer).await?;
-        let trip = clock.now().since(asked);
+        let trip = clock.now().since(sent);
         let here = here.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
         let there = Duration::from_secs(seconds) + Duration::from_micros(micros);
         trips.push((trip, there.as_millis() as i64 - here.as_millis() as i64));
@@ -146,10 +148,9 @@ async fn measure(multiplexer: &mut Multiplexer, found: &mut Checkup) -> RedisRes
     Ok(())
 }
 
-/// What the answer to INFO has of it.
-fn read(info: &str) -> Checkup {
-    let field =
-        |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap_or_default();
+/// The properties that the reply to INFO has.
+fn decode_info(info: &str) -> Checkup {
+    let field = |name: &str| info_field(info, name).unwrap_or_default();
     let valkey = field("valkey_version");
     let (product, version) = if valkey.is_empty() { ("Redis", field("redis_version")) } else { ("Valkey", valkey) };
     let is_online = |line: &&str| {
@@ -174,15 +175,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_of_itself_is_read() {
+    fn info_is_decoded_for_redis_and_valkey() {
         let redis = "# Server\r\nredis_version:7.0.15\r\nrole:master\r\nconnected_slaves:2\r\nslave0:ip=a,state=online,lag=0\r\n\
                      slave1:ip=b,state=wait_bgsave\r\nslave_expires_tracked_keys:0\r\nmaxmemory:0\r\n\
                      maxmemory_policy:volatile-lru\r\naof_enabled:1\r\naof_last_write_status:err\r\n";
-        let found = read(redis);
+        let found = decode_info(redis);
         assert_eq!((&*found.product, &*found.version, found.is_primary, found.replicas), ("Redis", "7.0.15", true, 1));
         assert_eq!((found.maxmemory, &*found.eviction), (0, "volatile-lru"));
         assert!(found.append_only.is_some() && found.cannot_write);
-        let valkey = read(
+        let valkey = decode_info(
             "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\nrole:slave\r\naof_enabled:0\r\n",
         );
         assert_eq!((&*valkey.product, &*valkey.version, valkey.is_primary), ("Valkey", "8.0.1", false));

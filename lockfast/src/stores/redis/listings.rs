@@ -1,10 +1,10 @@
-//! A walk through the listings of all clients, in the order of names.
+//! Merges the listings of all clients into one sequence of names, in order.
 //!
-//! Each client has a listing of its own, so that its names end with it. A walk merges them here: it reads a few names of each
-//! client, and more of a client only when all names that it has read of it come before one that is wanted. No script reads more
-//! than [`NAMES_READ`] names.
+//! Each client has a listing of its own, which expires with the client. A [`NameScan`] merges them: it reads a few names of each
+//! client, and more of a client only if all names read of it come before one that is wanted. No script reads more than
+//! [`NAMES_READ`] names.
 //!
-//! A page of `p` names from `c` clients reads `p + c` names at least, and seldom twice as many. So a walk over all pages is linear
+//! A page of `p` names from `c` clients reads at least `p + c` names, and seldom twice as many. So a scan of all pages is linear
 //! in the number of names, as long as a page has as many names as there are clients.
 
 use std::collections::BTreeSet;
@@ -13,54 +13,54 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::store::Counters;
 
-use super::answers;
 use super::connection::Pool;
+use super::decode;
 use super::scripts::{self, Call};
 
-/// How many names one script reads, and of how many clients. It is alone on the server while it runs: for about a third of a
-/// millisecond.
+/// The most names and listings that one script reads. It takes about a third of a millisecond, in which the server runs no other
+/// command.
 const NAMES_READ: usize = 200;
 const LISTINGS_READ: usize = 40;
-/// How many clients are asked for at a time.
+/// How many clients are requested at a time.
 const CLIENTS_READ: usize = 300;
-/// The listing of claims that no client keeps.
+/// The listing of detached claims, which belongs to no client.
 const DETACHED: &str = "detached";
 
-pub(super) struct Walk<'a> {
+pub(super) struct NameScan<'a> {
     pool: &'a Pool,
-    beginning: &'a str,
+    prefix: &'a str,
     cursors: Vec<Cursor>,
-    /// Names that were read, and are still to come.
+    /// Names that were read and not returned.
     read: BTreeSet<Name>,
-    /// What all clients have counted.
+    /// The counters of all clients.
     pub(super) fleet: Counters,
 }
 
-/// How far one listing was read.
+/// The position of the scan in one listing.
 struct Cursor {
     client: String,
-    /// All names up to this one were read.
+    /// All names up to and including this one were read.
     after: Option<Name>,
     is_over: bool,
 }
 
-/// What all clients have counted.
+/// The counters of all clients.
 pub(super) async fn fleet(pool: &Pool) -> Result<Counters> {
     Ok(clients(pool, 0, None).await?.0)
 }
 
-impl<'a> Walk<'a> {
-    /// Begins behind `after`, among the names that begin so.
-    pub(super) async fn begin(pool: &'a Pool, beginning: &'a str, after: Option<&Name>) -> Result<Self> {
-        let after = after.filter(|after| after.as_str() >= beginning);
+impl<'a> NameScan<'a> {
+    /// Starts behind `after`, among the names with this prefix.
+    pub(super) async fn begin(pool: &'a Pool, prefix: &'a str, after: Option<&Name>) -> Result<Self> {
+        let after = after.filter(|after| after.as_str() >= prefix);
         let (fleet, mut all) = all_clients(pool).await?;
         all.insert(DETACHED.to_owned());
         let cursor = |client| Cursor { client, after: after.cloned(), is_over: false };
         let cursors = all.into_iter().map(cursor).collect();
-        Ok(Self { pool, beginning, cursors, read: BTreeSet::new(), fleet })
+        Ok(Self { pool, prefix, cursors, read: BTreeSet::new(), fleet })
     }
 
-    /// The next names, at most so many, and whether there are more.
+    /// The next names, at most `most`, and whether there are more.
     pub(super) async fn next(&mut self, most: usize) -> Result<(Vec<Name>, bool)> {
         let share = most / self.cursors.len() + 1;
         loop {
@@ -68,7 +68,7 @@ impl<'a> Walk<'a> {
             if behind.is_empty() {
                 break;
             }
-            // Of a few that have most of the names, more at a time.
+            // If few listings have most of the names, more of each is read at a time.
             let each = share.max(NAMES_READ / 4 / behind.len()).min(NAMES_READ);
             for some in behind.chunks((NAMES_READ / each).min(LISTINGS_READ)) {
                 self.read(some, each).await?;
@@ -83,9 +83,8 @@ impl<'a> Walk<'a> {
         Ok((names, !self.read.is_empty()))
     }
 
-    /// Which listings to read next, of those that may have one of the first names, `most` of them and one more, that was not read
-    /// yet. When enough names are known, the half of them that is furthest behind: what is read there may show that the others
-    /// have none.
+    /// The listings to read next: those that may contain an unread name among the first `most + 1`. Once that many names are
+    /// known, only the half of them that is furthest behind: the names read there may show that the others need not be read.
     fn behind(&self, most: usize) -> Vec<usize> {
         let mut behind: Vec<_> = (0..self.cursors.len()).filter(|index| !self.cursors[*index].is_over).collect();
         if let Some(one_more) = self.read.iter().nth(most) {
@@ -98,15 +97,15 @@ impl<'a> Walk<'a> {
 
     async fn read(&mut self, cursors: &[usize], each: usize) -> Result<()> {
         let mut call = Call::of(&scripts::LIST_NAMES, 0);
-        call.text(self.beginning).number(each as u64);
+        call.text(self.prefix).number(each as u64);
         for index in cursors {
             let Cursor { client, after, .. } = &self.cursors[*index];
             call.text(client).text(after.as_ref().map_or("", Name::as_str));
         }
-        let answer = self.pool.call(|| "inspecting".to_owned(), &call).await?;
-        for (index, (goes_on, names)) in cursors.iter().zip(answers::names_of_clients(&answer, cursors.len())?) {
+        let reply = self.pool.call(|| "inspecting".to_owned(), &call).await?;
+        for (index, (goes_on, names)) in cursors.iter().zip(decode::names_of_clients(&reply, cursors.len())?) {
             let cursor = &mut self.cursors[*index];
-            // One that goes on has a name that was not read before: otherwise the walk would not end.
+            // A listing that goes on must return a name that was not read before, or the scan would not end.
             cursor.is_over = !goes_on || names.is_empty();
             cursor.after = names.last().cloned().or(cursor.after.take());
             self.read.extend(names);
@@ -115,7 +114,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// All clients that have a listing. A client that reports meanwhile moves behind those that were read, and is found there again.
+/// All clients that have a listing. A client that reports during the scan moves behind the clients read so far, and is found
+/// there again.
 async fn all_clients(pool: &Pool) -> Result<(Counters, BTreeSet<String>)> {
     let (fleet, mut found) = clients(pool, CLIENTS_READ, None).await?;
     let (mut all, mut most) = (BTreeSet::new(), CLIENTS_READ);
@@ -126,7 +126,7 @@ async fn all_clients(pool: &Pool) -> Result<(Counters, BTreeSet<String>)> {
         if is_last {
             return Ok((fleet, all));
         }
-        // Many that end at the same moment are read together.
+        // Listings that expire at the same moment must be read together: the next read starts at that moment.
         most = if first == last { 2 * most } else { CLIENTS_READ };
         found = clients(pool, most, last).await?.1;
     }
@@ -138,6 +138,6 @@ async fn clients(pool: &Pool, most: usize, from: Option<u64>) -> Result<(Counter
     if let Some(from) = from {
         call.number(from);
     }
-    let answer = pool.call(|| "inspecting".to_owned(), &call).await?;
-    answers::clients(&answer)
+    let reply = pool.call(|| "inspecting".to_owned(), &call).await?;
+    decode::clients(&reply)
 }

@@ -1,8 +1,8 @@
-//! The multiplexed connection of the `redis` crate in the place of ours, so that benchmarks can compare the two.
+//! The multiplexed connection of the `redis` crate in place of ours, so that benchmarks can compare the two.
 //!
-//! Compiled only with the feature `bench-crate-connection` and used only with `connection=crate` in the URL. The crate does
-//! the writing, the reading and the matching of replies; here is what the store wants to know besides: whether requests are
-//! open, and when the connection is of no use any more.
+//! Compiled only with the feature `bench-crate-connection` and used only with `connection=crate` in the URL. The crate writes,
+//! reads and matches replies. This file adds what the store needs besides: the [`Activity`] of the connection, and its
+//! retirement.
 
 use std::io;
 use std::pin::pin;
@@ -18,7 +18,7 @@ use redis::{
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::multiplexer::{self, Answer, OnPush, Pulse, Request};
+use super::multiplexer::{self, Activity, OnPush, Reply, Request};
 use super::stream::{Stream, connect};
 use super::timing::Timing;
 use super::tls::Tls;
@@ -27,10 +27,10 @@ use super::tls::Tls;
 #[derive(Clone)]
 pub(crate) enum Multiplexer {
     Own(multiplexer::Multiplexer),
-    OfCrate(Arc<Handle>),
+    Crate(Arc<Handle>),
 }
 
-/// Ends the connection when no clone of it is left.
+/// Ends the connection when the last handle is dropped.
 pub(crate) struct Handle {
     connection: MultiplexedConnection,
     shared: Arc<Shared>,
@@ -39,23 +39,23 @@ pub(crate) struct Handle {
 
 #[derive(Default)]
 struct Shared {
-    asked: AtomicU64,
+    sent: AtomicU64,
     answered: AtomicU64,
-    looks: AtomicU64,
-    left: AtomicBool,
-    bell: Notify,
-    /// Why it has ended.
-    over: OnceLock<RedisError>,
+    observations: AtomicU64,
+    is_retired: AtomicBool,
+    retirement: Notify,
+    /// Why the connection has ended.
+    ended: OnceLock<RedisError>,
 }
 
 impl Multiplexer {
-    /// Our own connection.
-    pub(crate) async fn open(stream: Stream, greetings: &[Cmd], on_push: OnPush) -> RedisResult<Self> {
-        multiplexer::Multiplexer::open(stream, greetings, on_push).await.map(Self::Own)
+    /// Opens our own connection.
+    pub(crate) async fn open(stream: Stream, handshake: &[Cmd], on_push: OnPush) -> RedisResult<Self> {
+        multiplexer::Multiplexer::open(stream, handshake, on_push).await.map(Self::Own)
     }
 
-    /// The crate's, on a stream like ours.
-    pub(crate) async fn on_crate(
+    /// Opens the crate's connection, on the same kind of stream.
+    pub(crate) async fn open_crate(
         address: &ConnectionInfo,
         timing: &Timing,
         tls: &Tls,
@@ -63,7 +63,7 @@ impl Multiplexer {
     ) -> RedisResult<Self> {
         let stream = connect(address.addr(), timing, tls).await?;
         let settings = address.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        // Like ours, no timer for each request. Unlike ours, no bound on how many are open.
+        // Like ours, without a timer for each request. Unlike ours, the number of open requests is not bounded.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_push_sender(move |push| {
             on_push(push);
             Ok::<(), ()>(())
@@ -75,59 +75,59 @@ impl Multiplexer {
             let _ending = ending;
             driver.await;
         });
-        Ok(Self::OfCrate(Arc::new(Handle { connection, shared, driver: driver.abort_handle() })))
+        Ok(Self::Crate(Arc::new(Handle { connection, shared, driver: driver.abort_handle() })))
     }
 
-    /// Ours is sent at once, the crate's when the reply is waited for.
-    pub(crate) fn ask(&self, request: &impl Request) -> Either<Answer, BoxFuture<'static, RedisResult<Value>>> {
+    /// Our connection sends the request at once, the crate's when the reply is polled.
+    pub(crate) fn send(&self, request: &impl Request) -> Either<Reply, BoxFuture<'static, RedisResult<Value>>> {
         match self {
-            Self::Own(own) => Either::Left(own.ask(request)),
-            Self::OfCrate(it) => {
+            Self::Own(own) => Either::Left(own.send(request)),
+            Self::Crate(it) => {
                 let (it, command) = (Arc::clone(it), request.command());
                 Either::Right(Box::pin(async move {
                     let _open = it.begin();
                     let reply = it.connection.clone().send_packed_command(&command).await;
-                    reply.map_err(|error| it.shared.over.get().cloned().unwrap_or(error))
+                    reply.map_err(|error| it.shared.ended.get().cloned().unwrap_or(error))
                 }))
             }
         }
     }
 
-    pub(crate) fn is_left(&self) -> bool {
+    pub(crate) fn is_retired(&self) -> bool {
         match self {
-            Self::Own(own) => own.is_left(),
-            Self::OfCrate(it) => it.shared.is_left(),
+            Self::Own(own) => own.is_retired(),
+            Self::Crate(it) => it.shared.is_retired(),
         }
     }
 
-    pub(crate) async fn left(&self) {
+    pub(crate) async fn retired(&self) {
         match self {
-            Self::Own(own) => own.left().await,
-            Self::OfCrate(it) => {
-                let mut rung = pin!(it.shared.bell.notified());
-                // Order matters: the bell is listened to before the flag is looked at.
-                rung.as_mut().enable();
-                if !it.shared.is_left() {
-                    rung.await;
+            Self::Own(own) => own.retired().await,
+            Self::Crate(it) => {
+                let mut notified = pin!(it.shared.retirement.notified());
+                // Order matters: the notification is enabled before the flag is read, or one between the two would be missed.
+                notified.as_mut().enable();
+                if !it.shared.is_retired() {
+                    notified.await;
                 }
             }
         }
     }
 
-    pub(crate) fn leave(&self) {
+    pub(crate) fn retire(&self) {
         match self {
-            Self::Own(own) => own.leave(),
-            Self::OfCrate(it) => {
-                it.shared.leave();
+            Self::Own(own) => own.retire(),
+            Self::Crate(it) => {
+                it.shared.retire();
                 it.end_if_unused();
             }
         }
     }
 
-    pub(crate) fn cut(&self, why: &RedisError) {
+    pub(crate) fn abort(&self, why: &RedisError) {
         match self {
-            Self::Own(own) => own.cut(why),
-            Self::OfCrate(it) => {
+            Self::Own(own) => own.abort(why),
+            Self::Crate(it) => {
                 it.shared.end(why.clone());
                 it.driver.abort();
             }
@@ -140,30 +140,30 @@ impl Multiplexer {
         }
     }
 
-    pub(crate) fn pulse(&self) -> Option<Pulse> {
+    pub(crate) fn activity(&self) -> Option<Activity> {
         match self {
-            Self::Own(own) => own.pulse(),
-            Self::OfCrate(it) => it.shared.over.get().is_none().then(|| it.shared.pulse()),
+            Self::Own(own) => own.activity(),
+            Self::Crate(it) => it.shared.ended.get().is_none().then(|| it.shared.activity()),
         }
     }
 
     pub(crate) async fn next_request(&self) {
         match self {
             Self::Own(own) => own.next_request().await,
-            // Looked at again and again: a benchmark is not idle for long.
-            Self::OfCrate(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            // Polls: a benchmark is not idle for long.
+            Self::Crate(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
 
 impl Handle {
     fn begin(&self) -> Open<'_> {
-        self.shared.asked.fetch_add(1, Ordering::SeqCst);
+        self.shared.sent.fetch_add(1, Ordering::SeqCst);
         Open(self)
     }
 
     fn end_if_unused(&self) {
-        if self.shared.is_left() && self.shared.pulse().open == 0 {
+        if self.shared.is_retired() && self.shared.activity().open == 0 {
             self.driver.abort();
         }
     }
@@ -176,26 +176,26 @@ impl Drop for Handle {
 }
 
 impl Shared {
-    fn is_left(&self) -> bool {
-        self.left.load(Ordering::SeqCst)
+    fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::SeqCst)
     }
 
-    fn leave(&self) {
-        self.left.store(true, Ordering::SeqCst);
-        self.bell.notify_waiters();
+    fn retire(&self) {
+        self.is_retired.store(true, Ordering::SeqCst);
+        self.retirement.notify_waiters();
     }
 
-    /// The first reason counts.
+    /// Ends the connection, with the first reason.
     fn end(&self, why: RedisError) {
-        let _ = self.over.set(why);
-        self.leave();
+        let _ = self.ended.set(why);
+        self.retire();
     }
 
-    /// A reply counts as one read. The crate's driver is taken to run before every look.
-    fn pulse(&self) -> Pulse {
-        let polls = self.looks.fetch_add(1, Ordering::SeqCst);
-        let (reads, asked) = (self.answered.load(Ordering::SeqCst), self.asked.load(Ordering::SeqCst));
-        Pulse { open: usize::try_from(asked.saturating_sub(reads)).unwrap_or(usize::MAX), asked, reads, polls }
+    /// A reply counts as one read. The crate's driver is assumed to run before every check.
+    fn activity(&self) -> Activity {
+        let polls = self.observations.fetch_add(1, Ordering::SeqCst);
+        let (reads, sent) = (self.answered.load(Ordering::SeqCst), self.sent.load(Ordering::SeqCst));
+        Activity { open: usize::try_from(sent.saturating_sub(reads)).unwrap_or(usize::MAX), sent, reads, polls }
     }
 }
 
@@ -209,7 +209,7 @@ impl Drop for Open<'_> {
     }
 }
 
-/// Goes with the task that drives the connection, however that ends.
+/// Dropped with the task that drives the connection, however that ends.
 struct Ending(Arc<Shared>);
 
 impl Drop for Ending {
@@ -220,7 +220,7 @@ impl Drop for Ending {
 
 impl ConnectionLike for Multiplexer {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
-        Box::pin(self.ask(command))
+        Box::pin(self.send(command))
     }
 
     fn req_packed_commands<'a>(
@@ -231,7 +231,7 @@ impl ConnectionLike for Multiplexer {
     ) -> RedisFuture<'a, Vec<Value>> {
         match self {
             Self::Own(own) => own.req_packed_commands(pipeline, offset, count),
-            Self::OfCrate(it) => Box::pin(async move {
+            Self::Crate(it) => Box::pin(async move {
                 let _open = it.begin();
                 it.connection.clone().send_packed_commands(pipeline, offset, count).await
             }),
@@ -254,36 +254,36 @@ mod tests {
     use super::*;
 
     async fn soon<T>(future: impl Future<Output = T>) -> T {
-        tokio::time::timeout(Duration::from_secs(20), future).await.expect("it comes about in seconds")
+        tokio::time::timeout(Duration::from_secs(20), future).await.expect("it completes within seconds")
     }
 
     async fn open(server: &servers::Redis, on_push: OnPush) -> Multiplexer {
         let url = format!("redis://127.0.0.1:{}?connection=crate", server.port());
-        let multiplexer = soon(Server::of_url(&url).unwrap().reach(on_push)).await.unwrap();
-        assert!(matches!(multiplexer, Multiplexer::OfCrate(_)));
+        let multiplexer = soon(Server::of_url(&url).unwrap().open(on_push)).await.unwrap();
+        assert!(matches!(multiplexer, Multiplexer::Crate(_)));
         multiplexer
     }
 
     #[tokio::test]
     async fn replies_and_pushes_come_as_on_our_own_connection() {
         let server = servers::Redis::start();
-        let (say, heard) = mpsc::channel();
-        let multiplexer = open(&server, Arc::new(move |push| drop(say.send(push)))).await;
-        let subscribed = soon(multiplexer.ask(redis::cmd("SUBSCRIBE").arg("a"))).await.unwrap();
+        let (sender, pushes) = mpsc::channel();
+        let multiplexer = open(&server, Arc::new(move |push| drop(sender.send(push)))).await;
+        let subscribed = soon(multiplexer.send(redis::cmd("SUBSCRIBE").arg("a"))).await.unwrap();
         assert!(matches!(subscribed, Value::Push { kind: PushKind::Subscribe, .. }));
-        assert_eq!(soon(multiplexer.ask(redis::cmd("PUBLISH").arg("a").arg("hello"))).await, Ok(Value::Int(1)));
-        assert!(heard.try_iter().any(|push| push.kind == PushKind::Message));
-        assert!(matches!(multiplexer.pulse(), Some(Pulse { open: 0, asked: 2, reads: 2, .. })));
+        assert_eq!(soon(multiplexer.send(redis::cmd("PUBLISH").arg("a").arg("hello"))).await, Ok(Value::Int(1)));
+        assert!(pushes.try_iter().any(|push| push.kind == PushKind::Message));
+        assert!(matches!(multiplexer.activity(), Some(Activity { open: 0, sent: 2, reads: 2, .. })));
     }
 
     #[tokio::test]
-    async fn requests_fail_with_the_connection_and_a_left_one_ends() {
+    async fn requests_fail_with_the_connection_and_a_retired_one_ends() {
         let mut server = servers::Redis::start();
         let left = open(&server, Arc::new(drop)).await;
-        left.leave();
-        soon(left.left()).await;
+        left.retire();
+        soon(left.retired()).await;
         soon(async {
-            while left.pulse().is_some() {
+            while left.activity().is_some() {
                 tokio::task::yield_now().await;
             }
         })
@@ -291,11 +291,11 @@ mod tests {
         let multiplexer = open(&server, Arc::new(drop)).await;
         let mut pop = redis::cmd("BLPOP");
         pop.arg("list").arg(0);
-        let mut open = std::pin::pin!(multiplexer.ask(&pop));
+        let mut open = std::pin::pin!(multiplexer.send(&pop));
         assert!(futures::poll!(&mut open).is_pending());
         server.kill();
         assert!(soon(open).await.is_err());
-        soon(multiplexer.left()).await;
-        assert!(multiplexer.is_left());
+        soon(multiplexer.retired()).await;
+        assert!(multiplexer.is_retired());
     }
 }

@@ -1,4 +1,4 @@
--- look: the queues of names as they are, settled. Ends early once it has read enough: no other script runs meanwhile.
+-- inspect: the queues of names, settled. Ends early once it has read enough: the server runs no other command meanwhile.
 --
 -- KEYS  the names
 -- ARGV  1 now, in milliseconds

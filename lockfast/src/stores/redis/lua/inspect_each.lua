@@ -1,4 +1,4 @@
--- The rest of look, by the rule.
+-- The rest of inspect, by the rule. `now`, `wanted`, `before` and `after` are as declared at its top.
 
 -- How many entries and names one run still reads.
 local room = @most_shown@
@@ -12,7 +12,7 @@ local function encode_entry(claim, weight, lease)
 end
 
 -- Adds the holder at the plain key, which has no entry in the queue. Returns how much longer the name is sealed, and the capacity.
-local function look_at_key(want, entries)
+local function inspect_key(want, entries)
   local kind, value = rule.at_key(want.key)
   if kind == 'd' then
     return redis.call('PTTL', want.key), 0
@@ -27,12 +27,12 @@ local function look_at_key(want, entries)
 end
 
 -- The first entries of a queue; or those that follow, if `shown` entries up to the ticket `last` were shown before.
-local function look(want, most, shown, last)
+local function inspect(want, most, shown, last)
   if shown == 0 then
     rule.settle({want})
   end
   local queue, entries = rule.queue_of(want), {}
-  local sealed, capacity = look_at_key(want, entries)
+  local sealed, capacity = inspect_key(want, entries)
   -- A holder at the key that is not behind `last` was shown before.
   if shown > 0 and entries[1] and not (tonumber(entries[1][2]) > tonumber(last)) then
     entries = {}
@@ -61,7 +61,7 @@ for index, key in ipairs(KEYS) do
       shown, last = before, after
     end
     local want = {key = key, tag = ARGV[index + 4]}
-    local done, reply = pcall(look, want, math.min(wanted - shown, room), shown, last)
+    local done, reply = pcall(inspect, want, math.min(wanted - shown, room), shown, last)
     replies[index] = done and reply or 'failed ' .. rule.message_of(reply)
   end
 end

@@ -14,13 +14,14 @@ use crate::store::{Admission, BusyWith, Counters, Entry, Resource, Standing, Why
 use super::format::{FLAGS_AT, OWNER};
 use super::{failure, note};
 
-/// How soon to ask again, in milliseconds, where nobody tells: while another program holds a lock, or nobody hears pushes.
+/// The recheck of a waiter that no push will reach, in milliseconds: another program holds the lock, or the client has no
+/// subscription.
 const SOON: std::ops::Range<u64> = 200..300;
 
-/// An answer that no script of ours gives.
-pub(super) fn odd(answer: &Value) -> Error {
-    let said = format!("{answer:?}").chars().take(200).collect::<String>();
-    Error::unavailable("reading the answer of Redis", format!("it makes no sense: {said}"))
+/// The error for a reply that no script returns.
+pub(super) fn unexpected(reply: &Value) -> Error {
+    let shown = format!("{reply:?}").chars().take(200).collect::<String>();
+    Error::unavailable("reading the reply of Redis", format!("lockfast's scripts do not return it: {shown}"))
 }
 
 fn text(value: &Value) -> Option<&str> {
@@ -38,13 +39,13 @@ fn number(value: &Value) -> Option<u64> {
     }
 }
 
-pub(super) fn admission(answer: &Value, claim: &Claim) -> Result<Admission> {
-    read_admission(answer, claim).unwrap_or_else(|| Err(odd(answer)))
+pub(super) fn admission(reply: &Value, claim: &Claim) -> Result<Admission> {
+    read_admission(reply, claim).unwrap_or_else(|| Err(unexpected(reply)))
 }
 
-fn read_admission(answer: &Value, claim: &Claim) -> Option<Result<Admission>> {
-    if let Some(line) = text(answer) {
-        // The number of a claim that wanted one name alone, and has it.
+fn read_admission(reply: &Value, claim: &Claim) -> Option<Result<Admission>> {
+    if let Some(line) = text(reply) {
+        // The ticket of a claim that holds its one name alone.
         if line.starts_with(|letter: char| letter.is_ascii_digit()) {
             return Some(Ok(Admission::Held(Tickets::new(Ticket(line.parse().ok()?), 1))));
         }
@@ -57,7 +58,7 @@ fn read_admission(answer: &Value, claim: &Claim) -> Option<Result<Admission>> {
             }
         }));
     }
-    let Value::Array(words) = answer else { return None };
+    let Value::Array(words) = reply else { return None };
     let demand = |index: &Value| claim.demands.get(usize::try_from(number(index)?).ok()?.checked_sub(1)?);
     match (text(words.first()?)?, &words[1..]) {
         ("sealed", [Value::BulkString(value)]) => Some(Ok(Admission::Sealed(Bytes::copy_from_slice(value)))),
@@ -76,10 +77,10 @@ fn read_admission(answer: &Value, claim: &Claim) -> Option<Result<Admission>> {
             holder: Some(Holder {
                 owner: owner_of(text(owner)?)?,
                 fence: Ticket(number(first)?),
-                note: Arc::new(note::read(text(note)?)),
+                note: Arc::new(note::decode(text(note)?)),
             }),
         }))),
-        // It wanted one name alone, and waits.
+        // The claim wants one name alone, and waits.
         (first, [Value::Int(recheck_in), Value::Int(position)]) => Some(Ok(Admission::Queued {
             ticket: Ticket(first.parse().ok()?),
             position: usize::try_from(*position).ok()?,
@@ -89,23 +90,23 @@ fn read_admission(answer: &Value, claim: &Claim) -> Option<Result<Admission>> {
     }
 }
 
-/// The same for claims that leave: the value of an exclusive holder is that of who holds instead.
-pub(super) fn departures(answer: &Value, count: usize) -> Result<Vec<Standing>> {
-    match text(answer) {
+/// As [`standings`], for claims that leave. Here the text of a claim is that of the next holder.
+pub(super) fn departures(reply: &Value, count: usize) -> Result<Vec<Standing>> {
+    match text(reply) {
         Some(value) if value.starts_with("lockfast1 ") => {
-            let (owner, ticket) = read_value(value).ok_or_else(|| odd(answer))?;
+            let (owner, ticket) = claim_of(value).ok_or_else(|| unexpected(reply))?;
             Ok(vec![Standing::Gone(Why::PassedOn(owner, ticket.first))])
         }
-        _ => standings(answer, count),
+        _ => standings(reply, count),
     }
 }
 
 /// The owner and the tickets in the text of a claim.
-pub(super) fn read_value(value: &str) -> Option<(ClaimHash, Tickets)> {
+pub(super) fn claim_of(value: &str) -> Option<(ClaimHash, Tickets)> {
     Some((owner_of(value.get(OWNER)?)?, tickets_in(value.as_bytes())?))
 }
 
-/// The tickets in such a text: behind FLAGS and SINCE. Read for every lock at every renewal.
+/// The tickets in the text of a claim, behind FLAGS and SINCE. Decoded for every lock at every renewal.
 fn tickets_in(value: &[u8]) -> Option<Tickets> {
     let mut words = value.get(FLAGS_AT..)?.splitn(5, |byte| *byte == b' ').skip(2);
     let mut next = || {
@@ -118,36 +119,36 @@ fn tickets_in(value: &[u8]) -> Option<Tickets> {
     Some(Tickets::new(Ticket(next()?), u32::try_from(next()?).ok()?))
 }
 
-/// One answer for each claim; on its own when there was just one to give. Or, when all of them hold a name alone, a line for each.
-pub(super) fn standings(answer: &Value, count: usize) -> Result<Vec<Standing>> {
-    if let Value::BulkString(lines) = answer
+/// The standing of each claim. The reply is a list of them, a single one, or one line for each if all claims hold a name alone.
+pub(super) fn standings(reply: &Value, count: usize) -> Result<Vec<Standing>> {
+    if let Value::BulkString(lines) = reply
         && lines.starts_with(b"lockfast1 ")
     {
         let held = lines.split(|byte| *byte == b'\n').map(|value| tickets_in(value).map(Standing::Held));
         let held = held.collect::<Option<Vec<_>>>().filter(|held| held.len() == count);
-        return held.ok_or_else(|| odd(answer));
+        return held.ok_or_else(|| unexpected(reply));
     }
-    if let (1, Some(standing)) = (count, text(answer).and_then(read_standing)) {
+    if let (1, Some(standing)) = (count, text(reply).and_then(read_standing)) {
         return Ok(vec![standing]);
     }
-    let Value::Array(answers) = answer else { return Err(odd(answer)) };
-    if answers.len() != count {
-        return Err(odd(answer));
+    let Value::Array(replies) = reply else { return Err(unexpected(reply)) };
+    if replies.len() != count {
+        return Err(unexpected(reply));
     }
-    answers.iter().map(|one| standing(one)?.ok_or_else(|| odd(one))).collect()
+    replies.iter().map(|one| standing(one)?.ok_or_else(|| unexpected(one))).collect()
 }
 
-fn standing(answer: &Value) -> Result<Option<Standing>> {
-    // The value of an exclusive holder, about whom there is nothing more to say.
-    if let Value::BulkString(value) = answer
+fn standing(reply: &Value) -> Result<Option<Standing>> {
+    // The text of an exclusive holder.
+    if let Value::BulkString(value) = reply
         && value.starts_with(b"lockfast1 ")
     {
         return Ok(tickets_in(value).map(Standing::Held));
     }
-    let Some(line) = text(answer) else { return Ok(None) };
+    let Some(line) = text(reply) else { return Ok(None) };
     let Some(failure) = line.strip_prefix("failed ") else { return Ok(read_standing(line)) };
     match failure.contains("WRONGTYPE") || failure.contains("LOCKFAST-NEWER") {
-        // Whatever stands at the key now, it is not this claim; and the others of its batch are told how they stand.
+        // The key has another program's value, not this claim. The other claims of the batch still get their standings.
         true => Ok(Some(Standing::Gone(Why::Unknown))),
         false => Err(failure::of_script("changing locks", failure)),
     }
@@ -188,39 +189,39 @@ pub(super) fn owner_of(digits: &str) -> Option<ClaimHash> {
     Some(ClaimHash(hash))
 }
 
-/// What was looked at: the first of these names, at least one. Those that nobody uses are among them.
-pub(super) fn resources(answer: &Value, names: &[Name]) -> Result<Vec<Resource>> {
-    let Value::Array(answers) = answer else { return Err(odd(answer)) };
-    let mut resources = Vec::with_capacity(answers.len());
-    for (one, name) in answers.iter().zip(names) {
+/// The resources of the first of these names, at least one. Unused names are included.
+pub(super) fn resources(reply: &Value, names: &[Name]) -> Result<Vec<Resource>> {
+    let Value::Array(replies) = reply else { return Err(unexpected(reply)) };
+    let mut resources = Vec::with_capacity(replies.len());
+    for (one, name) in replies.iter().zip(names) {
         if let Some(failure) = text(one).and_then(|line| line.strip_prefix("failed ")) {
-            return Err(failure::of_script(&format!("looking at {name:?}"), failure));
+            return Err(failure::of_script(&format!("inspecting {name:?}"), failure));
         }
-        resources.push(resource(one, name).ok_or_else(|| odd(one))?);
+        resources.push(resource(one, name).ok_or_else(|| unexpected(one))?);
     }
-    if resources.is_empty() { Err(odd(answer)) } else { Ok(resources) }
+    if resources.is_empty() { Err(unexpected(reply)) } else { Ok(resources) }
 }
 
-/// Two pieces of one line.
-pub(super) fn joined(mut begun: Resource, mut next: Resource) -> Resource {
+/// Joins two pieces of one queue.
+pub(super) fn join(mut begun: Resource, mut next: Resource) -> Resource {
     if begun.queue.is_empty() {
         return next;
     }
-    // Meanwhile one may have been given a place further back, or the key.
+    // Between the two reads a claim may have got a later ticket, or become the holder at the key: it is shown once.
     next.queue.retain(|entry| begun.queue.iter().all(|shown| shown.owner != entry.owner));
     begun.queue.append(&mut next.queue);
     Resource { more: next.more, ..begun }
 }
 
-fn resource(answer: &Value, name: &Name) -> Option<Resource> {
-    let Value::Array(parts) = answer else { return None };
+fn resource(reply: &Value, name: &Name) -> Option<Resource> {
+    let Value::Array(parts) = reply else { return None };
     let [sealed, capacity, Value::Array(entries), more] = &parts[..] else { return None };
     let sealed_for = number(sealed).map(Duration::from_millis);
     let capacity = u32::try_from(number(capacity)?).ok()?;
-    let line = entries.iter().map(|words| entry(words, capacity)).collect::<Option<Vec<_>>>()?;
+    let queue = entries.iter().map(|words| entry(words, capacity)).collect::<Option<Vec<_>>>()?;
     let capacity = if capacity == 0 { Demand::ALL } else { capacity };
     let more = usize::try_from(number(more)?).ok()?;
-    Some(Resource { name: name.clone(), capacity, queue: line, more, sealed_for })
+    Some(Resource { name: name.clone(), capacity, queue, more, sealed_for })
 }
 
 fn entry(words: &Value, capacity: u32) -> Option<Entry> {
@@ -240,7 +241,7 @@ fn entry(words: &Value, capacity: u32) -> Option<Entry> {
         expires_in: Duration::from_millis(number(lease).unwrap_or(0)),
         lingers: flags.contains('l'),
         broken: flags.contains('b'),
-        note: Arc::new(note::read(text(note)?)),
+        note: Arc::new(note::decode(text(note)?)),
     })
 }
 
@@ -252,7 +253,7 @@ fn mode(capacity: u32, weight: u32) -> Mode {
     }
 }
 
-/// Another program's lock, of which nothing is known but that it is there.
+/// The entry of another program's lock: only its expiry is known.
 fn foreign(lease: Option<u64>) -> Entry {
     Entry {
         owner: ClaimHash([0; 16]),
@@ -268,13 +269,13 @@ fn foreign(lease: Option<u64>) -> Entry {
     }
 }
 
-/// What all clients have counted; and the clients that have a listing, each with the moment when it ends.
-pub(super) fn clients(answer: &Value) -> Result<(Counters, Vec<(String, u64)>)> {
-    read_clients(answer).ok_or_else(|| odd(answer))
+/// The counters of all clients; and the clients that have a listing, each with the time when it expires.
+pub(super) fn clients(reply: &Value) -> Result<(Counters, Vec<(String, u64)>)> {
+    read_clients(reply).ok_or_else(|| unexpected(reply))
 }
 
-fn read_clients(answer: &Value) -> Option<(Counters, Vec<(String, u64)>)> {
-    let Value::Array(parts) = answer else { return None };
+fn read_clients(reply: &Value) -> Option<(Counters, Vec<(String, u64)>)> {
+    let Value::Array(parts) = reply else { return None };
     let [Value::Array(fleet), Value::Array(clients)] = &parts[..] else { return None };
     let [acquired, released, contended, lost] = &fleet[..] else { return None };
     let counters = Counters {
@@ -287,21 +288,21 @@ fn read_clients(answer: &Value) -> Option<(Counters, Vec<(String, u64)>)> {
     Some((counters, clients.as_chunks().0.iter().map(client).collect::<Option<_>>()?))
 }
 
-/// For each client, whether its listing goes on, and the next names in it.
-pub(super) fn names_of_clients(answer: &Value, count: usize) -> Result<Vec<(bool, Vec<Name>)>> {
+/// For each client, whether its listing has more names, and the next names in it.
+pub(super) fn names_of_clients(reply: &Value, count: usize) -> Result<Vec<(bool, Vec<Name>)>> {
     let listing = |part: &Value| {
         let Value::Array(words) = part else { return None };
         let (goes_on, names) = words.split_first()?;
         Some((text(goes_on)? == "1", names.iter().filter_map(text).map(Name::stored).collect()))
     };
-    let Value::Array(parts) = answer else { return Err(odd(answer)) };
+    let Value::Array(parts) = reply else { return Err(unexpected(reply)) };
     let listings = parts.iter().map(listing).collect::<Option<Vec<_>>>();
-    listings.filter(|listings| listings.len() == count).ok_or_else(|| odd(answer))
+    listings.filter(|listings| listings.len() == count).ok_or_else(|| unexpected(reply))
 }
 
 /// The server's time in milliseconds.
-pub(super) fn time(answer: &Value) -> Result<u64> {
-    number(answer).ok_or_else(|| odd(answer))
+pub(super) fn time(reply: &Value) -> Result<u64> {
+    number(reply).ok_or_else(|| unexpected(reply))
 }
 
 #[cfg(test)]
@@ -309,12 +310,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_holds_is_read_from_what_stands_at_the_key() {
+    fn owner_and_tickets_are_decoded_from_the_text_of_a_claim() {
         let (owner, client) = ("0f".repeat(16), "00ab".repeat(4));
         let value = |rest: &str| format!("lockfast1 x {owner} {client} 06S {rest}");
         let whole = value("- 1790000000000 1790000000000043 3 30000 web-1 812 billing =a%20b");
         let tickets = Tickets::new(Ticket(1_790_000_000_000_043), 3);
-        assert_eq!(read_value(&whole), Some((ClaimHash([0x0f; 16]), tickets)));
+        assert_eq!(claim_of(&whole), Some((ClaimHash([0x0f; 16]), tickets)));
         assert_eq!(
             tickets_in(value("lb 1790000000000 7 1 30000 web-1 812 x").as_bytes()),
             Some(Tickets::new(Ticket(7), 1))
@@ -322,8 +323,8 @@ mod tests {
         for damaged in
             ["", "-", "- 179", "- 1790000000000  1 3", "- 1790000000000 -7 1 3", "- 1 99999999999999999999 1 3"]
         {
-            assert_eq!(read_value(&value(damaged)), None, "{damaged:?}");
+            assert_eq!(claim_of(&value(damaged)), None, "{damaged:?}");
         }
-        assert_eq!(read_value("lockfast1 s"), None);
+        assert_eq!(claim_of("lockfast1 s"), None);
     }
 }
