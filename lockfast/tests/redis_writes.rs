@@ -1,5 +1,4 @@
-//! What makes a lock in Redis more than a lease: fenced writes, which refuse a stale fence, and claims that count only when
-//! replicas have them.
+//! Fenced writes, which refuse a stale fence, and `?replicas=N`, with which a claim counts only when replicas have it.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its fixture too")]
 
 #[allow(dead_code, reason = "other test binaries use the rest of it")]

@@ -100,8 +100,8 @@ async fn a_writer_enters_after_the_last_reader_left_or_died() {
         }
         store.release(&[Leaving::Done(left)]).await.unwrap();
         if is_queued {
-            let asked = store.renew(&[Lease { claim: writer.clone(), ttl: writer.ttl }]).await.unwrap();
-            let [Standing::Waiting { recheck_in, .. }] = asked[..] else { panic!("{asked:?}") };
+            let standings = store.renew(&[Lease { claim: writer.clone(), ttl: writer.ttl }]).await.unwrap();
+            let [Standing::Waiting { recheck_in, .. }] = standings[..] else { panic!("{standings:?}") };
             assert!(recheck_in <= secs(1), "it rechecks when the dead reader's lease ends: {recheck_in:?}");
         }
         // The record of the dead reader and, if it is queued, the writer's.
@@ -127,7 +127,7 @@ async fn readers_whose_queue_was_deleted_block_writers_by_their_marker() {
     admin.run_words(&["DEL", &key]);
     let writer = claim("lock:a", secs(60));
     queue(&store, &writer).await;
-    let asked = store.renew(&[Lease { claim: writer, ttl: secs(60) }]).await.unwrap();
-    assert!(matches!(asked[..], [Standing::Waiting { .. }]), "{asked:?}");
+    let standings = store.renew(&[Lease { claim: writer, ttl: secs(60) }]).await.unwrap();
+    assert!(matches!(standings[..], [Standing::Waiting { .. }]), "{standings:?}");
     assert_eq!(admin.text("GET lock:a"), "lockfast1 s");
 }

@@ -1,5 +1,5 @@
-//! What these tests share besides the administrator and claims of `fixtures/redis.rs`: clients, many waiters of one name, and
-//! a primary with its replica.
+//! The fixture of these tests: that of `fixtures/redis.rs`, and clients, many waiters of one name, and a primary with its
+//! replica.
 
 #[path = "../fixtures/redis.rs"]
 mod shared;

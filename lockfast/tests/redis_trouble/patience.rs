@@ -90,9 +90,9 @@ async fn a_silent_server_is_unavailable_soon_after_patience_ends() {
     let pid = Pid::from_raw(server.pid() as i32).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     for patience in [Duration::ZERO, millis(1), millis(500)] {
-        let asked = now();
+        let began = now();
         let error = soon(locks.mutex("a").lock_within(patience)).await.unwrap_err();
-        let took = now().since(asked);
+        let took = now().since(began);
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
         // One second by the rule, and two more for a busy machine. Without the rule it takes ten.
         assert!(took >= patience && took < patience + secs(3), "{patience:?} took {took:?}");

@@ -95,7 +95,7 @@ impl Proxy {
         }
     }
 
-    /// Drops all bytes of the open connections from now on. Neither end is told. New connections work.
+    /// Drops all bytes of the open connections from now on, without an error at either end. New connections work.
     pub(crate) fn silence(&self) {
         self.shared.silenced.store(self.attempts(), Ordering::SeqCst);
     }
