@@ -6,7 +6,7 @@ use crate::fixture::{Admin, Waiters, assert_in_order, connect, millis, now, secs
 use crate::minimal::{COMMANDS, user};
 
 #[tokio::test]
-async fn every_documented_right_is_used_and_no_other_is_needed() {
+async fn every_documented_right_is_used_and_others_are_denied() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     user(&mut admin, "app", "~lock:*", COMMANDS);
@@ -115,7 +115,7 @@ async fn without_any_right_to_pushes_waiters_poll() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_without_a_subscription_poll_at_most_so_often() {
+async fn waiters_without_a_subscription_do_not_poll_too_often() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let fewer = COMMANDS.replace("+subscribe", "").replace("+unsubscribe", "");

@@ -225,7 +225,7 @@ async fn a_reader_among_many_costs_no_more_than_one_among_few() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disconnected_waiter_keeps_its_entry_until_a_hand_off() {
+async fn inspecting_a_queue_keeps_a_disconnected_waiter() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let proxy = Proxy::to(&server);
