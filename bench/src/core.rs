@@ -65,7 +65,7 @@ fn our_pair(runtime: &Runtime) -> f64 {
     let work = async move {
         for _ in 0..PAIRS {
             let guard = mutex.lock().await.expect("the memory store answers");
-            guard.release().await.expect("nobody took it away");
+            guard.release().await.expect("the lease lasts longer");
         }
     };
     per(PAIRS, timed(|| runtime.block_on(work)))
@@ -81,15 +81,15 @@ fn tokio_pair(runtime: &Runtime) -> f64 {
     per(PAIRS, timed(|| runtime.block_on(work)))
 }
 
-/// Hand-offs a second among many tasks that all want one name. Each gives way once while it holds, so that the others come
-/// and wait: without that, a task finds the lock free again and again, and nothing is handed off at all.
+/// Hand-offs a second among many tasks that all lock one name. Each yields once while it holds, so that the others wait: without
+/// that, a task finds the lock free again and again, and nothing is handed off at all.
 fn our_contended(runtime: &Runtime) -> f64 {
     let locks = Locks::in_memory();
     let task = |mutex: lockfast::Mutex| async move {
         for _ in 0..TURNS {
             let guard = mutex.lock().await.expect("the memory store answers");
             tokio::task::yield_now().await;
-            guard.release().await.expect("nobody took it away");
+            guard.release().await.expect("the lease lasts longer");
         }
     };
     let work = async {

@@ -1,5 +1,5 @@
-//! Measured comparisons: `cargo xtask bench NAME`. Ratios within one run, medians of interleaved rounds; the figures of one
-//! machine say little about another, the ratios more.
+//! Measured comparisons: `cargo xtask bench NAME`. Figures are medians of interleaved rounds. Ratios within one run carry over
+//! to other machines better than absolute figures.
 #![allow(clippy::print_stdout, reason = "printing is what a benchmark is for")]
 
 mod core;

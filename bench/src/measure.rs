@@ -17,7 +17,7 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What this process has in memory, in bytes.
+/// The resident memory of this process, in bytes.
 pub(crate) fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
@@ -29,20 +29,20 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// How much one is of the other, as the median of their rounds: what slows a round down slows both.
+/// The median of the ratios of each round: a disturbance slows both sides of a round.
 pub(crate) fn median_ratio(ones: &[f64], others: &[f64]) -> f64 {
     let ratios: Vec<_> = ones.iter().zip(others).map(|(one, other)| one / other).collect();
     if ratios.is_empty() { f64::NAN } else { median(ratios) }
 }
 
-/// The value that this share of the others does not exceed.
+/// The value that this share of all values does not exceed.
 pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
     values[((values.len() - 1) as f64 * share) as usize]
 }
 
-/// One line of the table: what was measured, what it came to, what it should come to.
+/// One row of the table: what was measured, its figure, and its bar.
 pub(crate) struct Row {
     pub(crate) what: &'static str,
     pub(crate) figure: String,

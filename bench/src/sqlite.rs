@@ -15,7 +15,7 @@ use crate::measure::{Row, cpu_time, median, percentile, print, timed};
 const ROUNDS: usize = 9;
 const PAIRS: u32 = 5_000;
 const HANDOFFS: usize = 500;
-/// How long each holds it, so that the other is in line again by then.
+/// How long each process holds the lock, so that the other one waits again by then.
 const HOLD: Duration = Duration::from_millis(2);
 const RUNS: usize = 60;
 
@@ -81,7 +81,7 @@ fn our_pairs(runtime: &Runtime, locks: &Locks) -> f64 {
     let work = async {
         for _ in 0..PAIRS {
             let guard = mutex.lock().await.expect("the file can be written");
-            guard.release().await.expect("nobody took it away");
+            guard.release().await.expect("the lease lasts longer");
         }
     };
     timed(|| runtime.block_on(work)).as_nanos() as f64 / f64::from(PAIRS)
@@ -97,7 +97,7 @@ fn bare_file(path: &Path) -> Connection {
     rows
 }
 
-/// Nanoseconds for a transaction that takes a lock and one that gives it back, with nothing else in them.
+/// Nanoseconds for a transaction that takes a lock and one that releases it, with nothing else in them.
 fn bare_pairs(rows: &Connection) -> f64 {
     let run = |sql: &str| rows.prepare_cached(sql).and_then(|mut it| it.execute([])).expect("it is good SQL");
     let owner = [7u8; 16];
@@ -140,22 +140,22 @@ fn handoffs(path: &Path) -> Vec<f64> {
     turns.sort_unstable();
     let handed = turns.windows(2).filter(|pair| pair[0].2 != pair[1].2);
     let taken: Vec<f64> = handed.map(|pair| pair[1].0.saturating_sub(pair[0].1) as f64).collect();
-    assert!(taken.len() > HANDOFFS, "most turns were handed from one process to the other, not {}", taken.len());
+    assert!(taken.len() > HANDOFFS, "most turns were handed off between the processes, not {}", taken.len());
     taken
 }
 
-/// One of the two processes: takes the lock again and again, and says when.
+/// One of the two processes: takes the lock again and again, and prints when.
 pub(crate) fn partner(path: &str) {
     let clock = Clock::boot();
     let locks = open(Path::new(path));
     let work = async {
         let mut turns = Vec::new();
         for _ in 0..HANDOFFS {
-            let guard = locks.mutex("ball").lock().await.expect("it is handed on");
+            let guard = locks.mutex("ball").lock().await.expect("the other process releases it");
             let acquired = clock.now();
             tokio::time::sleep(HOLD).await;
             let released = clock.now();
-            guard.release().await.expect("nobody took it away");
+            guard.release().await.expect("the lease lasts longer");
             turns.push((acquired, released));
         }
         turns
@@ -163,7 +163,7 @@ pub(crate) fn partner(path: &str) {
     let turns = runtime().block_on(work);
     let mut out = std::io::stdout().lock();
     for (acquired, released) in turns {
-        writeln!(out, "{} {}", acquired.as_nanos(), released.as_nanos()).expect("somebody reads it");
+        writeln!(out, "{} {}", acquired.as_nanos(), released.as_nanos()).expect("the parent reads it");
     }
 }
 

@@ -1,7 +1,7 @@
-// The protocol of the drivers (see `foreign/src/main.rs`), for those in JavaScript.
+// The protocol of the drivers (see `foreign/src/main.rs`), for drivers in JavaScript.
 //
 // A client offers `take(name, ttl, waits)`, `forged(name)`, `extend(lock, ttl)` and `release(lock)`; times are in
-// milliseconds. The last two throw `Refused`. Whatever else is thrown ends the driver, and with it the test.
+// milliseconds. The last two throw `Refused`. Any other exception ends the driver, and with it the test.
 "use strict";
 
 const readline = require("node:readline");

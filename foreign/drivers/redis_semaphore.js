@@ -1,4 +1,4 @@
-// Drives the Mutex of redis-semaphore, over ioredis. It does not tell whether a release had an effect.
+// Drives the Mutex of redis-semaphore, over ioredis. It does not report whether a release had an effect.
 "use strict";
 
 const Redis = require("ioredis");
@@ -17,7 +17,7 @@ serve({
   forged: (name) =>
     new Mutex(redis, name, { lockTimeout: 30000, refreshInterval: 0, identifier: "forged", acquiredExternally: true }),
   async extend(mutex, _ttl) {
-    // What its timer calls, were it refreshed.
+    // The method that its refresh timer would call.
     if (!(await mutex._refresh())) throw new Refused("it is not ours");
   },
   release: (mutex) => mutex.release(),

@@ -8,7 +8,7 @@ const { Refused, serve } = require("./lines");
 const redis = new Redis(process.argv[2]);
 const patient = new Redlock([redis], { retryCount: -1 });
 const hasty = new Redlock([redis], { retryCount: 0 });
-// Told of every resource that is locked; without a listener that would end the program.
+// Emitted for every resource that is locked; without a listener it would end the program.
 for (const redlock of [patient, hasty]) redlock.on("error", () => {});
 
 // No quorum is an answer; so is that a lock is too old to be extended, which is a plain error.

@@ -1,16 +1,16 @@
-//! Drives rslock, and says what a driver is: a program that does with one lock library what it is told, a line at a time.
-//! Started with the URL of a server, it says `ready`, then answers each line with a line until its input ends.
+//! The driver of rslock, and the protocol of all drivers: programs that run commands with one lock library, one per line of
+//! text. Started with the URL of a server, a driver prints `ready`, then answers each line with a line until its input ends.
 //!
-//! | line | what it does | answers |
+//! | line | effect | answers |
 //! |---|---|---|
 //! | `try NAME TTL` | takes the lock if it is free, for so many milliseconds; 0 is for ever, where the library can | `yes` `no` |
 //! | `lock NAME TTL` | takes the lock, and waits for it as this library waits | `yes` |
-//! | `extend TTL`, `release` | of what was taken last, or forged | `done` `refused: why` |
+//! | `extend TTL`, `release` | extends or releases the lock that was taken last, or forged | `done` `refused: why` |
 //! | `forge NAME` | pretends to have taken the lock, with a token of its own | `forged` |
-//! | `hammer NAME TIMES` | tries so often, and releases each time it got it | how often it did |
+//! | `hammer NAME TIMES` | tries so often, and releases each time it got the lock | how often it got the lock |
 //! | `count NAME COUNTER TIMES` | adds one to a number so often, under the lock but without atomic commands | `done` |
 //!
-//! A library that does not tell its caller whether a release had an effect answers `done` to all of them.
+//! A library that does not report whether a release had an effect answers `done` to every release.
 
 #![expect(clippy::print_stdout, reason = "answering on standard output is what this program is for")]
 
@@ -20,7 +20,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use rslock::{Lock, LockError, LockManager};
 
-/// An answer that is none of the library's ends the driver, and with it the test.
+/// An error that is not an answer of the library ends the driver, and with it the test.
 type Trouble = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Trouble> {
@@ -82,7 +82,7 @@ async fn serve(url: &str) -> Result<(), Trouble> {
                 }
                 "done".to_owned()
             }
-            _ => return Err(format!("what does {line:?} mean?").into()),
+            _ => return Err(format!("unknown command {line:?}").into()),
         };
         println!("{answer}");
     }

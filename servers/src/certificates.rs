@@ -1,11 +1,11 @@
-//! Certificates for servers and clients of one test.
+//! Certificates for the servers and clients of one test.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory with an authority and the certificates that it signed: `ca.pem`, and `NAME.pem` with `NAME.key`. It is removed
-/// when dropped.
+/// A directory with an authority and the certificates that it signed: `ca.pem`, and `NAME.pem` with `NAME.key`. The directory
+/// is removed when this is dropped.
 #[derive(Debug)]
 pub struct Certificates {
     folder: PathBuf,
@@ -35,12 +35,12 @@ impl Certificates {
         ));
     }
 
-    /// A file of the directory, there or not.
+    /// The path of a file in the directory, whether the file exists or not.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The same, as a URL or a command line takes it.
+    /// [`Self::path`] as text, for a URL or a command line.
     pub fn file(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
@@ -52,7 +52,7 @@ impl Certificates {
         path
     }
 
-    /// Runs `openssl` in the directory, with words that are separated by spaces.
+    /// Runs `openssl` in the directory. Its arguments are separated by spaces.
     pub fn openssl(&self, line: &str) {
         let mut command = Command::new("openssl");
         command.args(line.split(' ')).current_dir(Path::new(&self.folder)).stdout(Stdio::null()).stderr(Stdio::null());
@@ -61,7 +61,7 @@ impl Certificates {
     }
 }
 
-/// Keys that are made in no time.
+/// A kind of key that takes milliseconds to generate.
 const KIND: &str = "ec -pkeyopt ec_paramgen_curve:prime256v1";
 
 impl Default for Certificates {

@@ -1,5 +1,6 @@
-//! Real servers for tests and benchmarks. Each is started on a free port of the loopback with a directory of its own, and
-//! ends with the process that started it, however that ends. A server that is missing fails the test: nothing is skipped.
+//! Real servers for tests and benchmarks: the one place that starts a Redis server and prepares it. Each server has a free
+//! port of the loopback and a directory of its own. It ends with the process that started it, however that process ends.
+//! A server program that is not installed fails the test: no test is skipped for it.
 
 mod certificates;
 mod redis;

@@ -1,7 +1,7 @@
-//! A Redis server of one's own.
+//! A Redis server for one test.
 
-use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use crate::Certificates;
 
-/// The program to start instead of `redis-server`, for tests against another version or Valkey.
+/// The environment variable that names the program to start instead of `redis-server`: another version, or Valkey.
 pub const PROGRAM: &str = "LOCKFAST_REDIS_SERVER";
 
-/// A server that says nothing for this long is not going to start.
+/// A server that is not ready after this time does not start at all.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);
 
 /// How a server is started.
@@ -24,8 +24,8 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// Listens for encrypted connections too, with `server.pem`. With `demands_certificates`, each client has to show a
-    /// certificate of the same authority.
+    /// Listens for TLS connections too, with `server.pem`. With `demands_certificates`, each client has to present a certificate
+    /// of the same authority.
     #[must_use]
     pub fn tls(mut self, certificates: &Certificates, demands_certificates: bool) -> Self {
         let port = free_port();
@@ -44,20 +44,38 @@ impl RedisOptions {
         self
     }
 
-    /// Its debugging commands can be used. Before version 7 they always can, and there is no such setting.
+    /// Enables the `DEBUG` command. Before version 7 it is always enabled, and the setting does not exist.
     #[must_use]
     pub fn with_debug_commands(self) -> Self {
         if is_before_7() { self } else { self.setting("enable-debug-command yes") }
     }
 
-    /// Starts it.
+    /// Several settings, in the order given.
+    #[must_use]
+    pub fn settings<'a>(self, lines: impl IntoIterator<Item = &'a str>) -> Self {
+        lines.into_iter().fold(self, Self::setting)
+    }
+
+    /// Writes each command to disk before it is answered, so that [`Redis::start_again`] finds the data after a kill.
+    #[must_use]
+    pub fn durable(self) -> Self {
+        self.settings(["appendonly yes", "appendfsync always"])
+    }
+
+    /// Replicates this primary.
+    #[must_use]
+    pub fn replica_of(self, primary: &Redis) -> Self {
+        self.setting(format!("replicaof 127.0.0.1 {}", primary.port()))
+    }
+
+    /// Starts the server, and returns when it accepts connections.
     pub fn start(self) -> Redis {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("lockfast-redis-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("the directory for temporary files can be used");
         for _ in 0..20 {
-            // Somebody else may take the port before the server does; then the server ends, and another port is tried.
+            // Another process may take the port before the server does. Then the server ends, and another port is tried.
             let port = free_port();
             if let Some(child) = spawn(&folder, port, &self.settings) {
                 return Redis { child, port, tls_port: self.tls_port, folder, settings: self.settings };
@@ -67,7 +85,7 @@ impl RedisOptions {
     }
 }
 
-/// A running server; ended, with all that it kept, when dropped.
+/// A running server. It is killed, and its directory removed, when this is dropped.
 #[derive(Debug)]
 pub struct Redis {
     child: Child,
@@ -78,17 +96,17 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// A server that keeps nothing on disk, with nothing special about it.
+    /// A server with default settings that keeps nothing on disk.
     pub fn start() -> Self {
         RedisOptions::default().start()
     }
 
-    /// One with more settings.
+    /// A server with more settings.
     pub fn options() -> RedisOptions {
         RedisOptions::default()
     }
 
-    /// Where it listens.
+    /// The port that the server listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -98,38 +116,48 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The URL of its first database for encrypted connections; see [`RedisOptions::tls`].
+    /// The URL of its first database for TLS connections; see [`RedisOptions::tls`].
     pub fn tls_url(&self) -> String {
         format!("rediss://127.0.0.1:{}", self.tls_port.expect("it was started with `tls`"))
     }
 
-    /// Its process.
+    /// The id of the server's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its directory, where it keeps what it keeps on disk.
+    /// The directory of the server's files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Ends it at once, as a power cut of the process would; its files stay.
+    /// Kills the server without a shutdown. Its files stay.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Starts it again on the same port, with what is left on disk. It must have been killed.
+    /// Starts a killed server again on the same port, with the data that is on disk.
     pub fn start_again(&mut self) {
         for _ in 0..50 {
             if let Some(child) = spawn(&self.folder, self.port, &self.settings) {
                 self.child = child;
                 return;
             }
-            // The port is taken for a moment longer.
+            // The kernel may keep the port for a moment after the kill.
             std::thread::sleep(Duration::from_millis(20));
         }
         panic!("the server did not start again on port {}", self.port);
+    }
+
+    /// Runs one command as its administrator, on a connection of its own. Returns the first line of the reply as the protocol
+    /// writes it: `:1`, `+OK`.
+    pub fn command(&self, line: &str) -> String {
+        let mut connection = TcpStream::connect(("127.0.0.1", self.port)).expect("the server accepts connections");
+        write!(connection, "{line}\r\n").expect("the server reads commands");
+        let mut reply = String::new();
+        BufReader::new(connection).read_line(&mut reply).expect("the server answers a command");
+        reply.trim_end().to_owned()
     }
 }
 
@@ -145,21 +173,21 @@ fn program() -> String {
 }
 
 fn is_before_7() -> bool {
-    let said = Command::new(program()).arg("--version").output().expect("a server says what it is");
-    let said = String::from_utf8_lossy(&said.stdout);
-    let version = said.split_whitespace().find_map(|word| word.strip_prefix("v=")?.split('.').next()?.parse().ok());
+    let output = Command::new(program()).arg("--version").output().expect("a server prints its version");
+    let output = String::from_utf8_lossy(&output.stdout);
+    let version = output.split_whitespace().find_map(|word| word.strip_prefix("v=")?.split('.').next()?.parse().ok());
     version.unwrap_or(0) < 7
 }
 
 fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("the loopback has a port left");
-    listener.local_addr().expect("what listens has an address").port()
+    listener.local_addr().expect("a listener has an address").port()
 }
 
-/// Starts the server and waits until it answers; `None` if it ends instead.
+/// Starts the server and waits until it accepts connections; `None` if it ends instead.
 ///
-/// The kernel kills it when the thread that started it ends. That thread lives as long as this process or the server,
-/// whichever is shorter, so that not even a killed test leaves a server behind.
+/// The kernel kills the server when the thread that started it ends. That thread reads the server's output until the server or
+/// this process ends, so that not even a killed test leaves a server behind.
 fn spawn(folder: &Path, port: u16, settings: &[String]) -> Option<Child> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program());
@@ -168,29 +196,29 @@ fn spawn(folder: &Path, port: u16, settings: &[String]) -> Option<Child> {
     for line in settings {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
         command.arg(format!("--{name}"));
-        // Values with several words are several arguments, but for those in quotes.
+        // Each word of a value is an argument. Quotes around a word are not part of it.
         command.args(value.split(' ').map(|word| word.trim_matches('"')));
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    let (say, said) = mpsc::channel();
+    let (send_child, started) = mpsc::channel();
     std::thread::spawn(move || {
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => panic!("{} cannot be started, and no test is skipped for it: {error}", program()),
         };
-        let output = child.stdout.take().expect("its output was asked for");
+        let output = child.stdout.take().expect("its output is piped");
         let mut child = Some(child);
         for line in BufReader::new(output).lines() {
             let Ok(line) = line else { break };
             if line.contains("eady to accept connections")
                 && let Some(child) = child.take()
             {
-                let _ = say.send(child);
+                let _ = send_child.send(child);
             }
         }
         if let Some(mut child) = child {
             let _ = child.wait();
         }
     });
-    said.recv_timeout(STARTS_WITHIN).ok()
+    started.recv_timeout(STARTS_WITHIN).ok()
 }

@@ -1,4 +1,4 @@
-//! Who is measured: all behind one `lock` and `release`, so that they do the same work.
+//! The contenders: all behind one `lock` and `release`, so that they do the same work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::server::{SCRIPTS, SCRIPTS_AND_SET};
 
 const TTL: Duration = Duration::from_secs(30);
 const TTL_MILLISECONDS: &str = "30000";
-/// Everybody else makes a new one each time; the limit does not.
+/// The other contenders draw a new token for each lock; the bare commands do not.
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-/// What makes lockfast use the connection of the `redis` crate.
+/// The setting with which lockfast uses the connection of the `redis` crate.
 pub(crate) const ON_CRATE: &str = "?connection=crate";
-/// How long those wait who have to ask again themselves.
-const ASKED_EVERY: Duration = Duration::from_millis(1);
+/// The pause between two attempts, for a library without a waiting call.
+const RETRY_EVERY: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -28,11 +28,11 @@ pub(crate) enum Kind {
     ByHand,
     /// The same commands through the `redis` crate: what the bars are ratios of.
     Crate,
-    /// As it comes: tasks of one process hand a lock over among themselves.
+    /// The default: tasks of one process hand a lock off locally.
     Lockfast,
     /// Every hand-off goes through the server.
     LockfastNoHandOff,
-    /// The two on the multiplexed connection of the `redis` crate instead of lockfast's own: what that one is worth.
+    /// The same two on the multiplexed connection of the `redis` crate, to measure what lockfast's own connection gains.
     LockfastOnCrate,
     LockfastOnCrateNoHandOff,
     Rslock,
@@ -40,7 +40,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn said(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::ByHand => "bare commands, hand-written client",
             Self::Crate => "bare commands, redis crate",
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// The commands it sends, but for those that its scripts call too.
+    /// The commands that it sends, except those that its scripts call too.
     pub(crate) fn commands(self) -> &'static [&'static str] {
         match self {
             Self::Lockfast | Self::LockfastNoHandOff => SCRIPTS,
@@ -83,7 +83,7 @@ impl Client {
                 Self::ByHand(shared, script.into())
             }
             Kind::Crate => {
-                // Its own timeout would start a timer for each command, which the bare pair does without.
+                // A response timeout would start a timer for each command. The bare pair has none.
                 let config = AsyncConnectionConfig::new().set_response_timeout(None);
                 let server = server(&url);
                 let connection = server.get_multiplexed_async_connection_with_config(&config).await;
@@ -110,7 +110,7 @@ impl Client {
             Self::ByHand(shared, script) => {
                 let key = format!("bare:{name}");
                 let answer = shared.call(&["SET", &key, TOKEN, "NX", "PX", TTL_MILLISECONDS]).await;
-                assert_eq!(answer, Reply::Text("OK".to_owned()), "nobody else has it");
+                assert_eq!(answer, Reply::Text("OK".to_owned()), "the key is free");
                 Held::ByHand(shared.clone(), Arc::clone(script), key)
             }
             Self::Crate(connection, script) => {
@@ -118,17 +118,19 @@ impl Client {
                 let mut set = redis::cmd("SET");
                 set.arg(&key).arg(TOKEN).arg("NX").arg("PX").arg(TTL_MILLISECONDS);
                 let answer: Option<String> = set.query_async(&mut connection).await.expect("the server answers");
-                assert!(answer.is_some(), "nobody else has it");
+                assert!(answer.is_some(), "the key is free");
                 Held::Crate(connection, Arc::clone(script), key)
             }
-            Self::Lockfast(locks) => Held::Lockfast(locks.mutex(name).lock().await.expect("the line moves on")),
-            Self::Rslock(manager) => Held::Rslock(manager.acquire(name, TTL).await.expect("it asks until it has it")),
+            Self::Lockfast(locks) => Held::Lockfast(locks.mutex(name).lock().await.expect("every holder releases")),
+            Self::Rslock(manager) => {
+                Held::Rslock(manager.acquire(name, TTL).await.expect("it retries until it has it"))
+            }
             Self::DistributedLock(provider) => loop {
-                // It does not wait: who wants to has to ask again.
+                // This library has no waiting call: the caller has to retry.
                 if let Ok(Some(handle)) = provider.create_lock(name).try_acquire().await {
                     return Held::DistributedLock(handle);
                 }
-                tokio::time::sleep(ASKED_EVERY).await;
+                tokio::time::sleep(RETRY_EVERY).await;
             },
         }
     }
@@ -138,8 +140,8 @@ impl Client {
     }
 }
 
-async fn lockfast(url: &str, hands_over: bool) -> Result<Client, String> {
-    let locks = Locks::builder().local_handoff(hands_over).connect(url).await;
+async fn lockfast(url: &str, local_handoff: bool) -> Result<Client, String> {
+    let locks = Locks::builder().local_handoff(local_handoff).connect(url).await;
     locks.map(Client::Lockfast).map_err(|error| error.to_string())
 }
 
@@ -177,13 +179,13 @@ impl Held {
     }
 }
 
-/// All that can be reached; who cannot is named, and has no figures.
+/// All contenders that can connect. The others are named, and have no figures.
 pub(crate) async fn connect_all(kinds: &[Kind], port: u16) -> Vec<(Kind, Client)> {
     let mut clients = Vec::new();
     for kind in kinds {
         match Client::connect(*kind, port).await {
             Ok(client) => clients.push((*kind, client)),
-            Err(error) => println!("  {} has no figures: {error}", kind.said()),
+            Err(error) => println!("  {} has no figures: {error}", kind.label()),
         }
     }
     clients

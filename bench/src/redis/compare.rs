@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::measure::median;
 
-/// What two runs of the same program may differ by.
+/// The difference that is tolerated in any row.
 const TOLERANCE: f64 = 0.03;
 const ROUNDS: usize = 7;
 
@@ -17,7 +17,7 @@ const HELP: &str = "\
 usage: bench redis-compare OTHER-BENCH [SECTION..] [--rounds N]
 
     OTHER-BENCH   the program `bench` of the tree to compare with
-    SECTION       as in `bench redis --help`; without any, those of locks that are taken and handed on
+    SECTION       as in `bench redis --help`; without any, the sections of locks that are taken and handed off
     --rounds N    short runs of each tree, in turn; 7 unless told";
 
 /// A row's figures, one for each round.
@@ -44,7 +44,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
     let mut rows: BTreeMap<(usize, String), Row> = BTreeMap::new();
     for round in 1..=rounds {
         println!("round {round} of {rounds}");
-        // The one that goes first changes, so that neither always has the warmer machine.
+        // The order alternates, so that neither program always has the warmer machine.
         let mut programs = [(Path::new(other), false), (&*this, true)];
         programs.rotate_left(round % 2);
         for (program, is_this) in programs {
@@ -69,7 +69,7 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
 }
 
 impl Row {
-    /// By how much of the other tree's median this tree's differs; and how far apart that tree's own rounds are.
+    /// The difference of this tree's median from the other's, and the spread of the other tree's own rounds, as parts of that median.
     fn judge(&self) -> Option<(f64, f64)> {
         if self.other.is_empty() || self.this.is_empty() {
             return None;
@@ -81,7 +81,7 @@ impl Row {
     }
 }
 
-/// The figures of one short run, in the order in which they are shown.
+/// The figures of one short run, in the order in which they are printed.
 fn measure(program: &Path, sections: &[String]) -> Vec<((usize, String), f64)> {
     let file = Figures::new();
     let mut command = Command::new(program);
@@ -99,7 +99,7 @@ fn measure(program: &Path, sections: &[String]) -> Vec<((usize, String), f64)> {
     rows.iter().enumerate().filter_map(figure).collect()
 }
 
-/// A file of its own for one run, removed when it was read.
+/// The file for the figures of one run. It is removed when this is dropped.
 struct Figures(PathBuf);
 
 impl Figures {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_is_compared_by_medians_and_with_the_other_trees_own_rounds() {
+    fn a_row_is_compared_by_medians_and_the_other_trees_spread() {
         let row = Row { other: vec![90.0, 100.0, 110.0], this: vec![200.0, 120.0, 100.0] };
         let (difference, spread) = row.judge().unwrap();
         assert!((difference - 0.2).abs() < 1e-9 && (spread - 0.2).abs() < 1e-9, "{difference} {spread}");

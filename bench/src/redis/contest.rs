@@ -1,4 +1,4 @@
-//! Several tasks want one name; and the same with BLPOP and LPUSH, the fastest way to wake somebody through Redis.
+//! Several tasks lock one name; and the same with BLPOP and LPUSH, the fastest way to wake another client through Redis.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,29 +8,29 @@ use lockfast::Clock;
 use tokio::sync::Semaphore;
 
 use super::clients::{Client, Kind};
-use super::resp::Wire;
+use super::resp::Connection;
 use super::server::Meter;
 use crate::measure::percentile;
 
 /// How the tasks behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// All ask again at once.
+    /// Each task locks again at once.
     Rush,
-    /// Each does something else in between, so that a releaser does not take its own lock back.
+    /// Each task pauses in between, so that it does not take back the lock that it has just released.
     Thinking,
-    /// Two tasks in turn: none asks again before the other had it.
+    /// Two tasks in turn: neither locks again before the other has held the lock.
     Alternating,
 }
 
 const THINKING: Duration = Duration::from_millis(2);
-/// How long each of two holds it, so that the other is in line by then.
+/// How long each of two tasks holds the lock, so that the other one waits by then.
 const ALTERNATING: Duration = Duration::from_millis(1);
 
 impl Manner {
     pub(crate) const ALL: [Self; 3] = [Self::Rush, Self::Thinking, Self::Alternating];
 
-    pub(crate) fn said(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Rush => "32 tasks",
             Self::Thinking => "32 tasks, 2 ms between",
@@ -38,7 +38,7 @@ impl Manner {
         }
     }
 
-    /// How many slices one round takes: everybody needs enough turns for their share, or for a hand-off at all.
+    /// How many slices one round takes: each task needs enough turns to compare shares, or for a hand-off at all.
     pub(crate) fn slices(self) -> u32 {
         match self {
             Self::Rush => 4,
@@ -52,13 +52,13 @@ impl Manner {
     }
 }
 
-/// What came of one round of one contender.
+/// The figures of one round of one contender.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// Nanoseconds from the beginning of a release to the next holder's going on.
+    /// Nanoseconds from the beginning of a release until the next holder runs.
     pub(crate) handoff_p50: f64,
     pub(crate) handoff_p99: f64,
-    /// Nanoseconds from asking to having.
+    /// Nanoseconds from the call of `lock` until its return.
     pub(crate) wait_p99: f64,
     /// Turns of the luckiest task, of those of the unluckiest.
     pub(crate) luck: f64,
@@ -73,24 +73,26 @@ pub(crate) struct Outcome {
 struct Turns {
     handoffs: Vec<f64>,
     waits: Vec<f64>,
-    /// Also those after the end of the round: whoever was in line by then still takes its turn, and its commands count.
+    /// All turns, also after the end of the round: tasks that waited by then still take their turn, and their commands count.
     all: f64,
 }
 
+/// The shared state of the tasks of one round.
 #[derive(Debug)]
-struct Table {
+struct Round {
     clock: Clock,
-    /// When the last holder began to release it.
+    /// When the last holder began to release the lock.
     released: AtomicU64,
     over: AtomicBool,
-    may_ask: [Semaphore; 2],
+    /// With [`Manner::Alternating`], a permit lets this task lock.
+    may_lock: [Semaphore; 2],
 }
 
-impl Table {
+impl Round {
     fn new() -> Arc<Self> {
-        // The second asks when the first has it, and so on: whoever gets it lets the other one ask.
-        let may_ask = [Semaphore::new(1), Semaphore::new(0)];
-        Arc::new(Self { clock: Clock::boot(), released: AtomicU64::new(0), over: AtomicBool::new(false), may_ask })
+        // The task that gets the lock lets the other one lock next.
+        let may_lock = [Semaphore::new(1), Semaphore::new(0)];
+        Arc::new(Self { clock: Clock::boot(), released: AtomicU64::new(0), over: AtomicBool::new(false), may_lock })
     }
 
     fn now(&self) -> u64 {
@@ -111,19 +113,19 @@ impl Table {
 
 /// One round of one contender. The name is free before and after.
 pub(crate) async fn contest(kind: Kind, client: &Client, port: u16, manner: Manner, slice: Duration) -> Outcome {
-    let (table, mut meter) = (Table::new(), Meter::connect(port));
+    let (round, mut meter) = (Round::new(), Meter::connect(port));
     meter.start(kind.commands());
-    let start = table.now();
+    let start = round.now();
     let tasks = (0..manner.tasks()).map(|number| {
-        let (table, client) = (Arc::clone(&table), client.clone());
-        tokio::spawn(compete(table, client, manner, number))
+        let (round, client) = (Arc::clone(&round), client.clone());
+        tokio::spawn(compete(round, client, manner, number))
     });
     let tasks: Vec<_> = tasks.collect();
     tokio::time::sleep(slice).await;
-    table.over.store(true, Ordering::Relaxed);
-    let seconds = (table.now() - start) as f64 / 1e9;
-    // Both wake up, see that it is over, and leave.
-    table.may_ask.iter().for_each(|may| may.add_permits(1));
+    round.over.store(true, Ordering::Relaxed);
+    let seconds = (round.now() - start) as f64 / 1e9;
+    // Both alternating tasks wake up, see that the round is over, and end.
+    round.may_lock.iter().for_each(|may| may.add_permits(1));
     let mut turns = Vec::new();
     for task in tasks {
         turns.push(task.await.expect("no task panics"));
@@ -131,32 +133,32 @@ pub(crate) async fn contest(kind: Kind, client: &Client, port: u16, manner: Mann
     summary(&turns, seconds, meter.read(kind.commands()))
 }
 
-async fn compete(table: Arc<Table>, client: Client, manner: Manner, number: usize) -> Turns {
+async fn compete(round: Arc<Round>, client: Client, manner: Manner, number: usize) -> Turns {
     let mut turns = Turns::default();
     loop {
         if manner == Manner::Alternating {
-            table.may_ask[number].acquire().await.expect("it is never closed").forget();
+            round.may_lock[number].acquire().await.expect("it is never closed").forget();
         }
-        if table.is_over() {
+        if round.is_over() {
             return turns;
         }
-        let asked = table.now();
+        let called = round.now();
         let held = client.lock("hot").await;
-        let now = table.now();
+        let now = round.now();
         turns.all += 1.0;
-        if !table.is_over() {
-            turns.waits.push((now - asked) as f64);
-            table.note_handoff(now, &mut turns);
+        if !round.is_over() {
+            turns.waits.push((now - called) as f64);
+            round.note_handoff(now, &mut turns);
         }
         match manner {
             Manner::Alternating => {
-                table.may_ask[1 - number].add_permits(1);
+                round.may_lock[1 - number].add_permits(1);
                 tokio::time::sleep(ALTERNATING).await;
             }
-            // So that the others come and wait.
+            // Yields, so that the other tasks wait.
             _ => tokio::task::yield_now().await,
         }
-        table.released.store(table.now(), Ordering::Release);
+        round.released.store(round.now(), Ordering::Release);
         held.release().await;
         if manner == Manner::Thinking {
             tokio::time::sleep(THINKING).await;
@@ -182,53 +184,53 @@ fn summary(turns: &[Turns], seconds: f64, (commands, cpu): (f64, Duration)) -> O
     }
 }
 
-/// The limit: each waits in BLPOP on a connection of its own, and is woken by the LPUSH of the one before.
+/// The lower bound: each task waits in BLPOP on a connection of its own, and is woken by the LPUSH of the task before it.
 pub(crate) async fn wake_ups(port: u16, manner: Manner, slice: Duration) -> Outcome {
-    let (table, mut meter) = (Table::new(), Meter::connect(port));
+    let (round, mut meter) = (Round::new(), Meter::connect(port));
     let count = manner.tasks();
     let mut tasks = Vec::new();
     for number in 0..count {
-        let wire = Wire::connect(port).await;
-        tasks.push(tokio::spawn(pass_on(Arc::clone(&table), wire, manner, number, (number + 1) % count)));
+        let connection = Connection::connect(port).await;
+        tasks.push(tokio::spawn(wake_next(Arc::clone(&round), connection, manner, number, (number + 1) % count)));
     }
     let counted = &["lpush", "blpop"];
     meter.start(counted);
-    let start = table.now();
+    let start = round.now();
     meter.console.call(&["LPUSH", "wake:0", "go"]);
     tokio::time::sleep(slice).await;
-    table.over.store(true, Ordering::Relaxed);
-    let seconds = (table.now() - start) as f64 / 1e9;
+    round.over.store(true, Ordering::Relaxed);
+    let seconds = (round.now() - start) as f64 / 1e9;
     let mut turns = Vec::new();
     for task in tasks {
         turns.push(task.await.expect("no task panics"));
     }
     let figures = summary(&turns, seconds, meter.read(counted));
-    // The last one woke somebody who had left.
+    // The last LPUSH was for a task that had ended.
     for number in 0..count {
         meter.console.call(&["DEL", &format!("wake:{number}")]);
     }
     figures
 }
 
-async fn pass_on(table: Arc<Table>, mut wire: Wire, manner: Manner, me: usize, next: usize) -> Turns {
+async fn wake_next(round: Arc<Round>, mut connection: Connection, manner: Manner, me: usize, next: usize) -> Turns {
     let (mine, others) = (format!("wake:{me}"), format!("wake:{next}"));
     let mut turns = Turns::default();
     loop {
-        let asked = table.now();
-        wire.call(&["BLPOP", &mine, "0"]).await;
-        let now = table.now();
+        let called = round.now();
+        connection.call(&["BLPOP", &mine, "0"]).await;
+        let now = round.now();
         turns.all += 1.0;
-        let over = table.is_over();
+        let over = round.is_over();
         if !over {
-            turns.waits.push((now - asked) as f64);
-            table.note_handoff(now, &mut turns);
+            turns.waits.push((now - called) as f64);
+            round.note_handoff(now, &mut turns);
         }
         match manner {
             Manner::Alternating => tokio::time::sleep(ALTERNATING).await,
             _ => tokio::task::yield_now().await,
         }
-        table.released.store(table.now(), Ordering::Release);
-        wire.call(&["LPUSH", &others, "go"]).await;
+        round.released.store(round.now(), Ordering::Release);
+        connection.call(&["LPUSH", &others, "go"]).await;
         if over {
             return turns;
         }

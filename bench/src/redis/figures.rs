@@ -1,4 +1,4 @@
-//! What was measured, beside what it should come to, as a table for people, as Markdown and as JSON.
+//! Figures and their bars, as a table for people, as Markdown and as JSON.
 
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ pub(crate) enum Unit {
 impl Unit {
     pub(crate) fn shown(self, value: f64) -> String {
         if !value.is_finite() {
-            // A ratio whose divisor is nothing: somebody had no turn at all.
+            // A ratio whose divisor is zero: one task had no turn at all.
             return if value.is_nan() { "not measured".to_owned() } else { "without end".to_owned() };
         }
         match self {
@@ -58,7 +58,7 @@ fn thousands(value: f64) -> String {
     if value <= -0.5 { format!("-{grouped}") } else { grouped }
 }
 
-/// What a figure has to come to, and what would be better still.
+/// The limit of a figure, and a stretch goal beyond it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bar {
     at_most: bool,
@@ -79,7 +79,7 @@ impl Bar {
         Self { stretch: Some(stretch), ..self }
     }
 
-    /// A figure that was not measured meets nothing.
+    /// A figure that was not measured never meets its bar.
     fn verdict(&self, value: f64) -> &'static str {
         let meets = |limit: f64| if self.at_most { value <= limit } else { value >= limit };
         match self.stretch {
@@ -90,12 +90,12 @@ impl Bar {
         }
     }
 
-    fn said(&self, unit: Unit) -> String {
-        let mut said = format!("{} {}", if self.at_most { "at most" } else { "at least" }, unit.shown(self.limit));
+    fn label(&self, unit: Unit) -> String {
+        let mut label = format!("{} {}", if self.at_most { "at most" } else { "at least" }, unit.shown(self.limit));
         if let Some(stretch) = self.stretch {
-            let _ = write!(said, " (better: {})", unit.shown(stretch));
+            let _ = write!(label, " (better: {})", unit.shown(stretch));
         }
-        said
+        label
     }
 }
 
@@ -110,15 +110,15 @@ impl Figure {
     }
 
     fn cells(&self) -> [String; 4] {
-        let bar = self.bar.map(|bar| bar.said(self.unit)).unwrap_or_default();
+        let bar = self.bar.map(|bar| bar.label(self.unit)).unwrap_or_default();
         let verdict = self.bar.map(|bar| bar.verdict(self.value)).unwrap_or_default();
-        // What has no bar stands under what has one.
+        // A figure without a bar is indented under the one with a bar.
         let indent = if self.bar.is_some() { "" } else { "  " };
         [format!("{indent}{}", self.what), self.unit.shown(self.value), bar, verdict.to_owned()]
     }
 }
 
-/// A title above the figures of each section.
+/// The figures of each section, which are printed under its title.
 fn sections(figures: &[Figure]) -> impl Iterator<Item = &[Figure]> {
     figures.chunk_by(|one, next| one.section == next.section)
 }

@@ -1,4 +1,4 @@
-//! Tasks of one process pass a lock among themselves, and a waiter in another process must not starve by it.
+//! Local hand-offs among the tasks of one process, which must not starve a waiter in another process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::server::{Cores, Server};
 use crate::measure::{median, percentile};
 
 const SECTION: &str = "one name, 32 tasks, hand-off inside the process on";
-/// A turn of a process ends after this many passes at the latest.
+/// A turn of a process ends after this many local hand-offs at the latest.
 const TURN: f64 = 64.0;
-/// Between two questions of the waiter.
+/// The pause of the waiter before each lock.
 const PAUSE: Duration = Duration::from_millis(3);
 
 pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
@@ -55,35 +55,35 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     ]
 }
 
-/// For each time another process asked: how often the lock was taken here until it got it, in full turns.
+/// For each lock of another process: how often the lock was taken here until that process got it, in full turns.
 fn waiter(count: u32) -> Vec<f64> {
     let server = Server::start();
     let over = Arc::new(AtomicBool::new(false));
     let (port, is_over) = (server.port(), Arc::clone(&over));
     let mut child = server.child("handoff", &[count.to_string()]);
     let output = BufReader::new(child.stdout.take().expect("it was piped"));
-    // Both are read to the end: the waiter's lines here, the times of this process on a thread of its own.
+    // The waiter's output is read to its end on a thread, while the tasks of this process run.
     let reading = std::thread::spawn(move || {
         let lines: Vec<String> = output.lines().map_while(Result::ok).collect();
         over.store(true, Ordering::Relaxed);
         lines
     });
-    let taken = server.with(Cores::All, crowd(port, is_over));
+    let taken = server.with(Cores::All, contenders(port, is_over));
     let lines = reading.join().expect("reading does not panic");
     child.wait().expect("it ends by itself");
     let mut waits = Vec::new();
     for line in lines {
         let mut figures = line.split(' ').filter_map(|figure| figure.parse::<u64>().ok());
-        if let (Some(asked), Some(acquired)) = (figures.next(), figures.next()) {
+        if let (Some(called), Some(acquired)) = (figures.next(), figures.next()) {
             let before = |moment: u64| taken.partition_point(|taken| *taken < moment);
-            waits.push((before(acquired) - before(asked)) as f64 / TURN);
+            waits.push((before(acquired) - before(called)) as f64 / TURN);
         }
     }
     waits
 }
 
-/// 32 tasks that take the lock all the time; when each of them had it.
-async fn crowd(port: u16, over: Arc<AtomicBool>) -> Vec<u64> {
+/// 32 tasks that take the lock all the time. Returns when each of them got it, sorted.
+async fn contenders(port: u16, over: Arc<AtomicBool>) -> Vec<u64> {
     let Ok(client) = Client::connect(Kind::Lockfast, port).await else { return Vec::new() };
     let tasks = (0..32).map(|_| {
         let (client, over, clock) = (client.clone(), Arc::clone(&over), Clock::boot());
@@ -107,7 +107,7 @@ async fn crowd(port: u16, over: Arc<AtomicBool>) -> Vec<u64> {
     taken
 }
 
-/// The waiter: says when it asked and when it had it.
+/// The waiter: prints when it called `lock` and when that returned.
 pub(crate) fn child(port: u16, count: u32) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be had");
     let waits = runtime.block_on(async {
@@ -115,15 +115,15 @@ pub(crate) fn child(port: u16, count: u32) {
         let (clock, mut waits) = (Clock::boot(), Vec::new());
         for _ in 0..count {
             tokio::time::sleep(PAUSE).await;
-            let asked = clock.now().as_nanos();
+            let called = clock.now().as_nanos();
             let held = client.lock("hot").await;
-            waits.push((asked, clock.now().as_nanos()));
+            waits.push((called, clock.now().as_nanos()));
             held.release().await;
         }
         waits
     });
     let mut out = std::io::stdout().lock();
-    for (asked, acquired) in waits {
-        writeln!(out, "{asked} {acquired}").expect("somebody reads it");
+    for (called, acquired) in waits {
+        writeln!(out, "{called} {acquired}").expect("the parent reads it");
     }
 }

@@ -1,4 +1,4 @@
-//! Many tasks, each with a name of its own: how much goes through one client.
+//! Many tasks, each with a name of its own: the throughput of one client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn measured(plan: &Plan, tasks: usize) -> Vec<Figure> {
     let (port, slice) = (server.port(), plan.slice());
     let kinds = server.on(Cores::All, || {
         let runtime = Builder::new_multi_thread().enable_all().build().expect("threads can be had");
-        // What suits the hand-written client best: one thread, so that all who were woken together ask in one write.
+        // The hand-written client is fastest on one thread: tasks that were woken together send their commands in one write.
         let single = Builder::new_current_thread().enable_all().build().expect("a runtime can be had");
         let by_hand = single.block_on(Client::connect(Kind::ByHand, port)).expect("the server is there");
         let clients = runtime.block_on(connect_all(KINDS, port));
@@ -41,7 +41,7 @@ fn measured(plan: &Plan, tasks: usize) -> Vec<Figure> {
                     Kind::ByHand => single.block_on(work),
                     _ => runtime.block_on(runtime.spawn(work)).expect("the benchmark does not panic"),
                 };
-                // The first round warms everybody up.
+                // The first round warms up and is not counted.
                 if round > 0 {
                     figures.push(figure);
                 }
@@ -67,15 +67,15 @@ fn show(tasks: usize, kinds: &[(Kind, Rounds)]) -> Vec<Figure> {
     let what = format!("{tasks} tasks: lockfast on the crate's connection, of lockfast on its own");
     figures.push(Figure::new(SECTION, what, of_ours, Unit::Times));
     for (kind, rounds) in kinds {
-        let mut say = |what: &str, value, unit| {
-            figures.push(Figure::new(SECTION, format!("{tasks} tasks: {}{what}", kind.said()), value, unit));
+        let mut add = |what: &str, value, unit| {
+            figures.push(Figure::new(SECTION, format!("{tasks} tasks: {}{what}", kind.label()), value, unit));
         };
-        say("", median(rates(*kind)), Unit::PerSecond);
+        add("", median(rates(*kind)), Unit::PerSecond);
         if !matches!(kind, Kind::Crate | Kind::Lockfast | Kind::LockfastOnCrate) {
-            say(", of bare pairs", of_bare(*kind), Unit::Times);
+            add(", of bare pairs", of_bare(*kind), Unit::Times);
         }
         let server: Vec<_> = rounds.iter().map(|round| round.1 / 1e3).collect();
-        say(": Redis CPU a pair", median(server), Unit::Microseconds);
+        add(": Redis CPU a pair", median(server), Unit::Microseconds);
     }
     figures
 }

@@ -1,7 +1,7 @@
-//! The Redis store, beside what it is made of and what others make of it: `cargo xtask bench redis`.
+//! The Redis store, beside bare commands and other libraries: `cargo xtask bench redis`.
 //!
 //! Every section starts a server of its own. Contenders take turns within each round, and a figure is the median of its
-//! rounds, so that a machine that slows down slows everybody down.
+//! rounds, so that a machine that slows down slows all contenders down.
 
 mod clients;
 mod compare;
@@ -10,10 +10,10 @@ mod contest;
 mod figures;
 mod handoff;
 mod held;
-mod line;
 mod many;
 mod names;
 mod profile;
+mod queue;
 mod resp;
 mod server;
 mod turns;
@@ -35,7 +35,7 @@ usage: bench redis [SECTION..] [--quick] [--json FILE] [--markdown]
 
 sections, all of them unless some are named:";
 
-/// A section: what it is called, what it measures, and how.
+/// A section: its name, a description, and the function that measures it.
 type Section = (&'static str, &'static str, fn(&Plan) -> Vec<Figure>);
 
 const SECTIONS: &[Section] = &[
@@ -46,14 +46,14 @@ const SECTIONS: &[Section] = &[
     ("turns", "two processes in turn, each holding it for 30 ms", turns::run),
     ("handoff", "32 tasks on one name with hand-off inside the process", handoff::run),
     ("names", "10 names at once, beside one by one", names::run),
-    ("line", "10,000 waiters on one name", line::run),
+    ("line", "10,000 waiters on one name", queue::run),
     ("held", "100,000 held locks, renewed", held::run),
 ];
 
-/// How much shorter a short round is.
+/// A short round is a fifth of a round.
 const SHORTER: u32 = 5;
 
-/// How much is measured.
+/// How many rounds are measured, and how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) quick: bool,
@@ -69,13 +69,13 @@ impl Plan {
         Duration::from_millis(if self.quick { 100 } else { 300 })
     }
 
-    /// The same time in more rounds, for one who does a thing thousands of times a second: the speed of a machine that others use too
-    /// changes within a second, and contenders are compared within a round.
+    /// The same time in more and shorter rounds, for work that takes less than a millisecond. The speed of a shared machine changes
+    /// within a second, and contenders are compared within a round.
     pub(crate) fn short_rounds(&self) -> (usize, Duration) {
         (self.rounds() * SHORTER as usize, self.slice() / SHORTER)
     }
 
-    /// This many, or a tenth when in a hurry.
+    /// This many, or a tenth with `--quick`.
     pub(crate) fn count(&self, full: usize) -> usize {
         if self.quick { full / 10 } else { full }
     }
@@ -145,12 +145,12 @@ pub(crate) fn child(args: impl Iterator<Item = String>) {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let number = |word: &str| word.parse::<u32>().expect("only this program starts itself so");
     match words.as_slice() {
-        ["turns", port, who, side, count] => turns::child(number(port) as u16, who, side, number(count)),
+        ["turns", port, contender, side, count] => turns::child(number(port) as u16, contender, side, number(count)),
         ["handoff", port, count] => handoff::child(number(port) as u16, number(count)),
         ["held", port, count, seconds, connection] => {
             held::child(number(port) as u16, number(count), number(seconds), *connection == "crate");
         }
-        ["line", port, count] => line::child(number(port) as u16, number(count)),
+        ["queue", port, count] => queue::child(number(port) as u16, number(count)),
         _ => panic!("only this program starts itself so, not with {words:?}"),
     }
 }

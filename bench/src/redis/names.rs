@@ -12,7 +12,7 @@ use crate::measure::median;
 
 const SECTION: &str = "10 names at once";
 
-/// Nanoseconds for all ten there and back, and commands.
+/// Nanoseconds to lock and release all ten, and commands.
 type Rounds = Vec<(f64, f64)>;
 
 pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
@@ -36,7 +36,7 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     let (fast, slow) = (of(&together, |it| it.0), of(&singly, |it| it.0));
     let commands = Figure::new(SECTION, "commands to take and give back all 10", of(&together, |it| it.1), Unit::Each);
     vec![
-        // One each way; a renewal that falls into a round must not count against it.
+        // One to lock and one to release, and a margin for a renewal that falls into a round.
         commands.with(Bar::at_most(2.005)),
         Figure::new(SECTION, "at once (one core)", fast / 1e3, Unit::Microseconds),
         Figure::new(SECTION, "one by one (one core)", slow / 1e3, Unit::Microseconds),

@@ -1,4 +1,4 @@
-//! One contender alone, again and again, for a profiler: `bench redis-profile pair|many|rush [WHO [TASKS]]`.
+//! One contender alone, again and again, for a profiler: `bench redis-profile pair|many|rush [CONTENDER [TASKS]]`.
 
 use super::clients::{Client, Kind};
 use super::contest::{Manner, contest};
@@ -22,12 +22,12 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
         Kind::LockfastOnCrateNoHandOff,
         Kind::Rslock,
     ];
-    let who = args.get(1).map_or("lockfast", String::as_str);
-    let kind = kinds.into_iter().find(|kind| kind.said() == who).unwrap_or(Kind::LockfastNoHandOff);
+    let contender = args.get(1).map_or("lockfast", String::as_str);
+    let kind = kinds.into_iter().find(|kind| kind.label() == contender).unwrap_or(Kind::LockfastNoHandOff);
     let tasks = args.get(2).and_then(|tasks| tasks.parse().ok()).unwrap_or(64);
     let server = Server::start();
     let (port, cores) = (server.port(), if what == "many" { Cores::All } else { Cores::One });
-    println!("{what} with {}, {}, redis-server is process {}", kind.said(), cores.said(), server.pid());
+    println!("{what} with {}, {}, redis-server is process {}", kind.label(), cores.label(), server.pid());
     server.with(cores, async move {
         let client = Client::connect(kind, port).await.expect("the server is there");
         let mut meter = Meter::connect(port);

@@ -1,7 +1,7 @@
-//! The protocol of Redis by hand, as small as it can be: what any client could at best achieve.
+//! A minimal client for Redis, written by hand: the best that any client could achieve.
 //!
-//! Owns the bytes on the wire and three ways to send them: one command at a time, many tasks on one connection with
-//! their writes joined, and one at a time without a runtime. Never reconnects: a benchmark whose server is gone is over.
+//! Owns the encoding and three kinds of connections: one command at a time, many tasks on one connection with their writes
+//! batched, and one command at a time without a runtime. Never reconnects: a benchmark whose server is gone is over.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -54,7 +54,7 @@ pub(crate) fn write_command(args: &[&str], out: &mut Vec<u8>) {
     }
 }
 
-/// The first reply in `bytes` and how many of them it took; `None` while it is not all there.
+/// The first reply in `bytes` and its length; `None` while it is incomplete.
 fn parse(bytes: &[u8]) -> Option<(Reply, usize)> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")?;
     let line = String::from_utf8_lossy(&bytes[1..end]);
@@ -85,7 +85,7 @@ fn parse(bytes: &[u8]) -> Option<(Reply, usize)> {
     }
 }
 
-/// Bytes that came in and were not read yet.
+/// Bytes that were received and not decoded yet.
 #[derive(Debug, Default)]
 struct Unread(Vec<u8>, usize);
 
@@ -102,7 +102,7 @@ impl Unread {
         Some(reply)
     }
 
-    /// Where more bytes go; never empty, so that reading nothing means the end.
+    /// The buffer for more bytes. It has capacity, so that reading no bytes means the end of the connection.
     fn room(&mut self) -> &mut Vec<u8> {
         self.0.drain(..self.1);
         self.1 = 0;
@@ -117,15 +117,15 @@ async fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// One command at a time.
+/// A connection for one command at a time.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct Connection {
     stream: TcpStream,
     unread: Unread,
     outgoing: Vec<u8>,
 }
 
-impl Wire {
+impl Connection {
     pub(crate) async fn connect(port: u16) -> Self {
         Self { stream: connect(port).await, unread: Unread::default(), outgoing: Vec::new() }
     }
@@ -146,7 +146,7 @@ impl Wire {
 
 type Command = (Vec<u8>, oneshot::Sender<Reply>);
 
-/// One connection for many tasks. What they ask while the last write is under way goes out in the next one together.
+/// One connection for many tasks. Commands that arrive during a write are sent together in the next one.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(mpsc::UnboundedSender<Command>);
 
@@ -154,59 +154,59 @@ impl Shared {
     pub(crate) async fn connect(port: u16) -> Self {
         let (read, write) = connect(port).await.into_split();
         let (send, commands) = mpsc::unbounded_channel();
-        let asked = Arc::default();
-        tokio::spawn(write_batches(write, commands, Arc::clone(&asked)));
-        tokio::spawn(read_replies(read, asked));
+        let in_flight = Arc::default();
+        tokio::spawn(write_batches(write, commands, Arc::clone(&in_flight)));
+        tokio::spawn(read_replies(read, in_flight));
         Self(send)
     }
 
     pub(crate) async fn call(&self, args: &[&str]) -> Reply {
         let mut bytes = Vec::with_capacity(160);
         write_command(args, &mut bytes);
-        let (say, reply) = oneshot::channel();
-        self.0.send((bytes, say)).expect("the writing task lives as long as its queue");
+        let (send, reply) = oneshot::channel();
+        self.0.send((bytes, send)).expect("the writing task lives as long as its queue");
         reply.await.expect("the server answers every command")
     }
 }
 
-/// Who waits for a reply, in the order of the commands.
-type Asked = Arc<Mutex<VecDeque<oneshot::Sender<Reply>>>>;
+/// The callers that wait for a reply, in the order of their commands.
+type InFlight = Arc<Mutex<VecDeque<oneshot::Sender<Reply>>>>;
 
-async fn write_batches(mut write: OwnedWriteHalf, mut commands: mpsc::UnboundedReceiver<Command>, asked: Asked) {
+async fn write_batches(mut write: OwnedWriteHalf, mut commands: mpsc::UnboundedReceiver<Command>, in_flight: InFlight) {
     let (mut batch, mut bytes) = (Vec::new(), Vec::new());
     while commands.recv_many(&mut batch, 1024).await > 0 {
-        // Those who were just woken by the last replies ask again before this goes out.
+        // Tasks that the last replies have just woken add their next commands to this batch.
         tokio::task::yield_now().await;
         while let Ok(command) = commands.try_recv() {
             batch.push(command);
         }
         bytes.clear();
         {
-            // Order matters: a reply must find who asked, so they are noted before the bytes leave.
-            let mut asked = asked.lock().expect("nobody panics while holding it");
-            for (command, say) in batch.drain(..) {
+            // Order matters: a reply must find its caller, so callers are queued before the bytes are written.
+            let mut in_flight = in_flight.lock().expect("no task panics while it is locked");
+            for (command, send) in batch.drain(..) {
                 bytes.extend_from_slice(&command);
-                asked.push_back(say);
+                in_flight.push_back(send);
             }
         }
         write.write_all(&bytes).await.expect("the server reads");
     }
 }
 
-async fn read_replies(mut read: OwnedReadHalf, asked: Asked) {
+async fn read_replies(mut read: OwnedReadHalf, in_flight: InFlight) {
     let mut unread = Unread::default();
     loop {
         // The end of the benchmark closes the connection, and this task with it.
         let Ok(1..) = read.read_buf(unread.room()).await else { return };
-        let mut asked = asked.lock().expect("nobody panics while holding it");
+        let mut in_flight = in_flight.lock().expect("no task panics while it is locked");
         while let Some(reply) = unread.next() {
-            let say = asked.pop_front().expect("every reply belongs to a command");
-            let _ = say.send(reply);
+            let send = in_flight.pop_front().expect("every reply belongs to a command");
+            let _ = send.send(reply);
         }
     }
 }
 
-/// For asking the server about itself, inside a runtime and out: it blocks.
+/// A blocking connection for an administrator's commands, inside a runtime and outside.
 #[derive(Debug)]
 pub(crate) struct Console {
     stream: std::net::TcpStream,
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_is_read_only_when_it_is_all_there() {
+    fn a_reply_is_decoded_only_when_it_is_complete() {
         let bytes = b"*3\r\n$4\r\nlist\r\n:-7\r\n$-1\r\n+OK\r\n";
         let list = Reply::List(vec![Reply::Text("list".to_owned()), Reply::Number(-7), Reply::Nothing]);
         for cut in 1..bytes.len() - 5 {
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn one_shared_connection_answers_each_task_its_own() {
+    fn a_shared_connection_gives_each_task_its_own_reply() {
         let server = servers::Redis::start();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let port = server.port();
@@ -260,13 +260,13 @@ mod tests {
             let tasks: Vec<_> = (0..200)
                 .map(|number| {
                     let shared = shared.clone();
-                    let said = number.to_string();
-                    tokio::spawn(async move { (shared.call(&["ECHO", &said]).await, Reply::Text(said)) })
+                    let text = number.to_string();
+                    tokio::spawn(async move { (shared.call(&["ECHO", &text]).await, Reply::Text(text)) })
                 })
                 .collect();
             for task in tasks {
-                let (heard, said) = task.await.unwrap();
-                assert_eq!(heard, said);
+                let (reply, expected) = task.await.unwrap();
+                assert_eq!(reply, expected);
             }
         });
     }

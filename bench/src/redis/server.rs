@@ -1,4 +1,4 @@
-//! The server under measurement: which cores it and its clients run on, and what it says about itself.
+//! The server under measurement: the cores that it and its clients run on, and its own counters.
 
 use std::future::Future;
 use std::process::{Child, Command, Stdio};
@@ -9,8 +9,8 @@ use servers::Redis;
 
 use super::resp::{Console, Reply};
 
-/// Waking an idle virtual core costs more than a whole round trip and hides every difference, so latencies are compared on
-/// one core; what is seen with all of them stands beside it.
+/// Waking an idle virtual core costs more than a whole round trip and hides every difference. So latencies are compared on one
+/// core, and the figures with all cores are shown beside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cores {
     One,
@@ -20,7 +20,7 @@ pub(crate) enum Cores {
 impl Cores {
     pub(crate) const BOTH: [Self; 2] = [Self::One, Self::All];
 
-    pub(crate) fn said(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::One => "one core",
             Self::All => "all cores",
@@ -28,7 +28,7 @@ impl Cores {
     }
 
     fn set(self) -> CpuSet {
-        let all = sched_getaffinity(None).expect("a thread may ask where it runs");
+        let all = sched_getaffinity(None).expect("a thread may read its affinity");
         match self {
             Self::All => all,
             Self::One => {
@@ -62,10 +62,10 @@ impl Server {
         Meter::connect(self.port())
     }
 
-    /// Does `work` in a runtime of its own, as a task of it, with this server on the same cores.
+    /// Runs `work` as a task of a new runtime, with this server on the same cores.
     pub(crate) fn with<T: Send + 'static>(&self, cores: Cores, work: impl Future<Output = T> + Send + 'static) -> T {
         self.on(cores, move || {
-            // As many workers as there are cores for this thread.
+            // One worker for each core of this thread's affinity.
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be had");
             let done = runtime.block_on(runtime.spawn(work)).expect("the benchmark does not panic");
             runtime.shutdown_timeout(Duration::from_secs(1));
@@ -73,7 +73,7 @@ impl Server {
         })
     }
 
-    /// Does `work` on a thread of its own; threads and processes that it starts run on the same cores.
+    /// Runs `work` on a new thread; threads and processes that it starts run on the same cores.
     pub(crate) fn on<T: Send>(&self, cores: Cores, work: impl FnOnce() -> T + Send) -> T {
         let server = Pid::from_raw(self.redis.pid().cast_signed());
         let set = cores.set();
@@ -89,8 +89,8 @@ impl Server {
         done
     }
 
-    /// What another process of this program has measured, from the lines of `key=value` that it prints.
-    pub(crate) fn answers(&self, mode: &str, args: &[String]) -> impl Fn(&str) -> f64 + use<> {
+    /// The figures of a child process of this program, from the lines of `key=value` that it prints.
+    pub(crate) fn child_figures(&self, mode: &str, args: &[String]) -> impl Fn(&str) -> f64 + use<> {
         let output = self.child(mode, args).wait_with_output().expect("it ends by itself");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         move |key| {
@@ -99,7 +99,7 @@ impl Server {
         }
     }
 
-    /// This program as another process, which ends with this one, however that ends.
+    /// This program as a child process, which ends with this one, however this one ends.
     pub(crate) fn child(&self, mode: &str, args: &[String]) -> Child {
         let program = std::env::current_exe().expect("this program has a file");
         let mut command = Command::new("setpriv");
@@ -109,7 +109,7 @@ impl Server {
     }
 }
 
-/// What was measured on: figures without it say nothing.
+/// The machine that figures belong to.
 pub(crate) fn machine() -> String {
     let version = Server::start().console().console.call(&["INFO", "server"]).text();
     let version = version.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("unknown").to_owned();
@@ -124,11 +124,11 @@ pub(crate) fn machine() -> String {
 
 /// How many processes wanted a core during the last minute.
 pub(crate) fn load() -> f64 {
-    let said = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    said.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }
 
-/// What a server did since it was last asked.
+/// The work of a server since the last `start`.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(crate) console: Console,
@@ -136,8 +136,8 @@ pub(crate) struct Meter {
     cpu: Duration,
 }
 
-/// Commands that clients send. What scripts call is counted by Redis under the same names, so only the names that no
-/// script of the measured client uses are asked for.
+/// Commands that clients send. Redis counts the commands of scripts under the same names, so only commands that no script of the
+/// measured client calls are counted.
 pub(crate) const SCRIPTS: &[&str] = &["evalsha", "eval", "fcall", "evalsha_ro"];
 pub(crate) const SCRIPTS_AND_SET: &[&str] = &["evalsha", "eval", "set"];
 
@@ -181,7 +181,7 @@ impl Meter {
         Duration::from_micros(micros.unwrap_or(0))
     }
 
-    /// Microseconds of each call of this command that the server found slow.
+    /// Microseconds of each call of this command in the slow log.
     pub(crate) fn slow_calls(&mut self, command: &str) -> Vec<f64> {
         let Reply::List(entries) = self.console.call(&["SLOWLOG", "GET", "-1"]) else { return Vec::new() };
         let micros = |entry: Reply| {

@@ -1,4 +1,4 @@
-//! Two processes take one name in turn, and hold it long enough for the other to fall asleep.
+//! Two processes lock one name in turn, and hold it long enough for the other process to go idle.
 
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lockfast::Clock;
 use super::Plan;
 use super::clients::{Client, Kind};
 use super::figures::{Bar, Figure, Unit};
-use super::resp::Wire;
+use super::resp::Connection;
 use super::server::{Cores, Server};
 use crate::measure::{median, percentile};
 
@@ -21,12 +21,12 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
 }
 
 fn measured(plan: &Plan, cores: Cores) -> Vec<Figure> {
-    println!("  on {}", cores.said());
+    println!("  on {}", cores.label());
     let (rounds, turns) = if plan.quick { (2, 8) } else { (5, 18) };
     let mut handoffs: [Vec<f64>; CONTENDERS.len()] = Default::default();
     for round in 0..rounds {
         for (contender, handoffs) in CONTENDERS.iter().zip(&mut handoffs) {
-            // It takes long, and a tenth of a second is not measured more sharply by more of it.
+            // Its hand-offs take about a tenth of a second: more rounds would take long and change nothing.
             if *contender == "rslock" && (round > 0 || cores == Cores::One) {
                 continue;
             }
@@ -41,7 +41,7 @@ fn measured(plan: &Plan, cores: Cores) -> Vec<Figure> {
         true => f64::NAN,
         false => median(handoffs[number].clone()),
     };
-    let figure = |what: &str, value, unit| Figure::new(SECTION, format!("{what} ({})", cores.said()), value, unit);
+    let figure = |what: &str, value, unit| Figure::new(SECTION, format!("{what} ({})", cores.label()), value, unit);
     let ratio = figure("hand-off p50, of a BLPOP wake-up", p50(1) / p50(0), Unit::Times);
     let mut figures = vec![
         if cores == Cores::One { ratio.with(Bar::at_most(1.3).or_better(1.1)) } else { ratio },
@@ -78,12 +78,12 @@ fn one_round(server: &Server, contender: &str, count: u32) -> Vec<f64> {
     handed.map(|pair| pair[1].0.saturating_sub(pair[0].1) as f64).collect()
 }
 
-/// One of the two processes; says when it had the lock.
-pub(crate) fn child(port: u16, who: &str, side: &str, count: u32) {
+/// One of the two processes; prints when it held the lock.
+pub(crate) fn child(port: u16, contender: &str, side: &str, count: u32) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be had");
-    let (who, side) = (who.to_owned(), side.to_owned());
+    let (contender, side) = (contender.to_owned(), side.to_owned());
     let turns = runtime.block_on(runtime.spawn(async move {
-        match who.as_str() {
+        match contender.as_str() {
             "blpop" => wake_ups(port, &side, count).await,
             "rslock" => locks(Kind::Rslock, port, count).await,
             "lockfast-on-crate" => locks(Kind::LockfastOnCrateNoHandOff, port, count).await,
@@ -92,7 +92,7 @@ pub(crate) fn child(port: u16, who: &str, side: &str, count: u32) {
     }));
     let mut out = std::io::stdout().lock();
     for (acquired, released) in turns.expect("the benchmark does not panic") {
-        writeln!(out, "{acquired} {released}").expect("somebody reads it");
+        writeln!(out, "{acquired} {released}").expect("the parent reads it");
     }
 }
 
@@ -110,15 +110,15 @@ async fn locks(kind: Kind, port: u16, count: u32) -> Vec<(u64, u64)> {
 }
 
 async fn wake_ups(port: u16, side: &str, count: u32) -> Vec<(u64, u64)> {
-    let mut wire = Wire::connect(port).await;
+    let mut connection = Connection::connect(port).await;
     let (mine, others) = (format!("wake:{side}"), if side == "0" { "wake:1" } else { "wake:0" });
     let (clock, mut turns) = (Clock::boot(), Vec::new());
     for _ in 0..count {
-        wire.call(&["BLPOP", &mine, "0"]).await;
+        connection.call(&["BLPOP", &mine, "0"]).await;
         let acquired = clock.now().as_nanos();
         tokio::time::sleep(HOLD).await;
         turns.push((acquired, clock.now().as_nanos()));
-        wire.call(&["LPUSH", others, "go"]).await;
+        connection.call(&["LPUSH", others, "go"]).await;
     }
     turns
 }

@@ -1,4 +1,4 @@
-//! What waiting costs the server: a thousand stand in line and nothing happens.
+//! The cost of waiting for the server: a thousand waiters, and no release.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     let watched = Duration::from_secs(if plan.quick { 2 } else { 5 });
     let mut figures = Vec::new();
     for kind in [Kind::LockfastNoHandOff, Kind::Rslock, Kind::DistributedLock] {
-        println!("  {}", kind.said());
+        println!("  {}", kind.label());
         let server = Server::start();
         let rate = server.with(Cores::All, commands(kind, server.port(), watched));
-        let figure = Figure::new(SECTION, kind.said(), rate, Unit::PerSecond);
-        // A lease of 30 s is renewed every 10 s, and the time that is watched ends before the first renewal.
+        let figure = Figure::new(SECTION, kind.label(), rate, Unit::PerSecond);
+        // A lease of 30 s is renewed every 10 s, and the measured time ends before the first renewal.
         figures.push(if kind == Kind::LockfastNoHandOff { figure.with(Bar::at_most(0.0)) } else { figure });
     }
     figures
@@ -34,7 +34,7 @@ async fn commands(kind: Kind, port: u16, watched: Duration) -> f64 {
         })
         .collect();
     let mut meter = Meter::connect(port);
-    // Everybody has asked once, and what the client notes about claims that are a second old is noted.
+    // Each waiter has sent its request, and the client has reported its claims, which it does when they are a second old.
     while meter.commands_so_far(kind.commands()) < WAITERS as f64 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -1,16 +1,16 @@
-//! What needs no client of somebody else's, or only those.
+//! Tests without a process of the other library, or without lockfast.
 
 use std::time::Duration;
 
 use lockfast::{Error, Locks};
 use servers::Redis;
 
+use crate::fixture::{SOON, connection, in_time, now, soon_after, until_waiting};
 use crate::peer::{PYTHON_REDIS_LOCK, Peer, REDIS_PY, REDIS_SEMAPHORE, REDLOCK, REDLOCK_5, RSLOCK};
-use crate::scene::{SOON, connection, in_time, now, soon_after, until_waiting};
 
-/// What the other tests conclude from is shown without lockfast: that a driver does what it says.
+/// The premise of the other tests, without lockfast: the drivers take, refuse and release locks as they answer.
 #[test]
-fn those_that_use_the_same_key_exclude_each_other() {
+fn libraries_that_use_the_same_key_exclude_each_other() {
     in_time(async {
         let redis = Redis::start();
         for key in ["lock:a", "mutex:a"] {
@@ -38,10 +38,10 @@ fn those_that_use_the_same_key_exclude_each_other() {
                 let left: i64 = redis::cmd("PTTL").arg(key).query(&mut connection(&redis)).unwrap();
                 assert_eq!(left, -2, "{client} has released it");
             }
-            // All of them, one after the other; what they count does not depend on luck.
-            peers.iter_mut().for_each(|(_, name, peer)| peer.tell(&format!("count {name} counter-{key} 5")));
+            // All of them at once: no update may be lost.
+            peers.iter_mut().for_each(|(_, name, peer)| peer.send(&format!("count {name} counter-{key} 5")));
             for (_, _, peer) in &mut peers {
-                assert_eq!(peer.hear().await, "done");
+                assert_eq!(peer.answer().await, "done");
             }
             let counted: u64 = redis::cmd("GET").arg(format!("counter-{key}")).query(&mut connection(&redis)).unwrap();
             assert_eq!(counted, 25);
@@ -49,9 +49,9 @@ fn those_that_use_the_same_key_exclude_each_other() {
     });
 }
 
-/// Redisson keeps a hash where others keep a string. That key is not shared, and neither is it taken away.
+/// Redisson keeps a hash where others keep a string. Such a key is not shared, and it is not removed either.
 #[test]
-fn a_hash_at_our_key_is_an_error_that_says_so_and_stays() {
+fn a_hash_at_our_key_is_an_error_and_stays() {
     in_time(async {
         let redis = Redis::start();
         let mut connection = connection(&redis);
@@ -72,24 +72,24 @@ fn a_hash_at_our_key_is_an_error_that_says_so_and_stays() {
         ];
         for refused in refusals {
             let error = refused.expect_err("neither free nor busy");
-            let said = error.to_string();
+            let text = error.to_string();
             assert!(matches!(error, Error::Invalid(_)) && !error.is_retryable(), "{error:?}");
-            assert!(said.contains("\"a\"") && said.contains("no lock") && said.contains("prefix"), "{said}");
+            assert!(text.contains("\"a\"") && text.contains("no lock") && text.contains("prefix"), "{text}");
         }
         let hash: Vec<(String, i64)> = redis::cmd("HGETALL").arg("lock:a").query(&mut connection).unwrap();
         assert_eq!(hash, [("8743c9c0-0795-4907-87fd-6c719a6b4586:1".to_owned(), 1)]);
         let left: i64 = redis::cmd("PTTL").arg("lock:a").query(&mut connection).unwrap();
         assert!((1..=30_000).contains(&left), "{left}");
-        // The name beside it was not taken, and this one is ours once the hash is gone.
+        // The other name was not taken, and this one is free once the hash is gone.
         locks.mutex("free").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
         redis::cmd("DEL").arg("lock:a").exec(&mut connection).unwrap();
         locks.mutex("a").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
     });
 }
 
-/// Whoever is in line already stays there: the hash is another program's lock after all, and goes.
+/// A claim that is already in the queue stays there: the hash is another program's lock, and will be deleted.
 #[test]
-fn who_waits_when_a_hash_takes_the_place_of_a_lock_gets_it_afterwards() {
+fn a_waiter_outlasts_a_hash_that_replaced_the_lock() {
     in_time(async {
         let redis = Redis::start();
         let mut connection = connection(&redis);
@@ -101,7 +101,7 @@ fn who_waits_when_a_hash_takes_the_place_of_a_lock_gets_it_afterwards() {
         let next = tokio::spawn(async move { multi.lock().await });
         until_waiting(&locks, "a", 2).await;
         redis::pipe().del("lock:a").hset("lock:a", "theirs", 1).exec(&mut connection).unwrap();
-        // Until it has asked again, which is what could go wrong.
+        // Until the waiter has polled again: a poll must neither fail nor take the key.
         let before = scripts_run(&mut connection);
         while scripts_run(&mut connection) < before + 2 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -124,7 +124,7 @@ fn scripts_run(connection: &mut redis::Connection) -> u64 {
 }
 
 #[test]
-fn who_holds_when_a_hash_takes_the_place_of_the_lock_has_lost_it_and_leaves_nothing() {
+fn a_holder_whose_key_became_a_hash_has_lost_and_leaves_no_key() {
     in_time(async {
         let redis = Redis::start();
         let mut connection = connection(&redis);
@@ -157,9 +157,9 @@ fn who_holds_when_a_hash_takes_the_place_of_the_lock_has_lost_it_and_leaves_noth
     });
 }
 
-/// Of a claim on several names, one was deleted and is another program's now; breaking the claim leaves that alone.
+/// One name of a multi was overwritten and belongs to another program now. Breaking the claim does not touch that name.
 #[test]
-fn breaking_what_is_only_half_there_does_not_take_the_other_half_back() {
+fn breaking_a_multi_leaves_a_name_that_another_program_took() {
     in_time(async {
         let redis = Redis::start();
         let mut connection = connection(&redis);
@@ -176,24 +176,24 @@ fn breaking_what_is_only_half_there_does_not_take_the_other_half_back() {
     });
 }
 
-/// The server's time goes on between two commands of a script, so the mark may end a little later than the lease of the
-/// reader it was made for. It goes with the last reader all the same, also when somebody waits for that.
+/// The server's clock goes on between two commands of a script, so that the reader marker may expire a little later than its
+/// reader's lease. The last reader removes it all the same, also while a writer waits.
 #[test]
-fn the_mark_of_readers_goes_with_the_last_of_them() {
+fn the_reader_marker_goes_with_the_last_reader() {
     in_time(async {
         let redis = Redis::start();
         let mut connection = connection(&redis);
         let locks = Locks::connect(&redis.url()).await.unwrap();
         let mut left = || -> i64 { redis::cmd("PTTL").arg("lock:a").query(&mut connection).unwrap() };
-        let later =
-            |span: i64| redis::cmd("PEXPIRE").arg("lock:a").arg(span).exec(&mut crate::scene::connection(&redis));
+        let set_ttl =
+            |span: i64| redis::cmd("PEXPIRE").arg("lock:a").arg(span).exec(&mut crate::fixture::connection(&redis));
         let reader = locks.rwlock("a").read().await.unwrap();
-        later(left() + 5).unwrap();
+        set_ttl(left() + 5).unwrap();
         reader.release().await.unwrap();
         assert_eq!(left(), -2);
 
         let readers = [locks.rwlock("a").read().await.unwrap(), locks.rwlock("a").read().await.unwrap()];
-        later(left() + 5).unwrap();
+        set_ttl(left() + 5).unwrap();
         let mutex = locks.mutex("a");
         let waiter = tokio::spawn(async move { mutex.lock().await });
         until_waiting(&locks, "a", 1).await;

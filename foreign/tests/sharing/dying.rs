@@ -1,19 +1,19 @@
-//! One of ours waits in another process and is killed there. That process is this program again, started to run the one test
-//! that waits when it is told to.
+//! A waiter of ours in another process is killed. That process is this program again, started to run one test: [`WAITER`], which
+//! waits if [`WAIT`] is set.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lockfast::Locks;
 
-use crate::scene::{SOON, Scene, in_time, now, until_waiting};
+use crate::fixture::{Fixture, SOON, in_time, now, until_waiting};
 
-/// The URL with the prefix, for a process that shall wait.
+/// The environment variable with the URL and its prefix, for a process that waits.
 const WAIT: &str = "LOCKFAST_TEST_WAITS";
-/// The test that does it.
+/// The test that waits.
 const WAITER: &str = "dying::a_process_waits_until_it_is_killed";
 
-/// The lease of who dies. It is the only one that is waited for.
+/// The lease of the waiter that dies. The next waiter has to wait for the end of this lease only.
 const SHORT: Duration = Duration::from_secs(1);
 
 #[test]
@@ -47,17 +47,17 @@ impl Drop for Waiter {
     }
 }
 
-pub async fn when_who_waits_first_dies_the_next_one_asks_for_their_release(mut scene: Scene) {
-    // A lease that is longer than the test: what matters is when they release, and they tell nobody.
-    assert_eq!(scene.peer.ask("try a 600000").await, "yes");
-    let mut first = Waiter::start(&scene.url());
-    until_waiting(&scene.locks, "a", 1).await;
-    let mutex = scene.locks.mutex("a");
+pub async fn the_next_waiter_polls_after_the_first_one_died(mut fixture: Fixture) {
+    // Their lease is longer than the test, and their release sends no notification: the next waiter has to poll.
+    assert_eq!(fixture.peer.ask("try a 600000").await, "yes");
+    let mut first = Waiter::start(&fixture.url());
+    until_waiting(&fixture.locks, "a", 1).await;
+    let mutex = fixture.locks.mutex("a");
     let second = tokio::spawn(async move { mutex.lock().await });
-    until_waiting(&scene.locks, "a", 2).await;
+    until_waiting(&fixture.locks, "a", 2).await;
     first.kill();
     let died = now();
-    scene.peer.releases().await;
+    fixture.peer.releases().await;
     let guard = second.await.unwrap().unwrap();
     let passed = now().since(died);
     assert!(passed < SHORT + SOON, "it took {passed:?}");

@@ -1,17 +1,17 @@
-//! One key, two libraries: lockfast and what a team may have used before exclude each other, so that a team can move one
-//! service at a time. Every test talks to a real server, and to the other library in a process of its own.
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
+//! One key, two libraries: lockfast and another lock library exclude each other, so that a team can move one service at a time.
+//! Every test uses a real server, and the other library in a process of its own.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its fixture too")]
 #![allow(unreachable_pub, reason = "a test has no public interface")]
 
 mod alone;
 mod dying;
+mod fixture;
 mod mixed;
 mod ours;
 mod peer;
-mod scene;
 mod theirs;
 
-/// A test of its own for each client and each of these; or for one client, with the name of a module.
+/// One test for each client and each of these functions; or for one client, in a module of this name.
 macro_rules! with_each_client {
     ($($area:ident::$test:ident),* $(,)?) => {
         with_each_client!(@ redis_py REDIS_PY $($area::$test)*);
@@ -26,7 +26,7 @@ macro_rules! with_each_client {
             $(
                 #[test]
                 fn $test() {
-                    crate::scene::play(crate::peer::$client, crate::$area::$test);
+                    crate::fixture::run(crate::peer::$client, crate::$area::$test);
                 }
             )*
         }
@@ -34,8 +34,8 @@ macro_rules! with_each_client {
 }
 
 with_each_client!(
-    theirs::what_they_hold_is_refused_to_us,
-    theirs::who_waits_gets_it_soon_after_their_release,
+    theirs::their_locks_are_refused_to_us,
+    theirs::a_waiter_enters_soon_after_their_release,
     theirs::a_reader_waits_for_them_too,
     theirs::several_names_wait_for_one_of_theirs,
     theirs::when_their_lease_ends_we_get_it_and_they_cannot_touch_it,
@@ -43,21 +43,21 @@ with_each_client!(
     ours::a_reader_is_refused_to_them_until_the_last_one_leaves,
     ours::each_of_several_names_is_refused_to_them,
     ours::a_renewed_lock_is_never_theirs,
-    ours::a_lock_that_is_handed_over_is_never_theirs,
+    ours::a_lock_that_is_handed_off_is_never_theirs,
     ours::they_get_it_by_waiting_in_their_own_way,
-    ours::what_they_took_when_ours_was_deleted_is_theirs,
+    ours::a_lock_they_took_after_ours_was_deleted_is_theirs,
     ours::they_cannot_release_or_extend_a_mutex,
     ours::they_cannot_release_or_extend_a_readers_lock,
-    mixed::nobody_loses_an_update_of_the_other,
+    mixed::no_update_of_either_library_is_lost,
 );
 
-// The only ones that can lock without a lease: then nothing but a release frees the key.
+// The only libraries that can lock without a lease. Then only a release frees the key.
 with_each_client!(@ redis_py_for_ever REDIS_PY theirs::a_lock_without_a_lease_is_waited_for);
 with_each_client!(@ python_redis_lock_for_ever PYTHON_REDIS_LOCK theirs::a_lock_without_a_lease_is_waited_for);
 
-// What depends on us alone needs only one of them, and this one starts fast.
+// These rules depend on lockfast alone and need only one other library. The driver of rslock starts fastest.
 with_each_client!(@ any RSLOCK
-    theirs::a_line_behind_them_moves_on_in_order
-    dying::when_who_waits_first_dies_the_next_one_asks_for_their_release
+    theirs::waiters_behind_them_enter_in_order
+    dying::the_next_waiter_polls_after_the_first_one_died
     ours::a_lock_that_lingers_is_not_theirs_yet
 );

@@ -1,89 +1,89 @@
-//! We hold it, and they want it.
+//! lockfast holds the lock, and the other library wants it.
 
 use std::time::Duration;
 
 use lockfast::{Error, Guard};
 
-use crate::scene::{SOON, Scene, now, until_waiting};
+use crate::fixture::{Fixture, SOON, now, until_waiting};
 
-pub async fn a_mutex_is_refused_to_them_until_it_is_released(mut scene: Scene) {
+pub async fn a_mutex_is_refused_to_them_until_it_is_released(mut fixture: Fixture) {
     for _ in 0..3 {
-        let guard = scene.locks.mutex("a").lock().await.unwrap();
-        assert!(!scene.peer.gets("a").await);
+        let guard = fixture.locks.mutex("a").lock().await.unwrap();
+        assert!(!fixture.peer.gets("a").await);
         guard.check().unwrap();
         guard.release().await.unwrap();
-        assert!(scene.peer.gets("a").await);
-        scene.peer.releases().await;
+        assert!(fixture.peer.gets("a").await);
+        fixture.peer.releases().await;
     }
 }
 
-pub async fn a_reader_is_refused_to_them_until_the_last_one_leaves(mut scene: Scene) {
-    let other = scene.another_client().await;
-    let long = scene.locks.rwlock("a").ttl(Duration::from_secs(60)).read().await.unwrap();
+pub async fn a_reader_is_refused_to_them_until_the_last_one_leaves(mut fixture: Fixture) {
+    let other = fixture.another_client().await;
+    let long = fixture.locks.rwlock("a").ttl(Duration::from_secs(60)).read().await.unwrap();
     let short = other.rwlock("a").ttl(Duration::from_secs(5)).read().await.unwrap();
-    assert!(!scene.peer.gets("a").await);
-    // What they see lasts as long as the longest reader, and no longer once that one has left.
-    assert!(scene.key("a").1 > 50_000);
+    assert!(!fixture.peer.gets("a").await);
+    // The key lives as long as the longest lease of a reader, also after a reader has left.
+    assert!(fixture.key("a").1 > 50_000);
     long.release().await.unwrap();
-    assert!((1..=5_000).contains(&scene.key("a").1), "{} ms", scene.key("a").1);
-    assert!(!scene.peer.gets("a").await);
-    let third = scene.locks.rwlock("a").try_read().await.unwrap().expect("readers share");
+    assert!((1..=5_000).contains(&fixture.key("a").1), "{} ms", fixture.key("a").1);
+    assert!(!fixture.peer.gets("a").await);
+    let third = fixture.locks.rwlock("a").try_read().await.unwrap().expect("readers share");
     short.release().await.unwrap();
-    assert!(!scene.peer.gets("a").await);
+    assert!(!fixture.peer.gets("a").await);
     third.release().await.unwrap();
-    assert!(scene.peer.gets("a").await);
+    assert!(fixture.peer.gets("a").await);
 }
 
-pub async fn each_of_several_names_is_refused_to_them(mut scene: Scene) {
-    let guard = scene.locks.multi(["a", "b", "c"]).lock().await.unwrap();
+pub async fn each_of_several_names_is_refused_to_them(mut fixture: Fixture) {
+    let guard = fixture.locks.multi(["a", "b", "c"]).lock().await.unwrap();
     for name in ["a", "b", "c"] {
-        assert!(!scene.peer.gets(name).await, "{name}");
+        assert!(!fixture.peer.gets(name).await, "{name}");
     }
     guard.release().await.unwrap();
     for name in ["a", "b", "c"] {
-        assert!(scene.peer.gets(name).await, "{name}");
+        assert!(fixture.peer.gets(name).await, "{name}");
     }
 }
 
-pub async fn a_renewed_lock_is_never_theirs(mut scene: Scene) {
+pub async fn a_renewed_lock_is_never_theirs(mut fixture: Fixture) {
     let ttl = Duration::from_millis(500);
-    let mutex = scene.locks.mutex("a").ttl(ttl).lock().await.unwrap();
-    let reader = scene.locks.rwlock("b").ttl(ttl).read().await.unwrap();
+    let mutex = fixture.locks.mutex("a").ttl(ttl).lock().await.unwrap();
+    let reader = fixture.locks.rwlock("b").ttl(ttl).read().await.unwrap();
     let begun = now();
     while now().since(begun) < ttl * 3 {
-        assert_eq!(scene.peer.ask("hammer a 10").await, "0");
-        assert_eq!(scene.peer.ask("hammer b 10").await, "0");
+        assert_eq!(fixture.peer.ask("hammer a 10").await, "0");
+        assert_eq!(fixture.peer.ask("hammer b 10").await, "0");
     }
     mutex.release().await.unwrap();
     reader.release().await.unwrap();
 }
 
-/// There is always somebody in line when one of ours leaves, so the key is never free, however often they try.
-pub async fn a_lock_that_is_handed_over_is_never_theirs(mut scene: Scene) {
-    let clients = [scene.another_client().await, scene.another_client().await];
+/// A claim of ours always waits when another is released, so that the key is never free, however often they try.
+pub async fn a_lock_that_is_handed_off_is_never_theirs(mut fixture: Fixture) {
+    let clients = [fixture.another_client().await, fixture.another_client().await];
     let mut guard = clients[0].mutex("a").lock().await.unwrap();
-    scene.peer.tell("hammer a 200");
+    fixture.peer.send("hammer a 200");
     let mut passed = 0;
     let won = loop {
         if passed >= 30
-            && let Some(won) = scene.peer.has_answered()
+            && let Some(won) = fixture.peer.has_answered()
         {
             break won;
         }
-        let next = joined(&scene, &clients[(passed + 1) % 2], passed).await;
+        let next = joined(&fixture, &clients[(passed + 1) % 2], passed).await;
         guard.check().unwrap();
         guard.release().await.unwrap();
         guard = next.await.unwrap().unwrap();
         passed += 1;
     };
-    assert_eq!(won, "0", "of 200 attempts, while we handed it over {passed} times");
+    assert_eq!(won, "0", "of 200 attempts, during {passed} hand-offs");
     guard.release().await.unwrap();
-    assert!(scene.peer.gets("a").await);
+    assert!(fixture.peer.gets("a").await);
 }
 
-/// The next one of ours, in line: a mutex, a reader or one with several names, in turn.
+/// The next waiter of ours: a mutex, a multi or a writer, by its number.
 async fn joined(
-    scene: &Scene,
+    fixture: &Fixture,
     client: &lockfast::Locks,
     number: usize,
 ) -> tokio::task::JoinHandle<lockfast::Result<Guard>> {
@@ -95,49 +95,49 @@ async fn joined(
             _ => client.rwlock("a").write().await,
         }
     });
-    until_waiting(&scene.locks, "a", 1).await;
+    until_waiting(&fixture.locks, "a", 1).await;
     next
 }
 
-pub async fn they_get_it_by_waiting_in_their_own_way(mut scene: Scene) {
-    let guard = scene.locks.mutex("a").lock().await.unwrap();
-    // python-redis-lock waits for a signal that only its own release sends, or for the time of its lease; the others ask
-    // now and then. So the lease is short.
-    scene.peer.tell("lock a 1000");
-    let mut other = scene.another_peer().await;
+pub async fn they_get_it_by_waiting_in_their_own_way(mut fixture: Fixture) {
+    let guard = fixture.locks.mutex("a").lock().await.unwrap();
+    // The lease is short, because python-redis-lock waits for a signal that only its own release sends, or for the time of its
+    // lease. The others poll.
+    fixture.peer.send("lock a 1000");
+    let mut other = fixture.another_peer().await;
     assert!(!other.gets("a").await);
-    assert_eq!(scene.peer.has_answered(), None, "it waits");
+    assert_eq!(fixture.peer.has_answered(), None, "it waits");
     guard.release().await.unwrap();
-    assert_eq!(scene.peer.hear().await, "yes");
-    assert!(scene.locks.mutex("a").try_lock().await.unwrap().is_none());
-    scene.peer.releases().await;
+    assert_eq!(fixture.peer.answer().await, "yes");
+    assert!(fixture.locks.mutex("a").try_lock().await.unwrap().is_none());
+    fixture.peer.releases().await;
 }
 
-pub async fn a_lock_that_lingers_is_not_theirs_yet(mut scene: Scene) {
+pub async fn a_lock_that_lingers_is_not_theirs_yet(mut fixture: Fixture) {
     let begun = now();
     let span = Duration::from_secs(1);
-    let guard = scene.locks.mutex("a").hold_at_least(span).lock().await.unwrap();
+    let guard = fixture.locks.mutex("a").hold_at_least(span).lock().await.unwrap();
     guard.release().await.unwrap();
-    assert!(!scene.peer.gets("a").await);
-    while !scene.peer.gets("a").await {
+    assert!(!fixture.peer.gets("a").await);
+    while !fixture.peer.gets("a").await {
         assert!(now().since(begun) < span + SOON);
     }
     assert!(now().since(begun) >= span, "it was to be held for {span:?}");
 }
 
-/// Whatever ours still believe, what is theirs now is neither renewed nor released by them, and they hear that it is lost.
-pub async fn what_they_took_when_ours_was_deleted_is_theirs(mut scene: Scene) {
+/// Our guards neither renew nor release a key that another library took meanwhile. They are reported lost.
+pub async fn a_lock_they_took_after_ours_was_deleted_is_theirs(mut fixture: Fixture) {
     let ttl = Duration::from_millis(600);
     let lost = [
-        scene.locks.mutex("a").ttl(ttl).lock().await.unwrap(),
-        scene.locks.rwlock("b").ttl(ttl).read().await.unwrap(),
-        scene.locks.multi(["c", "d"]).ttl(ttl).lock().await.unwrap(),
+        fixture.locks.mutex("a").ttl(ttl).lock().await.unwrap(),
+        fixture.locks.rwlock("b").ttl(ttl).read().await.unwrap(),
+        fixture.locks.multi(["c", "d"]).ttl(ttl).lock().await.unwrap(),
     ];
     let mut theirs = Vec::new();
     for name in ["a", "b", "c"] {
-        scene.delete(name);
-        assert!(scene.peer.gets(name).await);
-        theirs.push((name, scene.key(name)));
+        fixture.delete(name);
+        assert!(fixture.peer.gets(name).await);
+        theirs.push((name, fixture.key(name)));
     }
     for guard in &lost {
         guard.lost().await;
@@ -147,39 +147,39 @@ pub async fn what_they_took_when_ours_was_deleted_is_theirs(mut scene: Scene) {
         assert!(matches!(released, Err(Error::Lost { .. })), "{released:?}");
     }
     for (name, (value, left)) in theirs {
-        let (now_value, now_left) = scene.key(name);
+        let (now_value, now_left) = fixture.key(name);
         assert!(
             now_value == value && (1..=left).contains(&now_left),
             "{now_left} ms are left of {name}, before {left}"
         );
     }
-    // Nothing is left of ours in the other one's way.
-    assert!(scene.peer.gets("d").await);
-    scene.peer.releases().await;
-    scene.locks.mutex("d").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
+    // Our multi leaves nothing at its other name.
+    assert!(fixture.peer.gets("d").await);
+    fixture.peer.releases().await;
+    fixture.locks.mutex("d").try_lock().await.unwrap().expect("it is free").release().await.unwrap();
 }
 
-pub async fn they_cannot_release_or_extend_a_mutex(mut scene: Scene) {
-    let guard = scene.locks.mutex("a").lock().await.unwrap();
-    cannot_touch(&mut scene, &guard).await;
+pub async fn they_cannot_release_or_extend_a_mutex(mut fixture: Fixture) {
+    let guard = fixture.locks.mutex("a").lock().await.unwrap();
+    cannot_touch(&mut fixture, &guard).await;
     guard.release().await.unwrap();
 }
 
-pub async fn they_cannot_release_or_extend_a_readers_lock(mut scene: Scene) {
-    let guard = scene.locks.rwlock("a").read().await.unwrap();
-    cannot_touch(&mut scene, &guard).await;
+pub async fn they_cannot_release_or_extend_a_readers_lock(mut fixture: Fixture) {
+    let guard = fixture.locks.rwlock("a").read().await.unwrap();
+    cannot_touch(&mut fixture, &guard).await;
     guard.release().await.unwrap();
 }
 
-async fn cannot_touch(scene: &mut Scene, guard: &Guard) {
-    let (value, left) = scene.key("a");
+async fn cannot_touch(fixture: &mut Fixture, guard: &Guard) {
+    let (value, left) = fixture.key("a");
     assert!(value.is_some() && left > 0);
-    assert_eq!(scene.peer.ask("forge a").await, "forged");
-    scene.peer.cannot_touch_it().await;
-    let (now_value, now_left) = scene.key("a");
-    // Should we have renewed it meanwhile, that is for 30 s; they would have extended it to 40.
+    assert_eq!(fixture.peer.ask("forge a").await, "forged");
+    fixture.peer.cannot_touch_it().await;
+    let (now_value, now_left) = fixture.key("a");
+    // A renewal of ours sets 30 s. An extension of theirs would have set 40 s.
     assert!(now_value == value && now_left <= 30_000, "{now_left} ms are left");
     guard.check().unwrap();
     guard.extend(Duration::from_secs(30)).await.unwrap();
-    assert!(!scene.peer.gets("a").await);
+    assert!(!fixture.peer.gets("a").await);
 }

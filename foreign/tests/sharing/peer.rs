@@ -1,4 +1,4 @@
-//! The clients that keys are shared with, and a running driver of one of them.
+//! The lock libraries that keys are shared with, and a running driver of one of them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Longer than any answer takes; shorter than it takes a person to give up.
+/// Longer than any answer takes.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(40);
 
-/// A lock library of somebody else.
+/// Another lock library.
 #[derive(Clone, Copy, Debug)]
 pub struct Client {
-    /// What its registry calls it.
+    /// Its name in its registry.
     pub name: &'static str,
-    /// What it puts before a name to get a key.
+    /// The prefix of its keys.
     pub prefix: &'static str,
     driver: Driver,
-    /// Whether it tells its caller that a release had no effect.
-    pub tells: bool,
+    /// Whether it reports that a release had no effect.
+    pub reports_refusals: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -30,17 +30,26 @@ enum Driver {
 }
 
 pub const REDIS_PY: Client =
-    Client { name: "redis-py", prefix: "", driver: Driver::Python("redis_py.py"), tells: true };
-pub const PYTHON_REDIS_LOCK: Client =
-    Client { name: "python-redis-lock", prefix: "lock:", driver: Driver::Python("python_redis_lock.py"), tells: true };
-pub const REDLOCK: Client = Client { name: "redlock 4", prefix: "", driver: Driver::Node("redlock.js"), tells: true };
+    Client { name: "redis-py", prefix: "", driver: Driver::Python("redis_py.py"), reports_refusals: true };
+pub const PYTHON_REDIS_LOCK: Client = Client {
+    name: "python-redis-lock",
+    prefix: "lock:",
+    driver: Driver::Python("python_redis_lock.py"),
+    reports_refusals: true,
+};
+pub const REDLOCK: Client =
+    Client { name: "redlock 4", prefix: "", driver: Driver::Node("redlock.js"), reports_refusals: true };
 pub const REDLOCK_5: Client = Client { name: "redlock 5", driver: Driver::Node("redlock_5.js"), ..REDLOCK };
-pub const REDIS_SEMAPHORE: Client =
-    Client { name: "redis-semaphore", prefix: "mutex:", driver: Driver::Node("redis_semaphore.js"), tells: false };
-pub const RSLOCK: Client = Client { name: "rslock", prefix: "", driver: Driver::Rust, tells: false };
+pub const REDIS_SEMAPHORE: Client = Client {
+    name: "redis-semaphore",
+    prefix: "mutex:",
+    driver: Driver::Node("redis_semaphore.js"),
+    reports_refusals: false,
+};
+pub const RSLOCK: Client = Client { name: "rslock", prefix: "", driver: Driver::Rust, reports_refusals: false };
 
-/// A driver that runs. It is killed when its test is over; should this process die before, it ends by itself, because its
-/// input does, or the server that it waits for.
+/// A running driver. It is killed when its test is over. If this process dies before, the driver ends by itself, because its
+/// input ends, or the server that it waits for.
 #[derive(Debug)]
 pub struct Peer {
     client: Client,
@@ -50,25 +59,22 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts one that talks to the server at `url`.
+    /// Starts a driver for the server at `url`.
     pub async fn start(client: Client, url: &str) -> Self {
         let mut command = client.command();
         command.arg(url).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Not ours to inherit: Node.js makes it non-blocking, and then whoever else prints there fails.
+        // Not inherited: Node.js makes it non-blocking, and then other processes fail to print there.
         command.stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
         let (input, printed) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let complaints = child.stderr.take().unwrap();
+        let errors = child.stderr.take().unwrap();
         std::thread::spawn(move || {
-            BufReader::new(complaints)
-                .lines()
-                .map_while(Result::ok)
-                .for_each(|line| eprintln!("{}: {line}", client.name));
+            BufReader::new(errors).lines().map_while(Result::ok).for_each(|line| eprintln!("{}: {line}", client.name));
         });
-        let (say, output) = unbounded_channel();
+        let (send, output) = unbounded_channel();
         std::thread::spawn(move || {
             for line in BufReader::new(printed).lines().map_while(Result::ok) {
-                let _ = say.send(line);
+                let _ = send.send(line);
             }
         });
         let mut peer = Self { client, child, input, output };
@@ -82,30 +88,30 @@ impl Peer {
         peer
     }
 
-    /// Tells it to do something, and does not wait for the answer.
-    pub fn tell(&mut self, line: &str) {
+    /// Sends a command, and does not wait for the answer.
+    pub fn send(&mut self, line: &str) {
         writeln!(self.input, "{line}").unwrap_or_else(|error| panic!("{} has gone: {error}", self.client.name));
     }
 
-    /// Its next answer.
-    pub async fn hear(&mut self) -> String {
+    /// The next answer.
+    pub async fn answer(&mut self) -> String {
         let answer = tokio::time::timeout(ANSWERS_WITHIN, self.output.recv()).await;
         let answer = answer.unwrap_or_else(|_| panic!("{} does not answer", self.client.name));
-        answer.unwrap_or_else(|| panic!("the driver of {} has ended; it says why above", self.client.name))
+        answer.unwrap_or_else(|| panic!("the driver of {} has ended; its error is printed above", self.client.name))
     }
 
-    /// Whether it has answered.
+    /// The next answer, if there is one.
     pub fn has_answered(&mut self) -> Option<String> {
         self.output.try_recv().ok()
     }
 
-    /// Tells it to do something, and waits until it has.
+    /// Sends a command, and waits for the answer.
     pub async fn ask(&mut self, line: &str) -> String {
-        self.tell(line);
-        self.hear().await
+        self.send(line);
+        self.answer().await
     }
 
-    /// Whether it gets the lock at once, for half a minute.
+    /// Tries the lock, for half a minute. Whether it was free.
     pub async fn gets(&mut self, name: &str) -> bool {
         match self.ask(&format!("try {name} 30000")).await.as_str() {
             "yes" => true,
@@ -114,17 +120,21 @@ impl Peer {
         }
     }
 
-    /// It gives back what it got last.
+    /// Releases the lock that it got last.
     pub async fn releases(&mut self) {
         assert_eq!(self.ask("release").await, "done", "{} gives back its own lock", self.client.name);
     }
 
-    /// It tries to extend and to release what it does not have any more, or never had, and notices if it can.
+    /// Asserts that it can neither extend nor release a lock that it does not hold any more, or never held.
     pub async fn cannot_touch_it(&mut self) {
         let extended = self.ask("extend 40000").await;
         assert!(extended.starts_with("refused"), "{} extended it: {extended}", self.client.name);
         let released = self.ask("release").await;
-        assert!(released.starts_with("refused") || !self.client.tells, "{} released it: {released}", self.client.name);
+        assert!(
+            released.starts_with("refused") || !self.client.reports_refusals,
+            "{} released it: {released}",
+            self.client.name
+        );
     }
 }
 
@@ -142,7 +152,7 @@ impl Client {
         match self.driver {
             Driver::Python(file) => {
                 let mut command = Command::new("python3");
-                // Nothing but what was installed for this is seen, and no compiled files are left beside the drivers.
+                // Uses only the packages that were installed for this, and leaves no compiled files beside the drivers.
                 command.args(["-s", "-B"]).arg(drivers.join(file)).env("PYTHONPATH", peers.join("python/packages"));
                 command
             }

@@ -1,5 +1,5 @@
-//! Processes that are killed, with the store in one file. The clocks stand still, so no lease ever ends: whatever moves on,
-//! moves on because a death was seen.
+//! Processes that are killed, with the store in one file. The clocks stand still, so that no lease ends: a lock passes on only
+//! because a death was seen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use tokio::sync::RwLock;
 use crate::in_time;
 use crate::remote::{Process, Remote, Site};
 
-/// A process with one handle open, and what is told to its only client.
-pub struct Party {
+/// A process with one open handle, and the pushes to its only client.
+pub struct Peer {
     pub process: Arc<Process>,
     pub store: Remote,
     client: ClientId,
-    told: BoxStream<'static, Change>,
+    pushes: BoxStream<'static, Change>,
 }
 
-impl Party {
+impl Peer {
     pub async fn at(site: &Site) -> Self {
         let process = Process::start(site);
         let store = Remote::open(&process, &Arc::<RwLock<()>>::default()).await;
         let client = ClientId(fastrand::u64(..));
-        let told = store.watch(Scope::Client(client));
-        // Requests are taken in order, so by this answer the watch has begun.
-        nobody_on(&store, "nothing").await;
-        Self { process, store, client, told }
+        let pushes = store.watch(Scope::Client(client));
+        // Requests run in order: when this one is answered, the watch has begun.
+        is_free(&store, "nothing").await;
+        Self { process, store, client, pushes }
     }
 
     pub fn claim(&self, demands: impl Into<Demands>) -> Arc<Claim> {
@@ -59,10 +59,10 @@ impl Party {
         }
     }
 
-    /// Comes back when this claim is told that it holds.
-    async fn is_handed(&mut self, claim: &Claim) {
+    /// Returns when a push says that this claim holds.
+    async fn is_granted(&mut self, claim: &Claim) {
         loop {
-            match self.told.next().await.expect("the watch goes on") {
+            match self.pushes.next().await.expect("the watch goes on") {
                 Change::Held(owner, _) if owner == claim.id.hash() => return,
                 Change::Resync => {}
                 other => panic!("{other:?}"),
@@ -71,7 +71,7 @@ impl Party {
     }
 }
 
-async fn nobody_on(store: &Remote, name: &str) -> bool {
+async fn is_free(store: &Remote, name: &str) -> bool {
     let query = Query { names: Names::One(Name::new(name).unwrap()), after: None, limit: 1, entries: usize::MAX };
     store.inspect(&query).await.unwrap().resources.is_empty()
 }
@@ -89,25 +89,25 @@ fn one_of_two() -> Demand {
 }
 
 #[test]
-fn who_waits_for_a_process_that_is_killed_is_handed_the_lock_at_once() {
+fn a_killed_holders_lock_is_granted_to_the_waiter_at_once() {
     in_time(async {
         let site = Site::file();
-        let (holder, mut waiter) = (Party::at(&site).await, Party::at(&site).await);
+        let (holder, mut waiter) = (Peer::at(&site).await, Peer::at(&site).await);
         holder.holds(all()).await;
         let waiting = waiter.waits(all()).await;
         holder.process.kill();
-        waiter.is_handed(&waiting).await;
+        waiter.is_granted(&waiting).await;
     });
 }
 
 #[test]
-fn nobody_is_refused_or_shown_what_the_dead_held() {
+fn locks_of_dead_processes_are_neither_shown_nor_refused() {
     in_time(async {
         let site = Site::file();
-        let (first, second, third) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        let (first, second, third) = (Peer::at(&site).await, Peer::at(&site).await, Peer::at(&site).await);
         first.holds(all()).await;
         first.process.kill();
-        assert!(nobody_on(&third.store, "a").await);
+        assert!(is_free(&third.store, "a").await);
         second.holds(all()).await;
         second.process.kill();
         let answer = third.store.acquire(&third.claim(all()), Busy::Refuse).await.unwrap();
@@ -116,106 +116,106 @@ fn nobody_is_refused_or_shown_what_the_dead_held() {
 }
 
 #[test]
-fn who_comes_after_a_death_that_nobody_saw_finds_the_lock_free() {
+fn a_process_started_after_an_unseen_death_finds_the_lock_free() {
     in_time(async {
         let site = Site::file();
-        let before = Party::at(&site).await;
+        let before = Peer::at(&site).await;
         before.holds(all()).await;
         before.process.kill();
-        // Two of them: what the first one finds out when it moves in is known to the second.
-        let (first, second) = (Party::at(&site).await, Party::at(&site).await);
+        // Two processes: the second relies on what the first one found out when it opened the store.
+        let (first, second) = (Peer::at(&site).await, Peer::at(&site).await);
         second.holds(all()).await;
         drop(first);
     });
 }
 
 #[test]
-fn when_the_holder_and_the_next_die_together_the_one_after_is_handed_the_lock() {
+fn the_second_waiter_is_granted_when_holder_and_first_waiter_die() {
     in_time(async {
         let site = Site::file();
-        let (holder, next, mut last) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        let (holder, next, mut last) = (Peer::at(&site).await, Peer::at(&site).await, Peer::at(&site).await);
         holder.holds(all()).await;
         next.waits(all()).await;
         let waiting = last.waits(all()).await;
-        // Stopped, neither of them can see the other die.
+        // While it is stopped, neither process can see the other die.
         next.process.signal(Signal::STOP);
         holder.process.kill();
         next.process.kill();
-        last.is_handed(&waiting).await;
+        last.is_granted(&waiting).await;
     });
 }
 
 #[test]
-fn who_stood_behind_one_that_gave_up_sees_the_holder_die() {
+fn a_waiter_behind_one_that_gave_up_sees_the_holder_die() {
     in_time(async {
         let site = Site::file();
-        let (holder, next, mut last) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        let (holder, next, mut last) = (Peer::at(&site).await, Peer::at(&site).await, Peer::at(&site).await);
         holder.holds(all()).await;
         let impatient = next.waits(all()).await;
         let waiting = last.waits(all()).await;
         let left = next.store.release(&[Leaving::Done(impatient)]).await.unwrap();
         assert_eq!(left, [Standing::Gone(Why::Left)]);
         holder.process.kill();
-        last.is_handed(&waiting).await;
+        last.is_granted(&waiting).await;
     });
 }
 
 #[test]
-fn a_waiter_whose_front_neighbour_left_watches_the_holder_itself() {
+fn a_waiter_watches_the_holder_after_the_waiter_ahead_left() {
     in_time(async {
         let site = Site::file();
-        let (holder, next, mut last) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        let (holder, next, mut last) = (Peer::at(&site).await, Peer::at(&site).await, Peer::at(&site).await);
         holder.holds(all()).await;
         let impatient = next.waits(all()).await;
         let waiting = last.waits(all()).await;
         let left = next.store.release(&[Leaving::Done(impatient)]).await.unwrap();
         assert_eq!(left, [Standing::Gone(Why::Left)]);
-        // Stopped, the process that left can neither see the holder's death nor be seen dead: only the last waiter's own
+        // While it is stopped, the process that left can neither see the holder die nor be seen dead. Only the last waiter's own
         // liveness pipe to the holder is left.
         next.process.stop();
         holder.process.kill();
-        last.is_handed(&waiting).await;
+        last.is_granted(&waiting).await;
     });
 }
 
 #[test]
-fn the_death_of_any_holder_of_a_semaphore_is_seen_by_the_first_who_waits() {
+fn the_first_waiter_of_a_semaphore_sees_any_holder_die() {
     in_time(async {
         let site = Site::file();
-        let (one, two) = (Party::at(&site).await, Party::at(&site).await);
-        let (mut three, mut four) = (Party::at(&site).await, Party::at(&site).await);
+        let (one, two) = (Peer::at(&site).await, Peer::at(&site).await);
+        let (mut three, mut four) = (Peer::at(&site).await, Peer::at(&site).await);
         one.holds(one_of_two()).await;
         two.holds(one_of_two()).await;
         let third = three.waits(one_of_two()).await;
         let fourth = four.waits(one_of_two()).await;
         one.process.kill();
-        three.is_handed(&third).await;
-        // The fourth looked out for the third only, until that one got in.
+        three.is_granted(&third).await;
+        // The fourth watched only the third until that one entered.
         two.process.kill();
-        four.is_handed(&fourth).await;
+        four.is_granted(&fourth).await;
     });
 }
 
 #[test]
-fn a_multi_is_handed_what_the_dead_held_on_either_name() {
+fn a_multi_is_granted_names_of_dead_holders() {
     in_time(async {
         let site = Site::file();
-        let (on_a, on_b, mut both) = (Party::at(&site).await, Party::at(&site).await, Party::at(&site).await);
+        let (on_a, on_b, mut both) = (Peer::at(&site).await, Peer::at(&site).await, Peer::at(&site).await);
         on_a.holds(all()).await;
         on_b.holds(Demand::exclusive(name("b"))).await;
         let claim = both.claim(Demands::of(vec![all(), Demand::exclusive(name("b"))]).unwrap());
         both.store.acquire(&claim, Busy::Wait).await.unwrap();
         on_b.process.kill();
         on_a.process.kill();
-        both.is_handed(&claim).await;
+        both.is_granted(&claim).await;
     });
 }
 
 #[test]
-fn what_is_left_to_its_lease_outlives_its_process() {
+fn detached_and_lingering_claims_outlive_their_process() {
     in_time(async {
         let site = Site::file();
-        let (first, other) = (Party::at(&site).await, Party::at(&site).await);
+        let (first, other) = (Peer::at(&site).await, Peer::at(&site).await);
         let detached = Arc::new(Claim { detached: true, ..(*first.claim(all())).clone() });
         first.store.acquire(&detached, Busy::Wait).await.unwrap();
         first.store.renew(&[Lease { ttl: detached.ttl, claim: detached }]).await.unwrap();
@@ -233,18 +233,18 @@ fn what_is_left_to_its_lease_outlives_its_process() {
 }
 
 #[test]
-fn a_claim_that_will_be_detached_ends_with_its_process_until_it_is() {
+fn a_claim_that_is_not_detached_yet_ends_with_its_process() {
     in_time(async {
         let site = Site::file();
-        let (holder, mut last) = (Party::at(&site).await, Party::at(&site).await);
-        let (waits, holds) = (Party::at(&site).await, Party::at(&site).await);
-        let detached = |party: &Party, demand| Arc::new(Claim { detached: true, ..(*party.claim(demand)).clone() });
+        let (holder, mut last) = (Peer::at(&site).await, Peer::at(&site).await);
+        let (waits, holds) = (Peer::at(&site).await, Peer::at(&site).await);
+        let detached = |peer: &Peer, demand| Arc::new(Claim { detached: true, ..(*peer.claim(demand)).clone() });
         let held = holder.holds(all()).await;
         waits.store.acquire(&detached(&waits, all()), Busy::Wait).await.unwrap();
         let waiting = last.waits(all()).await;
         waits.process.kill();
         holder.store.release(&[Leaving::Done(held)]).await.unwrap();
-        last.is_handed(&waiting).await;
+        last.is_granted(&waiting).await;
         holds.store.acquire(&detached(&holds, Demand::exclusive(name("b"))), Busy::Wait).await.unwrap();
         holds.process.kill();
         last.holds(Demand::exclusive(name("b"))).await;
@@ -252,10 +252,10 @@ fn a_claim_that_will_be_detached_ends_with_its_process_until_it_is() {
 }
 
 #[test]
-fn a_process_that_is_stopped_is_not_dead_however_many_letters_it_does_not_read() {
+fn a_stopped_process_with_unread_datagrams_is_not_dead() {
     in_time(async {
         let site = Site::file();
-        let (stopped, other) = (Party::at(&site).await, Party::at(&site).await);
+        let (stopped, other) = (Peer::at(&site).await, Peer::at(&site).await);
         let names: Vec<_> = (0..40).map(|number| name(&format!("n{number}"))).collect();
         let mut held = Vec::new();
         for name in &names {
@@ -264,31 +264,31 @@ fn a_process_that_is_stopped_is_not_dead_however_many_letters_it_does_not_read()
         }
         stopped.process.signal(Signal::STOP);
         for claim in held {
-            // One letter each: the queue of its socket is full long before the last.
+            // One datagram each: the buffer of its socket is full long before the last.
             other.store.release(&[Leaving::Done(claim)]).await.unwrap();
         }
         for name in &names {
             other.is_refused(Demand::exclusive(name.clone())).await;
         }
         stopped.process.signal(Signal::CONT);
-        let told: Vec<_> = stopped.told.take(names.len()).collect().await;
-        assert!(told.iter().all(|change| matches!(change, Change::Held(..))), "{told:?}");
+        let pushes: Vec<_> = stopped.pushes.take(names.len()).collect().await;
+        assert!(pushes.iter().all(|change| matches!(change, Change::Held(..))), "{pushes:?}");
     });
 }
 
 #[test]
-fn a_pipe_that_is_missing_or_something_else_is_no_death() {
+fn a_missing_liveness_pipe_is_no_death() {
     in_time(async {
         let site = Site::file();
-        let (holder, other) = (Party::at(&site).await, Party::at(&site).await);
+        let (holder, other) = (Peer::at(&site).await, Peer::at(&site).await);
         holder.holds(all()).await;
-        let street = site.folder().join("locks.db.live");
-        for entry in std::fs::read_dir(&street).unwrap() {
+        let directory = site.folder().join("locks.db.live");
+        for entry in std::fs::read_dir(&directory).unwrap() {
             std::fs::remove_file(entry.unwrap().path()).unwrap();
         }
         other.is_refused(all()).await;
         holder.process.kill();
-        // It is dead, but nobody can know that any more: the lease decides.
+        // It is dead, but without its pipe no process can see that: the lease decides.
         let busy = other.is_refused(all()).await;
         assert!(busy.holder.is_some());
         other.process.pass(Duration::from_secs(30)).await;
@@ -297,10 +297,10 @@ fn a_pipe_that_is_missing_or_something_else_is_no_death() {
 }
 
 #[test]
-fn who_waits_for_the_dead_is_answered_also_when_nothing_can_be_taken_out() {
+fn a_renewal_is_answered_when_dead_entries_cannot_be_removed() {
     in_time(async {
         let site = Site::file();
-        let (holder, waiter) = (Party::at(&site).await, Party::at(&site).await);
+        let (holder, waiter) = (Peer::at(&site).await, Peer::at(&site).await);
         holder.holds(all()).await;
         let waiting = waiter.waits(all()).await;
         let refuse = "CREATE TRIGGER kept BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'kept'); END";
@@ -313,13 +313,13 @@ fn who_waits_for_the_dead_is_answered_also_when_nothing_can_be_taken_out() {
 }
 
 #[test]
-fn the_dead_leave_no_files_behind() {
+fn dead_processes_leave_no_files() {
     in_time(async {
         let site = Site::file();
         for _ in 0..5 {
-            Party::at(&site).await.process.kill();
+            Peer::at(&site).await.process.kill();
         }
-        let last = Party::at(&site).await;
+        let last = Peer::at(&site).await;
         let kept = std::fs::read_dir(site.folder().join("locks.db.live")).unwrap().count();
         assert_eq!(kept, 2, "a socket and a pipe for the one that lives");
         drop(last);
@@ -327,27 +327,27 @@ fn the_dead_leave_no_files_behind() {
 }
 
 #[test]
-fn who_waits_for_a_process_that_ends_by_itself_is_handed_the_lock_at_once() {
+fn a_lock_of_a_process_that_exits_is_granted_at_once() {
     in_time(async {
         let site = Site::file();
-        let (holder, mut waiter) = (Party::at(&site).await, Party::at(&site).await);
+        let (holder, mut waiter) = (Peer::at(&site).await, Peer::at(&site).await);
         holder.holds(all()).await;
         let waiting = waiter.waits(all()).await;
         holder.process.hang_up();
-        waiter.is_handed(&waiting).await;
+        waiter.is_granted(&waiting).await;
     });
 }
 
 #[test]
-fn who_could_not_be_seen_at_first_is_looked_at_again() {
+fn a_holder_whose_pipe_was_missing_is_looked_at_again() {
     in_time(async {
         let site = Site::file();
-        let holder = Party::at(&site).await;
+        let holder = Peer::at(&site).await;
         holder.holds(all()).await;
-        let street = site.folder().join("locks.db.live");
-        let mut entries = std::fs::read_dir(&street).unwrap().map(|entry| entry.unwrap().path());
+        let directory = site.folder().join("locks.db.live");
+        let mut entries = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
         let pipe = entries.find(|path| path.extension().is_some_and(|kind| kind == "life")).unwrap();
-        let mut waiter = Party::at(&site).await;
+        let mut waiter = Peer::at(&site).await;
         let hidden = pipe.with_extension("hidden");
         std::fs::rename(&pipe, &hidden).unwrap();
         let waiting = waiter.waits(all()).await;
@@ -355,15 +355,15 @@ fn who_could_not_be_seen_at_first_is_looked_at_again() {
         let lease = Lease { claim: Arc::clone(&waiting), ttl: waiting.ttl };
         waiter.store.renew(&[lease]).await.unwrap();
         holder.process.kill();
-        waiter.is_handed(&waiting).await;
+        waiter.is_granted(&waiting).await;
     });
 }
 
 #[test]
-fn the_dead_have_no_say_in_the_capacity() {
+fn a_dead_claim_does_not_fix_the_capacity() {
     in_time(async {
         let site = Site::file();
-        let (dead, other) = (Party::at(&site).await, Party::at(&site).await);
+        let (dead, other) = (Peer::at(&site).await, Peer::at(&site).await);
         dead.holds(one_of_two()).await;
         dead.process.kill();
         other.holds(Demand::permits(name("s"), 1, 3).unwrap()).await;
@@ -371,10 +371,10 @@ fn the_dead_have_no_say_in_the_capacity() {
 }
 
 #[test]
-fn a_line_of_many_who_die_at_once_is_passed_by_the_one_behind_them() {
+fn a_waiter_passes_many_dead_waiters_ahead_of_it() {
     in_time(async {
         let site = Site::file();
-        let (many, mut last) = (Party::at(&site).await, Party::at(&site).await);
+        let (many, mut last) = (Peer::at(&site).await, Peer::at(&site).await);
         many.holds(all()).await;
         let mut handles = Vec::new();
         for _ in 0..90 {
@@ -384,6 +384,6 @@ fn a_line_of_many_who_die_at_once_is_passed_by_the_one_behind_them() {
         }
         let waiting = last.waits(all()).await;
         many.process.kill();
-        last.is_handed(&waiting).await;
+        last.is_granted(&waiting).await;
     });
 }

@@ -1,19 +1,19 @@
-//! The suite with its claims spread over several processes: each handle is open in another one, and a verb of the handle
-//! is a message to it. A store that processes share answers as if all of them were one.
+//! The suite with its claims spread over several processes: each handle is open in another process, and a verb of the handle is
+//! a message to that process. A store that processes share answers as if all of them were one.
 //!
-//! The other processes are this program too, started again to run the one test that serves when it is told to.
+//! The other processes are this program too, started again to run one test: [`SERVER`], which serves if [`SERVE`] is set.
 #![cfg(unix)]
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its fixture too")]
 #![allow(unreachable_pub, reason = "a test has no public interface")]
 
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod deaths;
+mod encoding;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
-mod moments;
+mod random_kills;
 mod remote;
+mod round_trips;
 mod serve;
-mod travel;
-mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,24 +28,24 @@ use tokio::sync::RwLock;
 
 use remote::{Process, Remote, Site};
 
-/// What to serve, for a process that shall.
+/// The environment variable with the store that a process serves.
 const SERVE: &str = "LOCKFAST_TEST_SERVE";
-/// The test that does it.
-const SERVER: &str = "a_process_serves_until_nobody_can_ask";
+/// The test that serves.
+const SERVER: &str = "a_process_serves_until_its_input_ends";
 
-/// A place that is reached through several processes, on clocks that move together.
+/// A store that is reached through several processes, on clocks that move together.
 struct Processes {
     processes: Vec<Arc<Process>>,
     opened: AtomicUsize,
-    /// Locked for reading by every verb under way, so that no verb sees some clocks moved and others not.
+    /// Locked for reading by every verb in flight, so that no verb sees some clocks moved and others not.
     time: Arc<RwLock<()>>,
-    hand: ManualClock,
+    clock: ManualClock,
     site: Site,
 }
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        // A client that a case left for dead may keep its handle for ever; neither process nor file stays for it.
+        // A client that a case leaked may keep its handle for ever. The process and its file are removed all the same.
         self.processes.iter().for_each(|process| process.kill());
     }
 }
@@ -53,7 +53,7 @@ impl Drop for Processes {
 impl Processes {
     async fn start(count: usize, site: Site) -> Self {
         let processes = (0..count).map(|_| Process::start(&site)).collect();
-        Self { processes, opened: AtomicUsize::new(0), time: Arc::default(), hand: ManualClock::new(), site }
+        Self { processes, opened: AtomicUsize::new(0), time: Arc::default(), clock: ManualClock::new(), site }
     }
 }
 
@@ -68,11 +68,11 @@ impl Subject for Processes {
         if self.site.has_a_clock() {
             return tokio::time::sleep(span).await;
         }
-        let _nobody_asks = self.time.write().await;
+        let _no_verb_in_flight = self.time.write().await;
         for process in &self.processes {
             process.pass(span).await;
         }
-        self.hand.advance(span);
+        self.clock.advance(span);
     }
 
     fn time(&self) -> Time {
@@ -80,7 +80,7 @@ impl Subject for Processes {
     }
 
     fn clock(&self) -> Clock {
-        if self.site.has_a_clock() { Clock::boot() } else { self.hand.clock() }
+        if self.site.has_a_clock() { Clock::boot() } else { self.clock.clock() }
     }
 }
 
@@ -91,7 +91,7 @@ lockfast::conformance!(sqlite_over_processes, Processes::start(3, Site::file()))
 lockfast::conformance!(redis_over_processes, Processes::start(3, Site::redis()));
 
 #[test]
-fn a_process_serves_until_nobody_can_ask() {
+fn a_process_serves_until_its_input_ends() {
     if let Ok(url) = std::env::var(SERVE) {
         return serve::serve(&url);
     }

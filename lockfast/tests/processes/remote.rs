@@ -1,4 +1,4 @@
-//! The near side: processes that were started for a test, and stores whose every verb runs in one of them.
+//! The calling side: processes that were started for a test, and stores whose every verb runs in one of them.
 
 use std::collections::HashMap;
 use std::net::Shutdown;
@@ -21,10 +21,10 @@ use lockfast::{Error, Result};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
-use crate::wire::{Request, Travels, receive, send, unpacked};
+use crate::encoding::{Codec, Request, decode_all, receive, send};
 use crate::{SERVE, SERVER};
 
-/// Where the lines of a test are kept. Dropped after the processes that serve it have ended.
+/// Where the store of a test keeps its queues. Dropped after the processes that serve it have ended.
 #[derive(Debug)]
 pub struct Site {
     url: String,
@@ -47,21 +47,21 @@ impl Site {
         Self { url: format!("sqlite:{}", folder.join("locks.db").display()), folder: Some(folder) }
     }
 
-    /// In a Redis server that all tests share.
+    /// In a Redis server that all tests of this binary share.
     #[cfg(feature = "redis")]
     pub fn redis() -> Self {
         static SERVER: std::sync::OnceLock<servers::Redis> = std::sync::OnceLock::new();
         Self { url: SERVER.get_or_init(servers::Redis::start).url(), folder: None }
     }
 
-    /// Whether time goes on by itself there.
+    /// Whether the store has a clock that tests cannot set.
     pub fn has_a_clock(&self) -> bool {
         self.url.starts_with("redis:")
     }
 
     /// The directory of the file.
     pub fn folder(&self) -> &std::path::Path {
-        self.folder.as_deref().expect("only asked of a file")
+        self.folder.as_deref().expect("only a file has a directory")
     }
 }
 
@@ -73,63 +73,63 @@ impl Drop for Site {
     }
 }
 
-/// A process that serves. It is killed when its test is over; should this process die before, it ends by itself, because
-/// its input does.
+/// A process that serves. It is killed when its test is over. If this process dies before, its input ends, and the process ends
+/// by itself.
 #[derive(Debug)]
 pub struct Process {
     child: Mutex<Child>,
     socket: Mutex<UnixStream>,
     next: AtomicU64,
-    waiting: Waiting,
+    in_flight: InFlight,
 }
 
-/// Who gets the answers to which request; nobody any more when the process is gone.
-type Waiting = Arc<Mutex<Option<HashMap<u64, UnboundedSender<Vec<u8>>>>>>;
+/// Where the answers to each request go; `None` when the process is gone.
+type InFlight = Arc<Mutex<Option<HashMap<u64, UnboundedSender<Vec<u8>>>>>>;
 
 impl Process {
-    /// Starts one.
+    /// Starts a process that serves this site.
     pub fn start(site: &Site) -> Arc<Self> {
         let (socket, theirs) = UnixStream::pair().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", SERVER, "--nocapture"]).env(SERVE, &site.url);
         let child = command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).spawn().unwrap();
-        let waiting = Waiting::new(Mutex::new(Some(HashMap::new())));
-        let (from, answers) = (socket.try_clone().unwrap(), Arc::clone(&waiting));
+        let in_flight = InFlight::new(Mutex::new(Some(HashMap::new())));
+        let (from, answers) = (socket.try_clone().unwrap(), Arc::clone(&in_flight));
         std::thread::spawn(move || {
             while let Ok((number, body)) = receive(&from) {
-                let waiting = answers.lock().unwrap();
-                // An answer that nobody waits for any more is dropped.
-                if let Some(waits) = waiting.as_ref().and_then(|waiting| waiting.get(&number)) {
-                    let _ = waits.send(body);
+                let in_flight = answers.lock().unwrap();
+                // An answer that is not awaited any more is dropped.
+                if let Some(caller) = in_flight.as_ref().and_then(|in_flight| in_flight.get(&number)) {
+                    let _ = caller.send(body);
                 }
             }
             *answers.lock().unwrap() = None;
         });
-        // The command has the other side's socket open until here: without it the end of the process ends our reading.
+        // The command keeps the child's end of the socket open. Once it is dropped, the end of the process ends our reading.
         drop(command);
         let (child, socket, next) = (Mutex::new(child), Mutex::new(socket), AtomicU64::new(0));
-        Arc::new(Self { child, socket, next, waiting })
+        Arc::new(Self { child, socket, next, in_flight })
     }
 
-    /// Sends nothing any more, which ends the process.
+    /// Ends the input of the process, which then ends by itself.
     pub fn hang_up(&self) {
         self.socket.lock().unwrap().shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Kills the process, whoever still has a handle to it: it cannot even tidy up. Comes back when it is gone.
+    /// Kills the process, also if handles to it exist: it runs no clean-up. Returns when it is gone.
     pub fn kill(&self) {
         let mut child = self.child.lock().unwrap();
         let _ = child.kill();
         let _ = child.wait();
     }
 
-    /// Stops the process, or lets it go on.
+    /// Sends the process a signal: stop or continue.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.child.lock().unwrap().id()).unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
     }
 
-    /// Stops the process, and comes back when all of its threads stand still.
+    /// Stops the process, and returns when all of its threads are stopped.
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     pub fn stop(&self) {
         self.signal(rustix::process::Signal::STOP);
@@ -156,15 +156,15 @@ impl Process {
     fn ask(self: &Arc<Self>, request: &Request) -> Answers {
         let (sender, bodies) = unbounded_channel();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        if let Some(waiting) = self.waiting.lock().unwrap().as_mut() {
-            waiting.insert(number, sender);
+        if let Some(in_flight) = self.in_flight.lock().unwrap().as_mut() {
+            in_flight.insert(number, sender);
         }
         self.tell(number, request);
         Answers { process: Arc::clone(self), number, bodies, are_all_here: false }
     }
 
     fn tell(&self, number: u64, request: &Request) {
-        // A process that is gone is noticed by who reads.
+        // The reading thread notices that a process is gone.
         let _ = send(&self.socket.lock().unwrap(), number, request);
     }
 }
@@ -175,7 +175,7 @@ impl Drop for Process {
     }
 }
 
-/// The answers to one request. The other side stops working on it when they are dropped.
+/// The answers to one request. When they are dropped, the other process cancels the request.
 struct Answers {
     process: Arc<Process>,
     number: u64,
@@ -185,15 +185,15 @@ struct Answers {
 
 impl Answers {
     /// The answer to a request that has one; `None` when the process is gone.
-    async fn only<T: Travels>(mut self) -> Option<T> {
+    async fn only<T: Codec>(mut self) -> Option<T> {
         let body = self.bodies.recv().await;
         self.are_all_here = true;
-        body.map(|body| unpacked(&body))
+        body.map(|body| decode_all(&body))
     }
 
-    /// What a watch answers next, until its stream ends.
+    /// The next change of a watch, until its stream ends.
     async fn change(mut self) -> Option<(Change, Self)> {
-        match self.bodies.recv().await.and_then(|body| unpacked(&body)) {
+        match self.bodies.recv().await.and_then(|body| decode_all(&body)) {
             Some(change) => Some((change, self)),
             None => {
                 self.are_all_here = true;
@@ -205,8 +205,8 @@ impl Answers {
 
 impl Drop for Answers {
     fn drop(&mut self) {
-        if let Some(waiting) = self.process.waiting.lock().unwrap().as_mut() {
-            waiting.remove(&self.number);
+        if let Some(in_flight) = self.process.in_flight.lock().unwrap().as_mut() {
+            in_flight.remove(&self.number);
         }
         if !self.are_all_here {
             self.process.tell(self.number, &Request::Forget(self.number));
@@ -224,7 +224,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Opens one. While `time` is locked for writing no verb is under way.
+    /// Opens a handle. While `time` is locked for writing, no verb is in flight.
     pub async fn open(process: &Arc<Process>, time: &Arc<RwLock<()>>) -> Self {
         let answers = process.ask(&Request::Open);
         let handle = answers.number;
@@ -233,7 +233,7 @@ impl Remote {
         Self { process, time, handle, guarantees: opened.unwrap() }
     }
 
-    /// Opens one in a process that may be killed meanwhile: then `None`.
+    /// Opens a handle in a process that may be killed meanwhile: then `None`.
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     pub async fn try_open(process: &Arc<Process>) -> Option<Self> {
         let answers = process.ask(&Request::Open);
@@ -243,7 +243,7 @@ impl Remote {
         Some(Self { process, time, handle, guarantees: opened.unwrap() })
     }
 
-    async fn ask<T: Travels>(&self, request: Request) -> Result<T> {
+    async fn ask<T: Codec>(&self, request: Request) -> Result<T> {
         let _time_stands_still: RwLockReadGuard<'_, ()> = self.time.read().await;
         let answer = self.process.ask(&request).only::<Result<T>>().await;
         answer.unwrap_or_else(|| Err(Error::unavailable("asking another process", "it is gone")))

@@ -1,5 +1,5 @@
-//! The far side: a process that does what it is asked to, with stores of its own and a clock of its own, until nobody can
-//! ask any more. A panic anywhere in it ends it, so that whoever waits for an answer hears of it.
+//! The serving process: it runs requests with stores and a clock of its own, until its input ends. A panic anywhere in it ends
+//! the process, so that each caller that waits for an answer gets an error.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,9 +14,9 @@ use lockfast::{Error, ManualClock, Memory, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::task::AbortHandle;
 
-use crate::wire::{Request, Travels, receive, send, unpacked};
+use crate::encoding::{Codec, Request, decode_all, receive, send};
 
-/// Serves the place behind `url` to whoever is at the other end of the standard input, which is a socket.
+/// Serves the backend at `url` to the process at the other end of the standard input, which is a socket.
 pub fn serve(url: &str) {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -27,32 +27,32 @@ pub fn serve(url: &str) {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (stores, work) = Default::default();
     let answers = Mutex::new(socket.try_clone().unwrap());
-    let inside = Inside { runtime: runtime.handle().clone(), place: Place::behind(url), stores, work, answers };
-    let inside = Arc::new(inside);
+    let server = Server { runtime: runtime.handle().clone(), backend: Backend::at(url), stores, work, answers };
+    let server = Arc::new(server);
     while let Ok((number, request)) = receive(&socket) {
-        inside.take(number, unpacked(&request));
+        server.take(number, decode_all(&request));
     }
 }
 
-struct Inside {
+struct Server {
     runtime: Handle,
-    place: Place,
+    backend: Backend,
     stores: Mutex<HashMap<u64, Arc<dyn Store>>>,
-    /// What is not answered yet.
+    /// Requests that are not answered yet.
     work: Mutex<HashMap<u64, AbortHandle>>,
     answers: Mutex<UnixStream>,
 }
 
-impl Inside {
+impl Server {
     fn take(self: &Arc<Self>, number: u64, request: Request) {
         let store = |handle: u64| Arc::clone(&self.stores.lock().unwrap()[&handle]);
         match request {
             Request::Open => {
-                let inside = Arc::clone(self);
+                let server = Arc::clone(self);
                 self.answer(number, async move {
-                    let store = inside.place.open().await?;
+                    let store = server.backend.open().await?;
                     let guarantees = store.guarantees();
-                    inside.stores.lock().unwrap().insert(number, store);
+                    server.stores.lock().unwrap().insert(number, store);
                     Ok::<_, Error>(guarantees)
                 });
             }
@@ -78,13 +78,13 @@ impl Inside {
                 self.answer(number, async move { store.record(&report).await });
             }
             Request::Watch(handle, scope) => {
-                // Order matters: it watches before the next request is read, or what that one does would not be seen.
-                let _inside_the_runtime = self.runtime.enter();
+                // Order matters: the watch begins before the next request is read, or it would miss what that request changes.
+                let _entered = self.runtime.enter();
                 let mut changes = store(handle).watch(scope);
-                let inside = Arc::clone(self);
+                let server = Arc::clone(self);
                 self.answer(number, async move {
                     while let Some(change) = changes.next().await {
-                        inside.say(number, &Some(change));
+                        server.reply(number, &Some(change));
                     }
                     None::<Change>
                 });
@@ -95,75 +95,75 @@ impl Inside {
                 }
             }
             Request::Pass(span) => {
-                self.place.hand.advance(span);
-                self.say(number, &());
+                self.backend.clock.advance(span);
+                self.reply(number, &());
             }
         }
     }
 
-    /// Works on a request beside the others, and answers it.
-    fn answer<T: Travels>(self: &Arc<Self>, number: u64, work: impl Future<Output = T> + Send + 'static) {
-        let inside = Arc::clone(self);
+    /// Runs a request concurrently with the others, and answers it.
+    fn answer<T: Codec>(self: &Arc<Self>, number: u64, work: impl Future<Output = T> + Send + 'static) {
+        let server = Arc::clone(self);
         let mut work = Box::pin(async move {
             let answer = work.await;
-            inside.say(number, &answer);
+            server.reply(number, &answer);
         });
-        // What does not have to wait is done here: another thread would have to be woken, which takes longer than most verbs.
-        let _inside_the_runtime = self.runtime.enter();
+        // A request that does not have to wait is completed here: waking another thread takes longer than most verbs.
+        let _entered = self.runtime.enter();
         if work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
         }
-        let inside = Arc::clone(self);
-        // Order matters: work that has ended is taken out of the list after it was put in.
+        let server = Arc::clone(self);
+        // Order matters: the list is locked, so that a task that ends removes itself only after it was inserted.
         let mut list = self.work.lock().unwrap();
         let task = self.runtime.spawn(async move {
             work.await;
-            inside.work.lock().unwrap().remove(&number);
+            server.work.lock().unwrap().remove(&number);
         });
         list.insert(number, task.abort_handle());
     }
 
-    fn say(&self, number: u64, body: &impl Travels) {
-        // If nobody is there to hear it, nobody asks any more either, and the process ends.
+    fn reply(&self, number: u64, body: &impl Codec) {
+        // If the other process is gone, the input ends too, and with it this process.
         let _ = send(&self.answers.lock().unwrap(), number, body);
     }
 }
 
-/// What a process opens its handles to, on a clock of its own.
-struct Place {
-    hand: ManualClock,
-    kept: Kept,
+/// The store that a process opens its handles to, on a clock of its own.
+struct Backend {
+    clock: ManualClock,
+    kind: Kind,
 }
 
-enum Kept {
-    Here(Arc<Memory>),
+enum Kind {
+    Memory(Arc<Memory>),
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     InFile(std::path::PathBuf),
     #[cfg(feature = "redis")]
     InRedis(String),
 }
 
-impl Place {
-    fn behind(url: &str) -> Self {
-        let hand = ManualClock::new();
-        let kept = match url.split_once(':') {
-            Some(("memory", "")) => Kept::Here(Arc::new(Memory::with_clock(hand.clock()))),
+impl Backend {
+    fn at(url: &str) -> Self {
+        let clock = ManualClock::new();
+        let kind = match url.split_once(':') {
+            Some(("memory", "")) => Kind::Memory(Arc::new(Memory::with_clock(clock.clock()))),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
-            Some(("sqlite", path)) => Kept::InFile(path.into()),
+            Some(("sqlite", path)) => Kind::InFile(path.into()),
             #[cfg(feature = "redis")]
-            Some(("redis", _)) => Kept::InRedis(url.to_owned()),
+            Some(("redis", _)) => Kind::InRedis(url.to_owned()),
             _ => panic!("{url} cannot be served"),
         };
-        Self { hand, kept }
+        Self { clock, kind }
     }
 
     async fn open(&self) -> Result<Arc<dyn Store>> {
-        match &self.kept {
-            Kept::Here(memory) => Ok(memory.clone()),
+        match &self.kind {
+            Kind::Memory(memory) => Ok(memory.clone()),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
-            Kept::InFile(path) => Ok(lockfast::SqliteOptions::default().clock(self.hand.clock()).open(path)?),
+            Kind::InFile(path) => Ok(lockfast::SqliteOptions::default().clock(self.clock.clock()).open(path)?),
             #[cfg(feature = "redis")]
-            Kept::InRedis(url) => Ok(lockfast::Redis::open(url).await?),
+            Kind::InRedis(url) => Ok(lockfast::Redis::open(url).await?),
         }
     }
 }

@@ -8,10 +8,10 @@ use lockfast::Redis;
 use lockfast::conformance::{Subject, Time};
 use lockfast::store::Store;
 
+use crate::fixture::Admin;
 use crate::minimal::{COMMANDS, user};
-use crate::stage::Admin;
 
-/// The whole suite as that user. Names of cases begin with random digits, or with such digits in braces.
+/// The whole suite as that user. The cases' names begin with random digits, or with such digits in braces.
 struct AsUser(String);
 
 impl AsUser {

@@ -1,4 +1,4 @@
-//! Connections: whose they are, where they lead, what they leave behind, and what closes them.
+//! Connections: which runtime has them, which server they lead to, what closes them, and what stays on the server.
 
 use std::net::TcpListener;
 use std::sync::{Arc, mpsc};
@@ -8,70 +8,62 @@ use lockfast::store::ClientId;
 use lockfast::store::{Admission, Busy, Scope, Store};
 use lockfast::{Error, Locks, Redis};
 
-use crate::stage::{Admin, Way, claim, claim_by, hold, millis, now, secs, soon, until};
+use crate::fixture::{Admin, Pair, claim, claim_by, hold, millis, now, secs, soon, until};
+use crate::proxy::Proxy;
 
-/// A primary whose one replica is connected.
-async fn primary_and_replica() -> (servers::Redis, servers::Redis) {
-    let primary = servers::Redis::start();
-    let replica = servers::Redis::options().setting(format!("replicaof 127.0.0.1 {}", primary.port())).start();
-    let mut admin = Admin::of(&primary.url());
-    until("the replica", async || admin.text("INFO replication").contains("state=online")).await;
-    (primary, replica)
-}
-
-/// A runtime of its own that does one thing, and nothing more until it is let go.
+/// Runs `first` on a new runtime, which is blocked afterwards until the returned function is called.
 fn blocked_after<T: Send + 'static>(first: impl Future<Output = T> + Send + 'static) -> (T, impl FnOnce()) {
-    let ((say, said), (let_go, wait)) = (mpsc::channel(), mpsc::channel::<()>());
+    let ((send, sent), (unblock, wait)) = (mpsc::channel(), mpsc::channel::<()>());
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        say.send(runtime.block_on(first)).unwrap();
+        send.send(runtime.block_on(first)).unwrap();
         let _ = wait.recv();
     });
     let end = move || {
-        drop(let_go);
+        drop(unblock);
         thread.join().unwrap();
     };
-    (said.recv().unwrap(), end)
+    (sent.recv().unwrap(), end)
 }
 
 #[tokio::test]
 async fn replicas_of_another_server_do_not_confirm_a_lock() {
     let old = servers::Redis::start();
-    let (new, _replica) = primary_and_replica().await;
-    let way = Way::to(&old);
-    let store = Redis::open(&format!("{}?replicas=1", way.url())).await.unwrap();
-    // Who is connected stays at the old primary; who connects gets to the new one.
-    way.lead_to(new.port());
+    let pair = Pair::start().await;
+    let proxy = Proxy::to(&old);
+    let store = Redis::open(&format!("{}?replicas=1", proxy.url())).await.unwrap();
+    // Open connections stay at the old primary; new ones lead to the new primary.
+    proxy.redirect(pair.primary.port());
     let admission = store.acquire(&claim("lock:a", secs(30)), Busy::Wait).await;
     assert!(matches!(admission, Err(Error::Unavailable { .. })), "{admission:?}");
     hold(&store, &claim("lock:a", secs(30))).await;
-    assert_eq!(Admin::of(&new.url()).number("EXISTS lock:a"), 1, "from then on the new one is used");
+    assert_eq!(Admin::of(&pair.primary.url()).number("EXISTS lock:a"), 1, "from then on the new one is used");
 }
 
 #[tokio::test]
 async fn a_blocked_runtime_does_not_keep_others_from_their_replicas() {
-    let (primary, _replica) = primary_and_replica().await;
-    let store = Redis::open(&format!("{}?replicas=1", primary.url())).await.unwrap();
+    let pair = Pair::start().await;
+    let store = Redis::open(&pair.url()).await.unwrap();
     let theirs = Arc::clone(&store);
-    let (_, let_go) = blocked_after(async move { hold(&theirs, &claim("lock:a", secs(30))).await });
+    let (_, unblock) = blocked_after(async move { hold(&theirs, &claim("lock:a", secs(30))).await });
     hold(&store, &claim("lock:b", secs(30))).await;
-    let_go();
+    unblock();
 }
 
 #[tokio::test]
-async fn all_who_wait_for_replicas_learn_at_once_that_there_is_no_way_to_them() {
-    let (server, deaf) = (servers::Redis::start(), TcpListener::bind(("127.0.0.1", 0)).unwrap());
-    let way = Way::to(&server);
-    let store = Redis::open(&format!("{}?replicas=1", way.url())).await.unwrap();
-    way.lead_to(deaf.local_addr().unwrap().port());
+async fn all_waiters_for_replicas_fail_together_if_no_server_answers() {
+    let (server, silent) = (servers::Redis::start(), TcpListener::bind(("127.0.0.1", 0)).unwrap());
+    let proxy = Proxy::to(&server);
+    let store = Redis::open(&format!("{}?replicas=1", proxy.url())).await.unwrap();
+    proxy.redirect(silent.local_addr().unwrap().port());
     let (began, names) = (now(), ["lock:a", "lock:b", "lock:c", "lock:d", "lock:e"]);
-    let asked = names.map(|name| {
+    let calls = names.map(|name| {
         let (store, claim) = (&store, claim(name, secs(60)));
         async move { store.acquire(&claim, Busy::Wait).await }
     });
-    let admissions = futures::future::join_all(asked).await;
+    let admissions = futures::future::join_all(calls).await;
     assert!(admissions.iter().all(Result::is_err), "{admissions:?}");
-    // Nobody who connects is given up before three seconds are over: once for the first, once for all the others.
+    // An attempt to connect is given up after three seconds: once for the first caller, once for all the others together.
     let took = now().since(began);
     assert!(took < secs(9), "they waited for each other: {took:?}");
 }
@@ -81,7 +73,7 @@ async fn tickets_rise_when_a_server_got_the_data_of_another() {
     let (server, other) = (servers::Redis::start(), servers::Redis::start());
     let (mut admin, mut others) = (Admin::of(&server.url()), Admin::of(&other.url()));
     let before = hold(&Redis::open(&server.url()).await.unwrap(), &claim("lock:a", secs(30))).await;
-    // The other has been its replica, and has fallen behind.
+    // The other server has been a replica of the first, and its data is older.
     others.run_words(&["SET", "lockfast:identity", &admin.text("GET lockfast:identity")]);
     others.run("SET lockfast:tickets 2000000");
     admin.run(&format!("REPLICAOF 127.0.0.1 {}", other.port()));
@@ -92,49 +84,50 @@ async fn tickets_rise_when_a_server_got_the_data_of_another() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_with_the_runtime_that_tends_it_also_for_who_waits_elsewhere() {
+async fn a_watch_polled_elsewhere_ends_with_the_runtime_that_began_it() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let theirs = Arc::clone(&store);
-    let (mut watch, let_go) = blocked_after(async move { theirs.watch(Scope::Client(ClientId(7))) });
+    let (mut watch, unblock) = blocked_after(async move { theirs.watch(Scope::Client(ClientId(7))) });
     assert!(futures::poll!(watch.next()).is_pending());
     let waiting = tokio::spawn(async move { watch.next().await });
     tokio::task::yield_now().await;
-    tokio::task::spawn_blocking(let_go).await.unwrap();
+    tokio::task::spawn_blocking(unblock).await.unwrap();
     assert_eq!(soon(waiting).await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn a_watch_given_up_while_it_subscribes_is_not_taken_for_a_living_client() {
+async fn a_watch_dropped_while_it_subscribes_leaves_no_subscription() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let mut admin = Admin::of(&server.url());
     admin.run("CLIENT PAUSE 400 ALL");
     let watch = store.watch(Scope::Client(ClientId(7)));
-    // What it sends meanwhile cannot be seen from outside: the server reads nothing yet.
+    // The paused server reads nothing, so that its administrator cannot see what the watch sends meanwhile.
     tokio::time::sleep(millis(100)).await;
     drop(watch);
-    until("nobody listens", async || admin.list("PUBSUB CHANNELS *").is_empty()).await;
+    until("no client is subscribed", async || admin.list("PUBSUB CHANNELS *").is_empty()).await;
 }
 
 #[tokio::test]
-async fn a_connection_that_comes_about_when_the_store_is_gone_is_closed() {
+async fn a_connection_that_opens_after_its_store_was_dropped_is_closed() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
-    let way = Way::to(&server);
-    let store = Redis::open(&way.url()).await.unwrap();
+    let proxy = Proxy::to(&server);
+    let store = Redis::open(&proxy.url()).await.unwrap();
     let _watch = store.watch(Scope::Client(ClientId(7)));
-    until("it listens", async || !admin.list("PUBSUB CHANNELS *").is_empty()).await;
+    until("it is subscribed", async || !admin.list("PUBSUB CHANNELS *").is_empty()).await;
     admin.run("CLIENT PAUSE 400 ALL");
-    way.cut();
-    until("it connects anew", async || way.came() > 0).await;
+    proxy.cut();
+    until("it reconnects", async || proxy.open() > 0).await;
     drop(store);
-    until("all but the administrator are gone", async || admin.text("CLIENT LIST").lines().count() == 1).await;
+    until("only the administrator is connected", async || admin.text("CLIENT LIST").lines().count() == 1).await;
 }
 
 #[tokio::test]
-async fn a_prefix_in_the_url_of_a_bare_store_is_refused_since_nobody_would_heed_it() {
+async fn a_prefix_in_the_url_of_a_bare_store_is_refused() {
     let server = servers::Redis::start();
+    // A bare store takes full names, and would ignore the prefix.
     let url = format!("{}?prefix=app:", server.url());
     let refused = Redis::open(&url).await.unwrap_err();
     assert!(matches!(&refused, Error::Invalid(text) if text.contains("Locks::connect")), "{refused}");
@@ -147,7 +140,7 @@ async fn a_prefix_in_the_url_of_a_bare_store_is_refused_since_nobody_would_heed_
 }
 
 #[test]
-fn a_plain_thread_has_one_connection_for_claims_and_pushes_and_leaves_none() {
+fn a_plain_thread_opens_one_connection_and_leaves_none() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = futures::executor::block_on(Redis::open(&server.url())).unwrap();

@@ -1,13 +1,13 @@
-//! Who held it is dead. The next in line takes over when the lease is over, and nobody else stirs.
+//! Dead holders. The next waiter takes over when the lease ends, and no other waiter makes a request.
 
 use lockfast::Redis;
 use lockfast::store::{Demand, Name};
 use lockfast::store::{Lease, Leaving, Standing, Store};
 
-use crate::stage::{Admin, claim, claim_of, connect, hold, median, millis, now, queue, secs, soon, until, waiting};
+use crate::fixture::{Admin, claim, claim_of, connect, hold, median, millis, now, queue, secs, soon, until, waiting};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_front_of_the_line_takes_over_when_the_lease_is_over_and_nobody_else_stirs() {
+async fn only_the_next_waiter_asks_when_a_dead_holders_lease_ends() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
@@ -16,7 +16,7 @@ async fn the_front_of_the_line_takes_over_when_the_lease_is_over_and_nobody_else
     for round in 0..5 {
         let name = format!("{round}");
         let dead = claim(&format!("lock:{name}"), secs(1));
-        let asked = now();
+        let sent = now();
         hold(&store, &dead).await;
         let over = now() + secs(1);
         let first = front.mutex(&name);
@@ -33,10 +33,10 @@ async fn the_front_of_the_line_takes_over_when_the_lease_is_over_and_nobody_else
         until("all wait", async || waiting(&front, &name).await == 21).await;
         let requests = admin.requests();
         let (entered, guard) = soon(entering).await.unwrap();
-        // The one that takes over, and what each client reports about once a second.
-        let asked_for = admin.requests() - requests;
-        assert!(asked_for <= 8, "{asked_for} requests while one lease ended");
-        assert!(entered > asked + secs(1), "not before the lease is over");
+        // The request that takes over, and the report that each client makes about once a second.
+        let made = admin.requests() - requests;
+        assert!(made <= 8, "{made} requests while one lease ended");
+        assert!(entered > sent + secs(1), "not before the lease is over");
         late.push(entered.since(over));
         behind.iter().for_each(tokio::task::JoinHandle::abort);
         drop(guard);
@@ -45,7 +45,7 @@ async fn the_front_of_the_line_takes_over_when_the_lease_is_over_and_nobody_else
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_second_takes_over_when_holder_and_front_die_together() {
+async fn the_second_waiter_enters_when_holder_and_first_waiter_die() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let locks = connect(&server.url(), secs(30)).await;
@@ -61,15 +61,15 @@ async fn the_second_takes_over_when_holder_and_front_die_together() {
         late.push(now().since(over));
         guard.release().await.unwrap();
     }
-    // The front is handed the lock when the holder's lease is over, and keeps it until its own is.
+    // The first waiter is granted the lock when the holder's lease ends, and holds it until its own lease ends.
     assert!(median(late.clone()) <= millis(30), "{late:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_whose_dead_are_many_is_passed() {
+async fn a_queue_of_many_dead_waiters_is_passed() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
-    // Its place is renewed later than anybody waits for this test: what is not done at once is not done.
+    // The waiter's entry is renewed only after this test would have failed: the release itself has to pass all dead entries.
     let locks = connect(&server.url(), secs(120)).await;
     let holder = claim("lock:a", secs(120));
     hold(&store, &holder).await;
@@ -85,30 +85,30 @@ async fn a_line_whose_dead_are_many_is_passed() {
 }
 
 #[tokio::test]
-async fn a_reader_that_left_does_not_keep_a_writer_out_when_the_others_are_dead() {
+async fn a_writer_enters_after_the_last_reader_left_or_died() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
     let reader = || claim_of(Demand::shared(Name::new("lock:a").unwrap()).into(), secs(2));
-    for in_line in [false, true] {
+    for is_queued in [false, true] {
         let (dead, left, writer) = (reader(), reader(), claim("lock:a", secs(60)));
         hold(&store, &dead).await;
         until("half of its lease is over", async || admin.number("PTTL lock:a") < 1_000).await;
         hold(&store, &left).await;
-        if in_line {
+        if is_queued {
             queue(&store, &writer).await;
         }
         store.release(&[Leaving::Done(left)]).await.unwrap();
-        if in_line {
-            let asked = store.renew(&[Lease { claim: writer.clone(), ttl: writer.ttl }]).await.unwrap();
-            let [Standing::Waiting { recheck_in, .. }] = asked[..] else { panic!("{asked:?}") };
-            assert!(recheck_in <= secs(1), "it asks when the other's lease is over: {recheck_in:?}");
+        if is_queued {
+            let standings = store.renew(&[Lease { claim: writer.clone(), ttl: writer.ttl }]).await.unwrap();
+            let [Standing::Waiting { recheck_in, .. }] = standings[..] else { panic!("{standings:?}") };
+            assert!(recheck_in <= secs(1), "it rechecks when the dead reader's lease ends: {recheck_in:?}");
         }
-        // Its record and, in line, the writer's.
-        let others = usize::from(in_line);
+        // The record of the dead reader and, if it is queued, the writer's.
+        let others = usize::from(is_queued);
         until("the first is dead", async || admin.list("KEYS lockfast:*:claim:*").len() == others).await;
         let lease = Lease { claim: writer.clone(), ttl: writer.ttl };
-        match in_line {
+        match is_queued {
             false => drop(hold(&store, &writer).await),
             true => assert!(matches!(store.renew(&[lease]).await.unwrap()[..], [Standing::Held(_)])),
         }
@@ -117,17 +117,17 @@ async fn a_reader_that_left_does_not_keep_a_writer_out_when_the_others_are_dead(
 }
 
 #[tokio::test]
-async fn readers_whose_line_somebody_removed_keep_writers_out_as_long_as_their_mark() {
+async fn readers_whose_queue_was_deleted_block_writers_by_their_marker() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
     let reader = claim_of(Demand::shared(Name::new("lock:a").unwrap()).into(), secs(60));
     hold(&store, &reader).await;
-    let line = admin.line_of("lock:a").unwrap();
-    admin.run_words(&["DEL", &line]);
+    let key = admin.queue_key("lock:a").unwrap();
+    admin.run_words(&["DEL", &key]);
     let writer = claim("lock:a", secs(60));
     queue(&store, &writer).await;
-    let asked = store.renew(&[Lease { claim: writer, ttl: secs(60) }]).await.unwrap();
-    assert!(matches!(asked[..], [Standing::Waiting { .. }]), "{asked:?}");
+    let standings = store.renew(&[Lease { claim: writer, ttl: secs(60) }]).await.unwrap();
+    assert!(matches!(standings[..], [Standing::Waiting { .. }]), "{standings:?}");
     assert_eq!(admin.text("GET lock:a"), "lockfast1 s");
 }

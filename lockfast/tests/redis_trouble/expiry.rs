@@ -7,7 +7,7 @@ use lockfast::Redis;
 use lockfast::store::{Busy, Leaving, Scope, Standing, Store, Why};
 use lockfast::store::{Claim, ClientId, Demand, Name, Ticket};
 
-use crate::stage::{Admin, claim, claim_by, claim_of, hold, millis, queue, secs, until};
+use crate::fixture::{Admin, claim, claim_by, claim_of, hold, millis, queue, secs, until};
 
 const WEEK: Duration = secs(7 * 24 * 3600);
 
@@ -19,7 +19,7 @@ async fn leave(store: &Redis, leaving: Leaving) -> Standing {
     store.release(&[leaving]).await.unwrap().remove(0)
 }
 
-/// For how much longer the record of a claim, or its tombstone, lives.
+/// The time to live of a claim's record, or of its tombstone.
 fn record_lives_for(admin: &mut Admin, claim: &Claim) -> Duration {
     let owner = claim.id.hash().to_string();
     let key = admin.list("KEYS lockfast:*:claim:*").into_iter().find(|key| key.ends_with(&owner));
@@ -75,7 +75,7 @@ async fn the_tombstone_of_a_broken_claim_lives_for_one_lease() {
 }
 
 #[tokio::test]
-async fn the_reader_marker_lives_as_long_as_the_longest_lease_that_is_left() {
+async fn the_reader_marker_lives_as_long_as_the_longest_lease_left() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let mut admin = Admin::of(&server.url());
@@ -96,31 +96,31 @@ async fn a_queue_lives_longer_than_the_longest_lease_in_it() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let mut admin = Admin::of(&server.url());
-    // A claim whose client has a live push subscription joins by the short way, the others by the rule.
+    // A claim whose client has a live push subscription joins by the short script, the others by the rule.
     let client = ClientId(7);
     let _pushes = store.watch(Scope::Client(client));
-    until("pushes are subscribed", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 1).await;
+    until("pushes are subscribed", async || admin.push_channels().len() == 1).await;
     for (name, client) in [("lock:a", 0), ("lock:b", client.0)] {
         hold(&store, &claim_by(client, name, secs(60))).await;
         for ttl in [1, 600] {
             queue(&store, &claim_by(client, name, secs(ttl))).await;
         }
-        let line = admin.line_of(name).unwrap();
-        assert!(admin.number(&format!("PTTL {line}")) >= 590_000, "{name}");
+        let key = admin.queue_key(name).unwrap();
+        assert!(admin.number(&format!("PTTL {key}")) >= 590_000, "{name}");
     }
     let readers = [1, 600].map(|ttl| reader("lock:c", secs(ttl)));
     for reader in &readers {
         assert!(store.acquire(reader, Busy::Wait).await.is_ok());
     }
-    let line = admin.line_of("lock:c").unwrap();
-    assert!(admin.number(&format!("PTTL {line}")) >= 590_000, "readers");
+    let key = admin.queue_key("lock:c").unwrap();
+    assert!(admin.number(&format!("PTTL {key}")) >= 590_000, "readers");
 }
 
 #[tokio::test]
 async fn connecting_never_sets_the_ticket_counter_back() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
-    // The same server; and one whose counter came from a server with a clock that was ahead.
+    // The same server; and a server whose counter came from another one, whose clock was ahead.
     for (number, forget) in ["", "DEL lockfast:identity", "SET lockfast:identity another"].iter().enumerate() {
         let first = Redis::open(&server.url()).await.unwrap();
         let ticket = hold(&first, &claim(&format!("lock:{number}:a"), secs(30))).await;

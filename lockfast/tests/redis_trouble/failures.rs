@@ -1,4 +1,4 @@
-//! There is no way in: nobody there, nobody who answers, or nobody who lets this user in.
+//! Connecting fails: no server listens, the server does not answer, or it refuses this user.
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 
 use lockfast::{Error, Locks, Redis};
 
-use crate::stage::{Admin, connect, now, secs};
+use crate::fixture::{Admin, connect, now, secs};
 
 const CANARY: &str = "canary-s3cret";
 
@@ -30,13 +30,13 @@ fn assert_unavailable(error: &Error) {
 }
 
 #[tokio::test]
-async fn a_password_that_is_missing_or_wrong_is_told_and_never_shown() {
+async fn a_missing_or_wrong_password_is_reported_and_never_shown() {
     let server = servers::Redis::options().setting(format!("requirepass {CANARY}")).start();
     let at = |user: &str| format!("redis://{user}127.0.0.1:{}", server.port());
     assert_invalid(&refused(&at("")).await, "password");
     assert_invalid(&refused(&at(":wrong@")).await, "password");
-    assert_invalid(&refused(&at("nobody:wrong@")).await, "password");
-    assert_invalid(&refused(&at(&format!("nobody:{CANARY}@"))).await, "password");
+    assert_invalid(&refused(&at("unknown:wrong@")).await, "password");
+    assert_invalid(&refused(&at(&format!("unknown:{CANARY}@"))).await, "password");
     let locks = Locks::connect(&at(&format!(":{CANARY}@"))).await.unwrap();
     assert_secret(&locks);
     let guard = locks.mutex("a").lock().await.unwrap();
@@ -54,14 +54,14 @@ async fn a_password_that_is_missing_or_wrong_is_told_and_never_shown() {
 
 #[tokio::test]
 async fn a_password_is_not_shown_when_the_server_repeats_it() {
-    // Whoever is not known by this name is answered with all that was said to it.
+    // The server answers an unknown command with all its arguments, which include the password.
     let server = servers::Redis::options().setting("rename-command HELLO GREETINGS").start();
     let error = refused(&format!("redis://me:{CANARY}@127.0.0.1:{}", server.port())).await;
     assert!(matches!(&error, Error::Unsupported(text) if text.contains("HELLO")), "{error}");
 }
 
 #[tokio::test]
-async fn a_password_is_not_shown_when_nobody_is_there() {
+async fn a_password_is_not_shown_when_no_server_is_there() {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let error = refused(&format!("redis://me:{CANARY}@127.0.0.1:{port}/0")).await;
     assert_unavailable(&error);
@@ -71,7 +71,7 @@ async fn a_password_is_not_shown_when_nobody_is_there() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_told() {
+async fn a_missing_database_is_reported() {
     let server = servers::Redis::start();
     assert_invalid(&refused(&format!("{}/99", server.url())).await, "database");
     let locks = Locks::connect(&format!("{}/3", server.url())).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_database_that_is_not_there_is_told() {
 }
 
 #[tokio::test]
-async fn a_user_without_rights_is_told_where_to_read() {
+async fn an_error_about_missing_rights_names_the_documentation() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     admin.run(&format!("ACL SETUSER nothing on >{CANARY} ~* &* -@all"));
@@ -96,7 +96,7 @@ async fn a_user_without_rights_is_told_where_to_read() {
             "{user}: {error:?}"
         );
     }
-    // One that may use some names, and asks for another.
+    // This user may use some names, and locks another one.
     admin.run(&format!("ACL SETUSER some on >{CANARY} ~lockfast:* ~lock:mine:* &* +@all"));
     let locks = connect(&at("some"), secs(10)).await;
     locks.mutex("mine:a").lock().await.unwrap().release().await.unwrap();
@@ -107,7 +107,7 @@ async fn a_user_without_rights_is_told_where_to_read() {
 
 #[tokio::test]
 async fn a_name_that_leads_nowhere_is_unavailable() {
-    // No name has a part this long, so that nobody outside has to be asked.
+    // No part of a host's name may be this long, so that no name server is asked.
     let error = refused(&format!("redis://me:{CANARY}@{}.invalid", "n".repeat(64))).await;
     assert_unavailable(&error);
 }
@@ -124,7 +124,7 @@ async fn a_server_that_says_nothing_is_given_up_in_seconds() {
 }
 
 #[tokio::test]
-async fn what_speaks_another_language_is_unavailable() {
+async fn a_server_of_another_protocol_is_unavailable() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

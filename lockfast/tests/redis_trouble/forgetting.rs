@@ -1,58 +1,55 @@
-//! The server forgets: flushed, started again empty, or from an old copy of its data.
+//! The server forgets: it is flushed, or restarts empty or from an old copy of its data.
 
 use lockfast::store::{Leaving, Store};
 use lockfast::{LostWhy, Redis};
 
-use crate::stage::{
-    Admin, Crowd, assert_fences_rise, assert_in_order, claim, connect, hold, queue, secs, soon, until, waiting,
+use crate::fixture::{
+    Admin, Waiters, assert_fences_rise, assert_in_order, claim, connect, hold, queue, secs, soon, until, waiting,
     watch_over,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flushed_server_is_noticed_and_those_in_line_come_back_in_order() {
+async fn after_a_flush_the_holder_has_lost_and_waiters_rejoin_in_order() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let (holders, waiters) = (connect(&server.url(), secs(3)).await, connect(&server.url(), secs(3)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let fence = guard.fence().unwrap();
-    let crowd = Crowd::gather(&waiters, "a", 5).await;
+    let queued = Waiters::join(&waiters, "a", 5).await;
     admin.run("FLUSHALL");
     assert_eq!(soon(guard.lost()).await, LostWhy::Evicted);
     assert!(guard.release().await.is_err(), "it was lost");
-    assert_in_order(&crowd.all_in().await, 0..5, fence);
+    assert_in_order(&queued.all_entered().await, 0..5, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_comes_back_empty_is_noticed_and_those_in_line_come_back_in_order() {
+async fn after_an_empty_restart_waiters_rejoin_in_order() {
     let mut server = servers::Redis::start();
     let (holders, waiters) = (connect(&server.url(), secs(3)).await, connect(&server.url(), secs(3)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let fence = guard.fence().unwrap();
-    let crowd = Crowd::gather(&waiters, "a", 5).await;
+    let queued = Waiters::join(&waiters, "a", 5).await;
     server.kill();
     server.start_again();
     soon(guard.lost()).await;
-    assert_in_order(&crowd.all_in().await, 0..5, fence);
+    assert_in_order(&queued.all_entered().await, 0..5, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_server_writes_down_at_once_outlives_it() {
-    let mut server = servers::Redis::options().setting("appendonly yes").setting("appendfsync always").start();
+async fn locks_on_a_durable_server_survive_its_restart() {
+    let mut server = servers::Redis::options().durable().start();
     let (holders, waiters) = (connect(&server.url(), secs(20)).await, connect(&server.url(), secs(20)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let fence = guard.fence().unwrap();
-    let crowd = Crowd::gather(&waiters, "a", 5).await;
+    let queued = Waiters::join(&waiters, "a", 5).await;
     server.kill();
     server.start_again();
     let mut admin = Admin::of(&server.url());
-    until("both clients are back", async || admin.number("PUBSUB NUMPAT") == 0 && subscribers(&mut admin) == 2).await;
+    until("both clients are back", async || admin.number("PUBSUB NUMPAT") == 0 && admin.push_channels().len() == 2)
+        .await;
     soon(guard.extend(secs(20))).await.unwrap();
     guard.release().await.unwrap();
-    assert_in_order(&crowd.all_in().await, 0..5, fence);
-}
-
-fn subscribers(admin: &mut Admin) -> usize {
-    admin.list("PUBSUB CHANNELS lockfast:push:*").len()
+    assert_in_order(&queued.all_entered().await, 0..5, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,7 +67,7 @@ async fn an_old_copy_of_the_data_gives_no_fence_twice() {
     }
     server.kill();
     server.start_again();
-    // Somebody who has seen none of them, first.
+    // First a client that has seen none of the fences.
     let stranger = Redis::open(&server.url()).await.unwrap();
     let theirs = claim("lock:a", secs(10));
     fences.push(hold(&stranger, &theirs).await);
@@ -80,7 +77,7 @@ async fn an_old_copy_of_the_data_gives_no_fence_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_holds_and_only_waited_in_the_old_copy_has_lost() {
+async fn a_holder_that_waits_in_the_restored_copy_has_lost() {
     let mut server = servers::Redis::start();
     let locks = connect(&server.url(), secs(9)).await;
     let store = Redis::open(&server.url()).await.unwrap();
@@ -94,7 +91,7 @@ async fn who_holds_and_only_waited_in_the_old_copy_has_lost() {
     let guard = soon(entering).await.unwrap();
     server.kill();
     server.start_again();
-    assert_eq!(soon(watch_over(guard)).await.unwrap().0, LostWhy::Evicted, "the server counts on somebody else");
+    assert_eq!(soon(watch_over(guard)).await.unwrap().0, LostWhy::Evicted, "the server names another holder");
 }
 
 #[tokio::test]
@@ -123,13 +120,14 @@ async fn a_counter_that_was_deleted_or_set_back_gives_no_fence_twice() {
         assert!(counter.bytes().all(|byte| byte.is_ascii_digit()), "{counter} after {index}");
         admin.run(meddle);
     }
-    // Without a counter, also somebody who has seen no ticket goes on above them all: tickets trail the clock.
+    // Without a counter, tickets continue from the server's clock, which is above all of them. So also a client that has seen
+    // no ticket draws a higher one.
     admin.run("DEL lockfast:tickets");
     fences.push(hold(&stranger, &claim("lock:c", secs(10))).await);
     admin.run("DEL lockfast:tickets");
     queue(&stranger, &claim("lock:c", secs(10))).await;
     fences.push(hold(&stranger, &claim("lock:d", secs(10))).await);
-    // No ticket at all; and whoever comes has seen none.
+    // The counter is below any ticket, and the new client has seen none.
     let newcomer = connect(&server.url(), secs(10)).await;
     admin.run("SET lockfast:tickets -99999999");
     fences.push(newcomer.mutex("e").lock().await.unwrap().fence().unwrap());
@@ -137,7 +135,7 @@ async fn a_counter_that_was_deleted_or_set_back_gives_no_fence_twice() {
 }
 
 #[tokio::test]
-async fn the_largest_number_a_client_has_seen_is_its_floor_on_every_way_in() {
+async fn the_largest_ticket_a_client_has_seen_is_the_floor_of_its_next() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(10)).await;
@@ -164,14 +162,14 @@ async fn a_renewal_that_takes_long_shortens_no_lease() {
     let store = Redis::open(&server.url()).await.unwrap();
     hold(&store, &claim("lock:a", secs(10))).await;
     let (before, after) = include_str!("../../src/stores/redis/lua/renew.lua").split_once("  replies = call(").unwrap();
-    let slowly = format!("{before} for i = 1, 30000000 do end replies = call({after}");
+    let slow_script = format!("{before} for i = 1, 30000000 do end replies = call({after}");
     let begins = admin.text("GETRANGE lock:a 0 67");
     let ends = "local time = redis.call('TIME') return time[1] * 1000 + time[2] / 1000 + redis.call('PTTL', 'lock:a')";
     let ends = |admin: &mut Admin| -> u64 { redis::from_redis_value(admin.run_words(&["EVAL", ends, "0"])).unwrap() };
-    // A little longer than it is renewed for.
+    // Slightly longer than the renewal's TTL.
     admin.run("PEXPIRE lock:a 30050");
     let then = ends(&mut admin);
-    admin.run_words(&["EVAL", &slowly, "1", "lock:a", "0", "30000", "1", &begins]);
+    admin.run_words(&["EVAL", &slow_script, "1", "lock:a", "0", "30000", "1", &begins]);
     let now = ends(&mut admin);
     assert!(now + 2 >= then, "shortened by {} ms", then - now);
 }

@@ -1,4 +1,4 @@
-//! A server without room: it evicts what it should not, or refuses what is new. What is there can be kept and given back.
+//! A server without memory: it evicts locks, or refuses new ones. Locks that exist can be renewed and released.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use lockfast::store::{Busy, Lease, Leaving, Standing, Store, Why};
 use lockfast::store::{Claim, Demand, Demands, Name};
 use lockfast::{Error, Guard, Locks, Redis};
 
-use crate::stage::{Admin, PATIENCE, claim, claim_of, connect, hold, millis, queue, secs, soon, until, waiting};
+use crate::fixture::{Admin, PATIENCE, claim, claim_of, connect, hold, millis, queue, secs, soon, until, waiting};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_evicted_is_reported() {
+async fn evicted_locks_are_reported_lost() {
     for policy in ["allkeys-lru", "allkeys-random"] {
         let server = servers::Redis::start();
         let mut admin = Admin::of(&server.url());
@@ -34,7 +34,7 @@ async fn what_is_evicted_is_reported() {
             assert!(written < 200_000, "our keys never went");
         }
         admin.run("CONFIG SET maxmemory 0");
-        // Whose key is gone finds out at its next renewal; the others keep theirs.
+        // A holder whose key is gone learns of it at its next renewal; the others keep their locks.
         until("every loss is known", async || {
             guards.iter().all(|(key, guard)| guard.check().is_ok() == (admin.number(&format!("EXISTS {key}")) == 1))
         })
@@ -48,15 +48,15 @@ fn field<'a>(info: &'a str, name: &str) -> &'a str {
     info.lines().find_map(|line| line.strip_prefix(name)).unwrap()
 }
 
-/// Less room than the server itself takes.
+/// Sets a limit below what the server itself needs.
 fn fill_up(admin: &mut Admin) {
     admin.run("CONFIG SET maxmemory-policy noeviction");
     admin.run("CONFIG SET maxmemory 1000");
-    assert!(admin.ask("SET filler 1").unwrap_err().to_string().contains("maxmemory"), "it is full");
+    assert!(admin.try_run("SET filler 1").unwrap_err().to_string().contains("maxmemory"), "it is full");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_takes_nothing_new_and_says_so() {
+async fn a_full_server_refuses_new_locks_and_says_so() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(3)).await;
@@ -73,7 +73,7 @@ async fn a_full_server_takes_nothing_new_and_says_so() {
         assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("OOM"), "{error}");
     }
     guard.check().unwrap();
-    // Somebody new can at least connect and look.
+    // A new client can still connect and look at locks.
     let other = connect(&server.url(), secs(3)).await;
     assert!(other.mutex("a").is_locked().await.unwrap());
     admin.run("CONFIG SET maxmemory 0");
@@ -176,7 +176,7 @@ async fn every_way_to_leave_works_on_a_full_server() {
 }
 
 #[tokio::test]
-async fn an_unknown_claim_is_kept_out_even_if_it_never_arrived_and_the_server_is_full() {
+async fn a_full_server_keeps_an_unknown_claim_out_that_never_arrived() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
@@ -189,7 +189,7 @@ async fn an_unknown_claim_is_kept_out_even_if_it_never_arrived_and_the_server_is
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_server_hands_on() {
+async fn a_full_server_hands_locks_to_the_next_waiter() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(2)).await;
@@ -197,18 +197,18 @@ async fn a_full_server_hands_on() {
     for kind in KINDS {
         admin.run("CONFIG SET maxmemory 0");
         let name = format!("{kind}:a");
-        // The first leaves; the second dies; the third is somebody.
+        // The first releases, the second dies, the third enters.
         let first = claim(&format!("lock:{name}"), secs(20));
         hold(&store, &first).await;
         let second = claim(&format!("lock:{name}"), secs(1));
         queue(&store, &second).await;
-        let asker = locks.clone();
+        let client = locks.clone();
         let third = tokio::spawn(async move {
             match kind {
-                "mutex" => asker.mutex("mutex:a").lock().await,
-                "read" => asker.rwlock("read:a").read().await,
-                "permit" => asker.rwlock("permit:a").write().await,
-                _ => asker.multi(["multi:a", "multi:b"]).lock().await,
+                "mutex" => client.mutex("mutex:a").lock().await,
+                "read" => client.rwlock("read:a").read().await,
+                "permit" => client.rwlock("permit:a").write().await,
+                _ => client.multi(["multi:a", "multi:b"]).lock().await,
             }
         });
         until("it waits", async || waiting(&locks, &name).await == 2).await;
@@ -220,18 +220,18 @@ async fn a_full_server_hands_on() {
 }
 
 #[tokio::test]
-async fn a_renewal_finds_its_turn_on_a_full_server_and_hurts_nobody_beside_it() {
+async fn a_renewal_on_a_full_server_takes_over_and_spoils_no_other() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
     for kind in KINDS {
         admin.run("CONFIG SET maxmemory 0");
         let name = Name::new(&format!("lock:{kind}:a")).unwrap();
-        let in_the_way = match kind {
+        let blocking = match kind {
             "permit" => Demand::permits(name, 3, 3).unwrap(),
             _ => Demand::exclusive(name),
         };
-        let (dead, next) = (claim_of(in_the_way.into(), millis(500)), claim_of(demands(kind), secs(20)));
+        let (dead, next) = (claim_of(blocking.into(), millis(500)), claim_of(demands(kind), secs(20)));
         let beside = claim(&format!("lock:{kind}:beside"), secs(20));
         hold(&store, &dead).await;
         let record = admin.list("KEYS *:claim:*");
@@ -249,7 +249,7 @@ async fn a_renewal_finds_its_turn_on_a_full_server_and_hurts_nobody_beside_it() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_full_from_the_start_takes_nothing_and_says_so() {
+async fn a_server_that_starts_full_refuses_locks_and_says_so() {
     let server = servers::Redis::options().setting("maxmemory 1000").start();
     let locks = Locks::connect(&server.url()).await.unwrap();
     let refused = locks.mutex("a").try_lock().await.unwrap_err();
@@ -258,9 +258,7 @@ async fn a_server_that_is_full_from_the_start_takes_nothing_and_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_are_given_back_after_a_restart_of_a_full_server() {
-    let settings = ["appendonly yes", "appendfsync always", "maxmemory 3mb"];
-    let mut server =
-        settings.into_iter().fold(servers::Redis::options(), |options, line| options.setting(line)).start();
+    let mut server = servers::Redis::options().durable().setting("maxmemory 3mb").start();
     let locks = connect(&server.url(), secs(20)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     let mut admin = Admin::of(&server.url());
@@ -271,8 +269,8 @@ async fn locks_are_given_back_after_a_restart_of_a_full_server() {
     server.kill();
     server.start_again();
     let mut admin = Admin::of(&server.url());
-    until("the client is back", async || !admin.list("PUBSUB CHANNELS lockfast:push:*").is_empty()).await;
-    assert!(admin.ask("SET filler:last xxxxxxxxxxxxxxxxxxxx").is_err(), "it is full");
+    until("the client is back", async || !admin.push_channels().is_empty()).await;
+    assert!(admin.try_run("SET filler:last xxxxxxxxxxxxxxxxxxxx").is_err(), "it is full");
     guard.release().await.unwrap();
     assert_eq!(admin.number("EXISTS lock:a"), 0);
 }

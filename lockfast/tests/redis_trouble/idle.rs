@@ -1,5 +1,5 @@
 //! A server, or a proxy before it, closes connections on which nothing is in flight. The client learns of it from the next
-//! request that it sends, and its caller does not: the request is repeated on a new connection.
+//! request that it sends. The caller does not: the request is repeated on a new connection.
 //!
 //! The runtime of these tests has one thread, and the connections are closed by a call that blocks it. So the next request is
 //! sent on a connection that the server has closed and that the client still takes for open.
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lockfast::{Error, Guard, Locks, LostWhy, OnceState, Outcome, Retry};
 
-use crate::stage::{Admin, connect, millis, now, secs, soon, until, waiting};
+use crate::fixture::{Admin, connect, millis, now, secs, soon, until, waiting};
 
 const TTL: Duration = secs(30);
 
@@ -27,22 +27,22 @@ impl Fixture {
         Self { server, admin, locks, opened: 0 }
     }
 
-    /// How many connections were opened until now.
+    /// How many connections were opened so far.
     fn connections(&mut self) -> i64 {
         let stats = self.admin.text("INFO stats");
         let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
         line.unwrap().trim().parse().unwrap()
     }
 
-    /// Closes every connection; nothing is in flight.
+    /// Closes every connection while nothing is in flight.
     fn close_idle(&mut self) {
         self.opened = self.connections();
         self.admin.kill_connections();
     }
 
-    /// Otherwise nothing was shown.
+    /// Asserts that a connection was opened since [`Self::close_idle`]: otherwise the test has shown nothing.
     fn assert_closed(&mut self) {
-        assert!(self.connections() > self.opened, "no connection was opened anew");
+        assert!(self.connections() > self.opened, "no new connection was opened");
     }
 
     async fn held(&self, name: &str) -> Guard {
@@ -68,7 +68,7 @@ async fn a_try_on_a_closed_connection_gets_the_lock() {
 }
 
 #[tokio::test]
-async fn every_face_that_does_not_wait_gets_in_over_a_closed_connection() {
+async fn every_try_on_a_closed_connection_gets_its_lock() {
     let mut fixture = Fixture::new().await;
     let locks = fixture.locks.clone();
     fixture.close_idle();
@@ -93,7 +93,7 @@ async fn every_face_that_does_not_wait_gets_in_over_a_closed_connection() {
 }
 
 #[tokio::test]
-async fn a_lock_on_a_closed_connection_is_there_within_a_moment() {
+async fn a_lock_on_a_closed_connection_takes_less_than_50_ms() {
     let mut fixture = Fixture::new().await;
     let mut spans = Vec::new();
     for round in 0..10 {
@@ -104,7 +104,7 @@ async fn a_lock_on_a_closed_connection_is_there_within_a_moment() {
         fixture.assert_closed();
         guard.release().await.unwrap();
     }
-    // A new connection takes some milliseconds. The pause before a second question of the keeper is at least fifty.
+    // A new connection takes some milliseconds. The keeper's pause before a second request is at least 50 ms.
     assert!(spans.iter().max().unwrap() < &millis(50), "{spans:?}");
 }
 
@@ -125,7 +125,7 @@ async fn a_release_on_a_closed_connection_gives_the_lock_back() {
 }
 
 #[tokio::test]
-async fn a_release_on_a_closed_connection_reaches_the_next_task_of_its_process() {
+async fn a_release_on_a_closed_connection_wakes_the_next_local_task() {
     let server = servers::Redis::start();
     let locks = Locks::builder().ttl(TTL).connect(&server.url()).await.unwrap();
     let mut admin = Admin::of(&server.url());
@@ -152,7 +152,7 @@ async fn an_extension_on_a_closed_connection_extends() {
 }
 
 #[tokio::test]
-async fn looking_at_locks_on_a_closed_connection_shows_them() {
+async fn inspecting_locks_on_a_closed_connection_shows_them() {
     let mut fixture = Fixture::new().await;
     let guard = fixture.held("a").await;
     fixture.close_idle();
@@ -173,14 +173,14 @@ async fn looking_at_locks_on_a_closed_connection_shows_them() {
 }
 
 #[tokio::test]
-async fn a_waiter_that_gives_up_on_a_closed_connection_hears_the_holder() {
+async fn a_timeout_on_a_closed_connection_still_names_the_holder() {
     let mut fixture = Fixture::new().await;
     let other = connect(&fixture.server.url(), TTL).await;
     let held = other.mutex("a").lock().await.unwrap();
     let mutex = fixture.locks.mutex("a");
     let caller = tokio::spawn(async move { mutex.lock_within(secs(1)).await });
     until("it waits", async || waiting(&other, "a").await == 1).await;
-    // Its patience ends while this thread is blocked: the last look is the first use of the closed connection.
+    // Its patience ends while this thread is blocked, so that its last request is the first use of the closed connection.
     let patience_ends = now() + secs(1);
     while now() < patience_ends {
         std::thread::yield_now();
@@ -192,7 +192,7 @@ async fn a_waiter_that_gives_up_on_a_closed_connection_hears_the_holder() {
 }
 
 #[tokio::test]
-async fn a_token_on_a_closed_connection_is_made_renewed_and_given_back() {
+async fn a_token_works_over_closed_connections() {
     let mut fixture = Fixture::new().await;
     let locks = fixture.locks.clone();
     let guard = locks.mutex("a").detached().lock().await.unwrap();
@@ -225,22 +225,22 @@ async fn a_break_on_a_closed_connection_breaks() {
 }
 
 #[tokio::test]
-async fn what_runs_once_runs_once_over_closed_connections() {
+async fn a_once_runs_once_over_closed_connections() {
     let mut fixture = Fixture::new().await;
     let locks = fixture.locks.clone();
     let mut runs = 0;
-    for (face, is_first) in [("run", true), ("run", false), ("try", true), ("try", false)] {
-        let once = locks.once(face);
+    for (method, is_first) in [("run", true), ("run", false), ("try", true), ("try", false)] {
+        let once = locks.once(method);
         fixture.close_idle();
         let work = async |_: &Guard| {
             runs += 1;
-            // Again between the grant and the seal.
+            // Once more, between the grant and the seal.
             fixture.close_idle();
             Ok::<_, Error>("done")
         };
-        let outcome = if face == "run" { once.run(work).await } else { once.try_run(work).await }.unwrap();
+        let outcome = if method == "run" { once.run(work).await } else { once.try_run(work).await }.unwrap();
         let wanted = if is_first { Outcome::Ran("done".into()) } else { Outcome::AlreadyDone("done".into()) };
-        assert_eq!(outcome, wanted, "{face}");
+        assert_eq!(outcome, wanted, "{method}");
         fixture.assert_closed();
     }
     assert_eq!(runs, 2);
@@ -248,9 +248,9 @@ async fn what_runs_once_runs_once_over_closed_connections() {
     assert_eq!(locks.once("run").result().await.unwrap(), Some("done".into()));
     fixture.assert_closed();
     fixture.close_idle();
-    let OnceState::Ours(doing) = locks.once("begin").begin().await.unwrap() else { panic!("it was not done before") };
+    let OnceState::Ours(guard) = locks.once("begin").begin().await.unwrap() else { panic!("it was not done before") };
     fixture.close_idle();
-    doing.done("shipped").await.unwrap();
+    guard.done("shipped").await.unwrap();
     fixture.assert_closed();
     assert_eq!(locks.once("begin").result().await.unwrap(), Some("shipped".into()));
 }
@@ -285,19 +285,19 @@ async fn leadership_begins_and_ends_over_closed_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn the_blocking_faces_work_over_closed_connections() {
+async fn the_blocking_api_works_over_closed_connections() {
     let server = servers::Redis::start();
     let locks = lockfast::blocking::Locks::from(connect(&server.url(), TTL).await);
     let mut admin = Admin::of(&server.url());
     let runtime = tokio::runtime::Handle::current();
     let mut close_idle = move || {
         // The one thread that reads the connections is blocked from before they are closed until well after the next request.
-        let (say, said) = mpsc::channel();
+        let (send, sent) = mpsc::channel();
         runtime.spawn(async move {
-            say.send(()).unwrap();
+            send.send(()).unwrap();
             std::thread::sleep(millis(50));
         });
-        said.recv().unwrap();
+        sent.recv().unwrap();
         admin.kill_connections();
     };
     let calls = move || {
@@ -317,7 +317,7 @@ async fn the_blocking_faces_work_over_closed_connections() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_is_told_within_three_seconds() {
+async fn a_server_that_is_gone_is_reported_within_three_seconds() {
     let mut fixture = Fixture::new().await;
     let guard = fixture.held("a").await;
     let token = fixture.locks.mutex("b").detached().lock().await.unwrap().into_token().await.unwrap();
@@ -326,8 +326,8 @@ async fn a_server_that_is_gone_is_told_within_three_seconds() {
     let bounded = async |what: &str, error: Option<Error>, began: lockfast::store::Moment| {
         let (took, error) = (now().since(began), error.expect("no server is there"));
         assert!(matches!(error, Error::Unavailable { .. }), "{what}: {error}");
-        assert!(error.to_string().contains("efused"), "{what}: the last that happened is told: {error}");
-        // Three seconds by the rule, and one more for a machine that is busy.
+        assert!(error.to_string().contains("efused"), "{what}: the error says what failed last: {error}");
+        // Three seconds by the rule, and one more for a busy machine.
         assert!(took < secs(4), "{what} took {took:?}");
     };
     let began = now();

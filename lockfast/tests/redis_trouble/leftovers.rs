@@ -1,4 +1,4 @@
-//! Nothing stays: what is used once leaves no trace, and whatever else there is has an end.
+//! No key stays: a released lock leaves none, and every other key expires.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use lockfast::store::{Demand, Demands, Name};
 use lockfast::store::{Leaving, Store};
 use lockfast::{Locks, Redis};
 
-use crate::stage::{Admin, claim_of, connect, hold, millis, secs, soon};
+use crate::fixture::{Admin, claim_of, connect, hold, millis, secs, soon};
 
-/// What stays for good: the counter, whose it is, and what all clients have counted.
+/// The keys that never expire: the ticket counter, the identity of its server, and the counters of all clients.
 const FOR_GOOD: [&str; 3] = ["lockfast:fleet", "lockfast:identity", "lockfast:tickets"];
 
-fn without_an_end(admin: &mut Admin) -> Vec<String> {
+fn keys_without_ttl(admin: &mut Admin) -> Vec<String> {
     let mut keys = admin.list("KEYS *");
     keys.retain(|key| admin.number(&format!("PTTL {key}")) == -1);
     keys.sort_unstable();
@@ -19,7 +19,7 @@ fn without_an_end(admin: &mut Admin) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_name_used_once_leaves_nothing() {
+async fn a_name_used_once_leaves_no_key() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(30)).await;
@@ -36,7 +36,7 @@ async fn a_name_used_once_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_has_an_end_however_busy_it_was_and_whoever_died() {
+async fn every_key_expires_after_any_load_and_any_death() {
     let server = servers::Redis::start();
     let url = server.url();
     let seed = fastrand::u64(..);
@@ -48,7 +48,7 @@ async fn everything_has_an_end_however_busy_it_was_and_whoever_died() {
     }
     let mut admin = Admin::of(&url);
     let mut most = 0;
-    // Those who die: they hold, wait, read, linger or seal, and are never heard of again.
+    // Claims that die: they hold, wait, read, linger or seal, and are never renewed.
     let store = Redis::open(&url).await.unwrap();
     let mut rng = fastrand::Rng::with_seed(seed);
     for number in 0..60 {
@@ -62,17 +62,17 @@ async fn everything_has_an_end_however_busy_it_was_and_whoever_died() {
         };
         tokio::time::sleep(millis(20)).await;
         most = most.max(admin.number("DBSIZE"));
-        assert_all_else_ends(&mut admin, seed);
+        assert_all_else_expires(&mut admin, seed);
     }
     for task in tasks {
         let _ = soon(task).await;
     }
-    assert_all_else_ends(&mut admin, seed);
-    assert!(most > 10, "there was something to look at");
+    assert_all_else_expires(&mut admin, seed);
+    assert!(most > 10, "there were keys to look at");
 }
 
-fn assert_all_else_ends(admin: &mut Admin, seed: u64) {
-    let endless = without_an_end(admin);
+fn assert_all_else_expires(admin: &mut Admin, seed: u64) {
+    let endless = keys_without_ttl(admin);
     assert!(endless.iter().all(|key| FOR_GOOD.contains(&&**key)), "seed {seed}: {endless:?}");
 }
 
@@ -103,7 +103,7 @@ async fn live(locks: Locks, mut rng: fastrand::Rng) {
                 let _ = once.run(async |_| Ok::<_, lockfast::Error>("done")).await;
                 continue;
             }
-            // Somebody loses patience at any moment.
+            // The caller cancels at a random moment.
             _ => {
                 let _ = tokio::time::timeout(Duration::from_micros(rng.u64(0..3_000)), locks.mutex(&name).lock()).await;
                 continue;
@@ -113,7 +113,7 @@ async fn live(locks: Locks, mut rng: fastrand::Rng) {
         tokio::time::sleep(millis(rng.u64(0..20))).await;
         match rng.u32(0..10) {
             0 => {
-                // Kept past the first report, so that it is listed.
+                // Held past the client's first report, so that the name is listed.
                 tokio::time::sleep(millis(1_200)).await;
             }
             1 => drop(guard),
@@ -123,7 +123,7 @@ async fn live(locks: Locks, mut rng: fastrand::Rng) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_dead_left_is_gone_when_its_time_is_over() {
+async fn keys_of_dead_claims_expire_soon_after_their_leases() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
@@ -138,7 +138,7 @@ async fn what_the_dead_left_is_gone_when_its_time_is_over() {
         hold(&store, &claim_of(demands(), secs(1))).await;
         let _ = store.acquire(&claim_of(demands(), secs(1)), lockfast::store::Busy::Wait).await.unwrap();
     }
-    // A line outlives the last in it by ten seconds, so that somebody may notice who died in it.
+    // A queue outlives its last lease by ten seconds, so that dead entries in it can still be noticed.
     let longest = admin.list("KEYS *").iter().map(|key| admin.number(&format!("PTTL {key}"))).max().unwrap();
     assert!(longest <= 11_000, "{longest} ms");
 }

@@ -1,4 +1,4 @@
-//! What people are shown is what there is: claims that no process keeps, and names that nobody would think of.
+//! Listings show exactly the claims that exist: also detached ones, and names of any bytes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use lockfast::Redis;
 use lockfast::store::{Admission, Busy, Counters, Lease, Leaving, Names, Query, Report, Store};
 use lockfast::store::{Claim, ClientId, Demand, Demands, Name};
 
-use crate::stage::{self, Admin, claim, claim_of, millis, secs, until};
+use crate::fixture::{self, Admin, claim, claim_of, millis, secs, until};
 
 fn detached(demands: impl Into<Demands>, ttl: Duration) -> Arc<Claim> {
     Arc::new(Claim { detached: true, ..Claim::new(demands.into(), ttl).unwrap() })
 }
 
-/// Takes it, and detaches it if it is one that shall be.
+/// Acquires the claim, and detaches it if it asks for that.
 async fn hold(store: &Redis, claim: &Arc<Claim>) {
-    stage::hold(store, claim).await;
+    fixture::hold(store, claim).await;
     if claim.detached {
         store.renew(&[Lease { claim: Arc::clone(claim), ttl: claim.ttl }]).await.unwrap();
     }
@@ -25,7 +25,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// All names in use that begin so, asked for in pages of this size.
+/// All names in use with this beginning, in pages of this size.
 async fn listed(store: &Redis, beginning: &str, limit: usize) -> Vec<String> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
@@ -40,7 +40,7 @@ async fn listed(store: &Redis, beginning: &str, limit: usize) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn claims_without_a_process_are_listed_for_as_long_as_they_are_renewed() {
+async fn detached_claims_are_listed_for_as_long_as_they_are_renewed() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let mut admin = Admin::of(&server.url());
@@ -67,7 +67,7 @@ async fn claims_without_a_process_are_listed_for_as_long_as_they_are_renewed() {
 }
 
 #[tokio::test]
-async fn claims_without_a_process_that_ended_do_not_pile_up_in_the_listing() {
+async fn detached_claims_that_ended_leave_the_listing() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let mut admin = Admin::of(&server.url());
@@ -87,7 +87,7 @@ async fn names_with_any_bytes_are_listed_each_once_and_in_order() {
     let store = Redis::open(&server.url()).await.unwrap();
     let names = ["a", "a\0", "a\0\0", "a\0b", "a\0b\0c", "a\0g", "a\0ÿ", "a\u{1}", "a\u{1}\0", "ab", "b", "b\0"];
     let mut entered = Vec::new();
-    // Several on each name, since the digits of owners stand behind names.
+    // Several claims on each name, since the digits of their owners follow the name in the stored listing.
     for (text, _) in names.iter().flat_map(|text| [(text, 1), (text, 2), (text, 3)]) {
         let demands = Demands::from(Demand::shared(name(text)));
         let (reads, detached) = (claim_of(demands.clone(), secs(60)), detached(demands.clone(), secs(60)));
@@ -105,11 +105,11 @@ async fn names_with_any_bytes_are_listed_each_once_and_in_order() {
     }
     store.record(&report(Vec::new(), entered.into_iter().map(|(owner, _)| owner).collect())).await.unwrap();
     let mut admin = Admin::of(&server.url());
-    assert_eq!(admin.number("EXISTS lockfast:listing:0000000000000007"), 0, "what was listed is taken out again");
+    assert_eq!(admin.number("EXISTS lockfast:listing:0000000000000007"), 0, "what was listed is removed again");
 }
 
 #[tokio::test]
-async fn a_long_report_is_made_in_pieces_and_counted_once() {
+async fn a_long_report_is_sent_in_pieces_and_counted_once() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let mut admin = Admin::of(&server.url());
@@ -124,7 +124,7 @@ async fn a_long_report_is_made_in_pieces_and_counted_once() {
     let report = Report { client: ClientId(1), counters, entered, left: Vec::new(), keep: secs(20) };
     let calls = admin.calls("evalsha");
     store.record(&report).await.unwrap();
-    assert!(admin.calls("evalsha") - calls > 10, "no script deals with all of them");
+    assert!(admin.calls("evalsha") - calls > 10, "no script handles all of them");
     let listed = listed(&store, "lock:", 300).await;
     assert_eq!(listed, claims.iter().map(|claim| claim.demands[0].name.as_str()).collect::<Vec<_>>());
     let query = Query { names: Names::Beginning(String::new()), after: None, limit: 1, entries: usize::MAX };
@@ -137,25 +137,25 @@ async fn a_long_report_is_made_in_pieces_and_counted_once() {
 }
 
 #[tokio::test]
-async fn long_lines_are_looked_at_in_pieces_and_shown_whole() {
+async fn long_queues_are_read_in_pieces_and_shown_whole() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let mut admin = Admin::of(&server.url());
-    let mut lines = Vec::new();
+    let mut queues = Vec::new();
     for (text, length) in [("lock:a", 450), ("lock:b", 3), ("lock:c", 199), ("lock:d", 200), ("lock:e", 1)] {
         let claims: Vec<_> = (0..length).map(|_| detached(Demand::exclusive(name(text)), secs(60))).collect();
         for claim in &claims {
             store.acquire(claim, Busy::Wait).await.unwrap();
         }
         store.renew(&[Lease { claim: Arc::clone(&claims[0]), ttl: secs(60) }]).await.unwrap();
-        lines.push((text, claims));
+        queues.push((text, claims));
     }
-    // One that is dead is passed over, wherever the pieces end; so is one that another program holds.
+    // A dead claim is skipped, wherever a piece ends. A name that another program holds is shown with the claim behind it.
     admin.run("SET lock:f foreign PX 60000");
     let behind = detached(Demand::exclusive(name("lock:f")), secs(60));
     assert!(matches!(store.acquire(&behind, Busy::Wait).await.unwrap(), Admission::Queued { .. }));
     store.renew(&[Lease { claim: Arc::clone(&behind), ttl: secs(60) }]).await.unwrap();
-    let dead = lines[0].1.remove(200).id.hash();
+    let dead = queues[0].1.remove(200).id.hash();
     let record = admin.list("KEYS lockfast:*").into_iter().find(|key| key.ends_with(&dead.to_string())).unwrap();
     admin.run_words(&["DEL", &record]);
     let requests = admin.requests();
@@ -164,7 +164,7 @@ async fn long_lines_are_looked_at_in_pieces_and_shown_whole() {
     let pieces = admin.requests() - requests;
     assert!((8..=16).contains(&pieces), "{pieces} calls");
     assert_eq!(page.resources.len(), 6);
-    for ((text, claims), resource) in lines.iter().zip(&page.resources) {
+    for ((text, claims), resource) in queues.iter().zip(&page.resources) {
         assert_eq!((resource.name.as_str(), resource.more, resource.capacity), (*text, 0, Demand::ALL));
         let owners: Vec<_> = resource.queue.iter().map(|entry| entry.owner).collect();
         assert_eq!(owners, claims.iter().map(|claim| claim.id.hash()).collect::<Vec<_>>(), "{text}");
@@ -183,7 +183,7 @@ async fn a_released_claim_is_listed_under_none_of_its_names() {
         let names = ["lock:a", "lock:b", "lock:c"].map(|text| Demand::shared(name(text)));
         Demands::of(names.to_vec()).unwrap()
     };
-    // In use all the time, and listed by no client: so a name that is shown is listed for another claim.
+    // This claim keeps the names in use, and no client lists it: a name that is shown is listed for another claim.
     let stays = claim_of(several(), secs(60));
     assert!(matches!(store.acquire(&stays, Busy::Refuse).await.unwrap(), Admission::Held(_)));
     assert!(listed(&store, "", 10).await.is_empty());

@@ -1,53 +1,53 @@
-//! Somebody else touches the keys: deletes them, or puts something of another kind in their place.
+//! Another program changes the keys: deletes them, or puts a value of another type in their place.
 
 use lockfast::store::{Busy, Lease, Leaving, Standing, Store, Why};
 use lockfast::store::{Demand, Demands, Name};
 use lockfast::{Error, LostWhy, Redis};
 
-use crate::stage::{
-    Admin, Crowd, assert_in_order, claim, claim_of, connect, hold, millis, now, queue, secs, soon, until, waiting,
+use crate::fixture::{
+    Admin, Waiters, assert_in_order, claim, claim_of, connect, hold, millis, now, queue, secs, soon, until, waiting,
     watch_over,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_deleted_by_hand_is_reported_and_the_line_goes_on() {
+async fn a_key_deleted_by_hand_is_reported_and_waiters_go_on() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let (holders, waiters) = (connect(&server.url(), secs(3)).await, connect(&server.url(), secs(3)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let fence = guard.fence().unwrap();
-    let crowd = Crowd::gather(&waiters, "a", 3).await;
+    let queued = Waiters::join(&waiters, "a", 3).await;
     assert_eq!(admin.number("DEL lock:a"), 1);
     assert!(holders.mutex("a").try_lock().await.unwrap().is_none(), "an absent holder is not a free lock");
     assert_eq!(soon(guard.lost()).await, LostWhy::Evicted);
-    assert_in_order(&crowd.all_in().await, 0..3, fence);
+    assert_in_order(&queued.all_entered().await, 0..3, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_deleted_by_hand_forms_again() {
+async fn waiters_rejoin_a_queue_deleted_by_hand() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let (holders, waiters) = (connect(&server.url(), secs(3)).await, connect(&server.url(), secs(3)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let fence = guard.fence().unwrap();
-    let crowd = Crowd::gather(&waiters, "a", 3).await;
-    let line = admin.line_of("lock:a").unwrap();
-    assert_eq!(admin.number(&format!("DEL {line}")), 1);
+    let queued = Waiters::join(&waiters, "a", 3).await;
+    let key = admin.queue_key("lock:a").unwrap();
+    assert_eq!(admin.number(&format!("DEL {key}")), 1);
     until("all are back", async || waiting(&holders, "a").await == 3).await;
     guard.release().await.unwrap();
-    assert_in_order(&crowd.all_in().await, 0..3, fence);
+    assert_in_order(&queued.all_entered().await, 0..3, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sharers_whose_line_was_deleted_have_lost() {
+async fn readers_and_permits_whose_queue_was_deleted_have_lost() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(1)).await;
     let reader = locks.rwlock("a").read().await.unwrap();
     let permit = locks.semaphore("b", 2).acquire().await.unwrap();
     for key in ["lock:a", "lock:b"] {
-        let line = admin.line_of(key).unwrap();
-        admin.run(&format!("DEL {line}"));
+        let key = admin.queue_key(key).unwrap();
+        admin.run(&format!("DEL {key}"));
     }
     for guard in [reader, permit] {
         assert_eq!(soon(watch_over(guard)).await.unwrap().0, LostWhy::Evicted);
@@ -56,7 +56,7 @@ async fn sharers_whose_line_was_deleted_have_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_a_multis_keys_deleted_loses_it_all_and_frees_the_rest() {
+async fn a_multi_that_lost_one_key_has_lost_all_and_frees_the_rest() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(2)).await;
@@ -69,7 +69,7 @@ async fn one_of_a_multis_keys_deleted_loses_it_all_and_frees_the_rest() {
 }
 
 #[tokio::test]
-async fn what_is_no_lock_is_refused_and_left_as_it_is() {
+async fn a_key_that_is_no_lock_is_refused_and_left_as_it_is() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(3)).await;
@@ -96,7 +96,7 @@ async fn what_is_no_lock_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn one_key_of_another_kind_does_not_hurt_the_others_of_its_batch() {
+async fn one_key_of_another_type_does_not_fail_its_whole_batch() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
@@ -108,12 +108,12 @@ async fn one_key_of_another_kind_does_not_hurt_the_others_of_its_batch() {
     admin.run("DEL lock:20 lock:30");
     admin.run("HSET lock:20 field value");
     admin.run_words(&["SET", "lock:30", "lockfast2 x written by a later version"]);
-    // A line of another kind, for one that waits in it.
+    // The key of a queue gets another type while a claim waits in it.
     let waits = claim("lock:10", secs(5));
     queue(&store, &waits).await;
-    let line = admin.line_of("lock:10").unwrap();
-    admin.run(&format!("DEL {line}"));
-    admin.run(&format!("HSET {line} field value"));
+    let key = admin.queue_key("lock:10").unwrap();
+    admin.run(&format!("DEL {key}"));
+    admin.run(&format!("HSET {key} field value"));
     claims.push(waits);
     let leases: Vec<_> = claims.iter().map(|claim| Lease { claim: claim.clone(), ttl: secs(60) }).collect();
     let standings = store.renew(&leases).await.unwrap();
@@ -138,7 +138,7 @@ async fn one_key_of_another_kind_does_not_hurt_the_others_of_its_batch() {
 }
 
 #[tokio::test]
-async fn a_multi_leaves_its_other_names_when_one_became_of_another_kind() {
+async fn a_multi_releases_its_other_names_when_one_changed_type() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
@@ -161,14 +161,14 @@ async fn a_multi_leaves_its_other_names_when_one_became_of_another_kind() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_programs_lock_in_the_middle_of_a_line_is_waited_for() {
+async fn another_programs_lock_in_front_of_a_queue_is_waited_for() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let (holders, waiters) = (connect(&server.url(), secs(2)).await, connect(&server.url(), secs(2)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let fence = guard.fence().unwrap();
-    let crowd = Crowd::gather(&waiters, "a", 3).await;
-    // An administrator deletes it, and another program is quicker than those in line.
+    let queued = Waiters::join(&waiters, "a", 3).await;
+    // An administrator deletes the key, and another program takes it before the waiters do.
     admin.run("MULTI");
     admin.run("DEL lock:a");
     admin.run("SET lock:a foreign NX PX 3000");
@@ -176,13 +176,13 @@ async fn another_programs_lock_in_the_middle_of_a_line_is_waited_for() {
     let taken = now();
     assert_eq!(soon(guard.lost()).await, LostWhy::Evicted);
     drop(guard);
-    until("somebody got in", async || !crowd.entered.lock().unwrap().is_empty()).await;
+    until("one waiter has entered", async || !queued.entered.lock().unwrap().is_empty()).await;
     assert!(now().since(taken) > millis(2_990), "the other program had it until then");
-    assert_in_order(&crowd.all_in().await, 0..3, fence);
+    assert_in_order(&queued.all_entered().await, 0..3, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_multi_at_the_front_takes_all_or_nothing_whoever_comes_meanwhile() {
+async fn a_multi_at_the_front_takes_all_names_or_none() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let (ours, theirs) = (connect(&server.url(), secs(5)).await, connect(&server.url(), secs(5)).await);
@@ -190,8 +190,8 @@ async fn a_multi_at_the_front_takes_all_or_nothing_whoever_comes_meanwhile() {
     let several = ours.multi(["a", "b"]);
     let entering = tokio::spawn(async move { several.lock().await.unwrap() });
     until("it waits", async || waiting(&theirs, "a").await == 1).await;
-    assert!(theirs.mutex("a").try_lock().await.unwrap().is_none(), "it stands in that line too");
-    assert_eq!(admin.number("EXISTS lock:a"), 0, "but has not taken it");
+    assert!(theirs.mutex("a").try_lock().await.unwrap().is_none(), "it waits in that queue too");
+    assert_eq!(admin.number("EXISTS lock:a"), 0, "but does not hold it");
     assert_eq!(admin.text("SET lock:a foreign NX PX 60000"), "OK");
     guard.release().await.unwrap();
     tokio::time::sleep(millis(700)).await;
@@ -202,7 +202,7 @@ async fn a_multi_at_the_front_takes_all_or_nothing_whoever_comes_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_question_about_a_lock_whose_end_was_taken_away_does_not_end_it() {
+async fn a_renewal_by_zero_does_not_end_a_lock_without_a_ttl() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
@@ -212,18 +212,18 @@ async fn a_question_about_a_lock_whose_end_was_taken_away_does_not_end_it() {
     for key in ["lock:a", "lock:b"] {
         assert_eq!(admin.number(&format!("PERSIST {key}")), 1);
     }
-    // Together with one of another span, so that both ways of renewing are gone.
+    // Together with a lease of another length, so that both ways of renewing are taken.
     let lease = |claim: &std::sync::Arc<lockfast::store::Claim>, ttl| Lease { claim: claim.clone(), ttl };
     let standings = store.renew(&[lease(&other, secs(20)), lease(&alone, secs(0))]).await.unwrap();
     assert!(standings.iter().all(|standing| matches!(standing, Standing::Held(_))), "{standings:?}");
     let standings = store.renew(&[lease(&alone, secs(0))]).await.unwrap();
     assert!(matches!(standings[..], [Standing::Held(_)]), "{standings:?}");
-    assert_eq!(admin.number("EXISTS lock:a"), 1, "it was only asked about");
-    assert!(admin.number("PTTL lock:b") > 0, "a lease has an end again");
+    assert_eq!(admin.number("EXISTS lock:a"), 1, "a renewal by zero only asks");
+    assert!(admin.number("PTTL lock:b") > 0, "a renewed lease has a TTL again");
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_hurts_only_its_own_claim() {
+async fn a_record_that_cannot_be_decoded_fails_only_its_own_claim() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
@@ -241,16 +241,16 @@ async fn a_record_that_cannot_be_read_hurts_only_its_own_claim() {
 }
 
 #[tokio::test]
-async fn a_lock_is_given_back_whatever_stands_in_the_place_of_its_line() {
+async fn a_lock_is_released_whatever_is_at_the_key_of_its_queue() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
     let (holder, waiter) = (claim("lock:a", secs(20)), claim("lock:a", secs(20)));
     hold(&store, &holder).await;
     queue(&store, &waiter).await;
-    let line = admin.line_of("lock:a").unwrap();
-    admin.run(&format!("DEL {line}"));
-    admin.run(&format!("SET {line} something"));
+    let key = admin.queue_key("lock:a").unwrap();
+    admin.run(&format!("DEL {key}"));
+    admin.run(&format!("SET {key} something"));
     let _ = store.release(&[Leaving::Done(holder)]).await;
     assert_eq!(admin.number("EXISTS lock:a"), 0);
 }

@@ -1,15 +1,16 @@
-//! The rights that locks need, and no others.
+//! The rights that locks need, as an ACL without any others.
 
-use crate::stage::Admin;
+use crate::fixture::Admin;
 
-/// What the user of an application needs besides the keys that its names are. The same line is in `docs/stores/redis.md`.
+/// The commands that an application's user needs. `docs/stores/redis.md` has the same list.
 pub(crate) const COMMANDS: &str = "+info +evalsha +eval +subscribe +unsubscribe +publish +pubsub|numsub +time +exists +get \
                         +getrange +mget +set +psetex +setrange +rename +del +pttl \
                         +pexpire +pexpireat +incrby +zadd +zrem +zcard +zcount +zrank +zscore +zrange +zrangebyscore \
                         +zrevrangebyscore +zrangebylex +zremrangebyscore +hget +hmget +hset +hdel +hincrby";
-/// Keys and channels of our own.
+/// The library's own keys and channels.
 const OURS: &str = "~lockfast:* resetchannels &lockfast:*";
 
+/// Creates a user with the library's own keys, these names and these commands, and nothing else.
 pub(crate) fn user(admin: &mut Admin, name: &str, names: &str, commands: &str) {
     admin.run(&format!("ACL SETUSER {name} reset on >pw {OURS} {names} -@all {commands}"));
 }

@@ -1,10 +1,11 @@
-//! Errors show names as the caller wrote them: neither the prefix nor the key in Redis is the caller's.
+//! Errors show names as the caller wrote them, without the prefix of the key in Redis.
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use lockfast::{Error, Locks, Retry};
 
-use crate::stage::{Admin, Way, millis, secs};
+use crate::fixture::{Admin, millis, secs};
+use crate::proxy::Proxy;
 
 const PREFIX: &str = "pre:fix:";
 
@@ -12,20 +13,22 @@ async fn connect(url: &str) -> Locks {
     Locks::builder().prefix(PREFIX).ttl(secs(30)).connect(url).await.unwrap()
 }
 
-/// An error of every verb; each with what it is to name.
+/// An error of every method, each with the name that it has to show.
 async fn every_verb(locks: &Locks, break_all: impl FnOnce()) -> Vec<(&'static str, String, Error)> {
     let guard = locks.mutex("held \"it\"").lock().await.unwrap();
     let released = locks.mutex("released").lock().await.unwrap();
     let lingers = locks.mutex("lingers").hold_at_least(secs(60)).lock().await.unwrap();
     let detached = locks.mutex("detached").detached().lock().await.unwrap();
     let token = locks.mutex("token").detached().lock().await.unwrap().into_token().await.unwrap();
-    let lockfast::OnceState::Ours(doing) = locks.once("sealed").begin().await.unwrap() else { panic!("it is new") };
+    let lockfast::OnceState::Ours(once_guard) = locks.once("sealed").begin().await.unwrap() else {
+        panic!("it is new")
+    };
     break_all();
     let once = Retry { count: Some(1), base: millis(1), ..Retry::default() };
     let (mutex, multi) = (locks.mutex("name"), locks.multi(["one of two", "the other"]));
     let (retried, read, permit) = (mutex.clone().retry(once), locks.rwlock("name"), locks.semaphore("name", 3));
     let (run, election) = (locks.once("name"), locks.election("name"));
-    // Together: each waits for a while until it is told.
+    // All at once: each takes a while to fail.
     let calls: Vec<(&str, &str, BoxFuture<'_, Option<Error>>)> = vec![
         ("try_lock", "name", async { mutex.try_lock().await.err() }.boxed()),
         ("lock_within", "name", async { mutex.lock_within(millis(100)).await.err() }.boxed()),
@@ -38,7 +41,7 @@ async fn every_verb(locks: &Locks, break_all: impl FnOnce()) -> Vec<(&'static st
         ("extend", "held \"it\"", async { guard.extend(secs(40)).await.err() }.boxed()),
         ("release", "released", async { released.release().await.err() }.boxed()),
         ("linger", "lingers", async { lingers.release().await.err() }.boxed()),
-        ("seal", "sealed", async { doing.done("done").await.err() }.boxed()),
+        ("seal", "sealed", async { once_guard.done("done").await.err() }.boxed()),
         ("detach", "detached", async { detached.into_token().await.err() }.boxed()),
         ("renew_token", "token", async { locks.renew_token(&token, secs(30)).await.err() }.boxed()),
         ("release_token", "token", async { locks.release_token(&token).await.err() }.boxed()),
@@ -48,11 +51,11 @@ async fn every_verb(locks: &Locks, break_all: impl FnOnce()) -> Vec<(&'static st
         ("leader", "name", async { election.leader().await.err() }.boxed()),
         ("inspect", "name", async { locks.inspect("name").await.err() }.boxed()),
     ];
-    let told = calls.into_iter().map(async |(verb, name, call)| {
+    let errors = calls.into_iter().map(async |(verb, name, call)| {
         let error = call.await.unwrap_or_else(|| panic!("{verb} was to fail"));
         (verb, name.escape_debug().to_string(), error)
     });
-    futures::future::join_all(told).await
+    futures::future::join_all(errors).await
 }
 
 fn assert_named(errors: Vec<(&'static str, String, Error)>) {
@@ -65,43 +68,42 @@ fn assert_named(errors: Vec<(&'static str, String, Error)>) {
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_is_told_with_the_names_as_written() {
+async fn errors_of_a_server_that_is_gone_show_names_as_written() {
     let mut server = servers::Redis::start();
     let locks = connect(&server.url()).await;
     assert_named(every_verb(&locks, || server.kill()).await);
 }
 
 #[tokio::test]
-async fn a_server_that_closes_every_connection_is_told_with_the_names_as_written() {
+async fn errors_of_closed_connections_show_names_as_written() {
     let server = servers::Redis::start();
-    let way = Way::to(&server);
-    let locks = connect(&way.url()).await;
+    let proxy = Proxy::to(&server);
+    let locks = connect(&proxy.url()).await;
     let closes = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = closes.local_addr().unwrap().port();
-    // Accepts, and closes.
     std::thread::spawn(move || closes.incoming().for_each(drop));
     let errors = every_verb(&locks, || {
-        way.lead_to(port);
-        way.cut();
+        proxy.redirect(port);
+        proxy.cut();
     });
     assert_named(errors.await);
 }
 
 #[tokio::test]
-async fn what_a_server_refuses_is_told_with_the_names_as_written() {
+async fn refusals_of_a_server_show_names_as_written() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     admin.run("ACL SETUSER some on >pw ~* &* +@all");
     let locks = connect(&format!("redis://some:pw@127.0.0.1:{}", server.port())).await;
-    // The connection stays, and may do nothing any more.
+    // The connection stays open, and its user loses all rights to commands.
     let mut errors = every_verb(&locks, || drop(admin.run("ACL SETUSER some -@all +hello +info +ping"))).await;
-    // What is refused to a listing is refused for every name.
+    // A listing is refused for all names, so that its error shows none.
     errors.retain(|(verb, ..)| *verb != "inspect");
     assert_named(errors);
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_told_with_the_names_as_written() {
+async fn errors_of_invalid_calls_show_names_as_written() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     admin.run(&format!("LPUSH {PREFIX}odd x"));

@@ -1,19 +1,20 @@
-//! Callers without patience, or with less than an answer takes: a free lock is theirs, a taken one is busy, and only a
-//! server that does not answer is unavailable.
+//! Callers without patience, or with less than a reply takes: they get a free lock, a taken one is busy, and only a server that
+//! does not answer is unavailable.
 
 use std::time::Duration;
 
 use lockfast::{Error, Guard, Locks, OnceState, Outcome, Retry};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::stage::{Way, connect, millis, now, secs, soon, until, waiting};
+use crate::fixture::{connect, millis, now, secs, soon, until, waiting};
+use crate::proxy::Proxy;
 
-/// One way. A call takes twice as long, and all patience here is less.
+/// The delay in one direction. A call takes twice as long, which is more than any patience in [`SHORT`].
 const DELAY: Duration = millis(10);
 const SHORT: [Duration; 2] = [Duration::ZERO, millis(1)];
 
-/// Asks every face, one after the other, each for its own name. Each gives back what it gets.
-async fn every_face(
+/// Calls every method that takes a patience, one after the other, each for its own name. Each releases what it gets.
+async fn every_method(
     locks: &Locks,
     name: impl Fn(&str) -> String,
     patience: Duration,
@@ -46,11 +47,11 @@ async fn every_face(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_free_lock_is_acquired_however_short_patience_is() {
     let server = servers::Redis::start();
-    let way = Way::slow(&server, DELAY);
-    let locks = connect(&way.url(), secs(30)).await;
+    let proxy = Proxy::slow(&server, DELAY);
+    let locks = connect(&proxy.url(), secs(30)).await;
     for patience in SHORT {
-        for (face, entered) in every_face(&locks, |face| format!("{face} {patience:?}"), patience).await {
-            assert!(entered.is_ok(), "{face} within {patience:?}: {entered:?}");
+        for (method, entered) in every_method(&locks, |method| format!("{method} {patience:?}"), patience).await {
+            assert!(entered.is_ok(), "{method} within {patience:?}: {entered:?}");
         }
         let permits = locks.semaphore("permits", 3);
         permits.acquire_within(patience).await.unwrap().release().await.unwrap();
@@ -59,20 +60,20 @@ async fn a_free_lock_is_acquired_however_short_patience_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_taken_lock_is_busy_however_short_patience_is_and_no_entry_is_left() {
+async fn a_taken_lock_is_busy_and_leaves_no_entry_with_little_patience() {
     let server = servers::Redis::start();
-    let way = Way::slow(&server, DELAY);
-    let (one, other) = (connect(&server.url(), secs(30)).await, connect(&way.url(), secs(30)).await);
+    let proxy = Proxy::slow(&server, DELAY);
+    let (one, other) = (connect(&server.url(), secs(30)).await, connect(&proxy.url(), secs(30)).await);
     let held = one.mutex("a").lock().await.unwrap();
     for patience in SHORT {
-        for (face, entered) in every_face(&other, |_| "a".to_owned(), patience).await {
+        for (method, entered) in every_method(&other, |_| "a".to_owned(), patience).await {
             match entered {
-                Err(Error::Busy { holder: Some(holder), .. }) => assert_eq!(holder.owner, held.owner(), "{face}"),
-                Err(Error::Invalid(why)) if face == "run" => assert_eq!(why, "InProgress"),
-                entered => panic!("{face} within {patience:?}: {entered:?}"),
+                Err(Error::Busy { holder: Some(holder), .. }) => assert_eq!(holder.owner, held.owner(), "{method}"),
+                Err(Error::Invalid(why)) if method == "run" => assert_eq!(why, "InProgress"),
+                entered => panic!("{method} within {patience:?}: {entered:?}"),
             }
         }
-        // Who waited a moment withdraws in the background.
+        // A request that waited for a moment withdraws its entry in the background.
         let left = if patience.is_zero() { waiting(&one, "a").await } else { 0 };
         assert_eq!(left, 0, "no entry is left");
         until("no entry is left", async || waiting(&one, "a").await == 0).await;
@@ -89,11 +90,11 @@ async fn a_silent_server_is_unavailable_soon_after_patience_ends() {
     let pid = Pid::from_raw(server.pid() as i32).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     for patience in [Duration::ZERO, millis(1), millis(500)] {
-        let asked = now();
+        let began = now();
         let error = soon(locks.mutex("a").lock_within(patience)).await.unwrap_err();
-        let took = now().since(asked);
+        let took = now().since(began);
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
-        // A second by the rule, and as much again for a machine that is busy; without the rule it is ten.
+        // One second by the rule, and two more for a busy machine. Without the rule it takes ten.
         assert!(took >= patience && took < patience + secs(3), "{patience:?} took {took:?}");
     }
     kill_process(pid, Signal::CONT).unwrap();

@@ -1,10 +1,12 @@
-//! The server is there and refuses: loading, busy, unable to save, a replica. Each is said by its name, and passes.
+//! The server answers and refuses: it loads its data, is busy, cannot save, or is a replica. The error names the reason, and
+//! locks work again when the reason is gone.
 
 use lockfast::{Error, Locks, LostWhy};
 
-use crate::stage::{Admin, Way, connect, millis, now, secs, soon, until, watch_over};
+use crate::fixture::{Admin, connect, millis, now, secs, soon, until, watch_over};
+use crate::proxy::Proxy;
 
-/// It is the server that cannot, and the error says why.
+/// The error is retryable, and names the server's reason.
 fn assert_unavailable(error: &Error, word: &str) {
     assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains(word), "{word}: {error}");
     assert!(error.is_retryable());
@@ -13,8 +15,7 @@ fn assert_unavailable(error: &Error, word: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_loads_its_data_is_waited_for() {
     let settings = ["key-load-delay 1500", "loading-process-events-interval-bytes 1024"];
-    let mut server =
-        settings.into_iter().fold(servers::Redis::options(), |options, line| options.setting(line)).start();
+    let mut server = servers::Redis::options().settings(settings).start();
     let url = server.url();
     let locks = connect(&url, secs(10)).await;
     let mut admin = Admin::of(&url);
@@ -35,14 +36,14 @@ async fn a_server_that_loads_its_data_is_waited_for() {
     assert_unavailable(&Locks::connect(&url).await.unwrap_err(), "LOADING");
     let early = locks.mutex("a").try_lock().await.unwrap_err();
     assert!(matches!(early, Error::Unavailable { .. }), "{early}");
-    // Who waits gets it when that is done.
+    // A waiter gets the lock when the server has loaded.
     let guard = soon(locks.mutex("a").lock_within(secs(25))).await.unwrap();
     let _server = starting.join().unwrap();
     guard.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_runs_somebodys_script_is_busy_and_loses_nothing() {
+async fn a_server_busy_with_another_script_loses_no_lock() {
     let server = servers::Redis::options().setting("lua-time-limit 20").start();
     let url = server.url();
     let locks = connect(&url, secs(6)).await;
@@ -52,7 +53,7 @@ async fn a_server_that_runs_somebodys_script_is_busy_and_loses_nothing() {
         let mut other = Admin::of(&url);
         move || other.run_words_to_an_error(&["EVAL", "while true do end", "0"])
     });
-    until("it is busy", async || admin.ask("GET a").is_err_and(|error| error.to_string().contains("BUSY"))).await;
+    until("it is busy", async || admin.try_run("GET a").is_err_and(|error| error.to_string().contains("BUSY"))).await;
     let began = now();
     assert_unavailable(&locks.mutex("a").try_lock().await.unwrap_err(), "BUSY");
     let waiter = locks.mutex("a");
@@ -67,7 +68,7 @@ async fn a_server_that_runs_somebodys_script_is_busy_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_cannot_save_refuses_and_what_is_held_is_lost_in_time() {
+async fn a_holder_on_a_server_that_cannot_save_has_lost_in_time() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(2)).await;
@@ -76,7 +77,8 @@ async fn a_server_that_cannot_save_refuses_and_what_is_held_is_lost_in_time() {
     admin.run_words(&["CONFIG", "SET", "save", "3600 1000000"]);
     admin.run("CONFIG SET stop-writes-on-bgsave-error yes");
     admin.run("BGSAVE");
-    until("it refuses", async || admin.ask("SET a 1").is_err_and(|error| error.to_string().contains("MISCONF"))).await;
+    until("it refuses", async || admin.try_run("SET a 1").is_err_and(|error| error.to_string().contains("MISCONF")))
+        .await;
     assert_unavailable(&locks.mutex("a").try_lock().await.unwrap_err(), "MISCONF");
     let (why, _) = soon(watch_over(guard)).await.unwrap();
     assert_eq!(why, LostWhy::Expired);
@@ -85,13 +87,13 @@ async fn a_server_that_cannot_save_refuses_and_what_is_held_is_lost_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_became_a_replica_is_left_and_used_again_when_it_is_none() {
+async fn a_server_is_left_as_a_replica_and_used_again_as_a_primary() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(10)).await;
     let guard = locks.mutex("held").lock().await.unwrap();
     admin.run("REPLICAOF 127.0.0.1 1");
-    // Repeated on a new connection, which is refused for the same reason; that is what happened last.
+    // The request is repeated on a new connection, which is refused for the same reason. The error says what failed last.
     assert_unavailable(&locks.mutex("a").try_lock().await.unwrap_err(), "replica");
     assert_unavailable(&Locks::connect(&server.url()).await.unwrap_err(), "replica");
     admin.run("REPLICAOF NO ONE");
@@ -99,25 +101,25 @@ async fn a_server_that_became_a_replica_is_left_and_used_again_when_it_is_none()
     guard.release().await.unwrap();
 }
 
-/// One address, behind which another server takes over while the old one goes on answering.
+/// Another server takes over behind one address, while the old one goes on answering.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_follow_the_address_when_its_server_became_a_replica() {
     let (old, new) = (servers::Redis::start(), servers::Redis::start());
     let (mut before, mut after) = (Admin::of(&old.url()), Admin::of(&new.url()));
-    let way = Way::to(&old);
-    let locks = connect(&way.url(), secs(3)).await;
+    let proxy = Proxy::to(&old);
+    let locks = connect(&proxy.url(), secs(3)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
     let reader = locks.rwlock("b").read().await.unwrap();
     after.run(&format!("REPLICAOF 127.0.0.1 {}", old.port()));
     until("it has everything", async || after.number("EXISTS lock:a lock:b") == 2).await;
     after.run("REPLICAOF NO ONE");
-    way.lead_to(new.port());
+    proxy.redirect(new.port());
     before.run(&format!("REPLICAOF 127.0.0.1 {}", new.port()));
     tokio::time::sleep(secs(6)).await;
     guard.check().unwrap();
     reader.check().unwrap();
     let fence = guard.fence().unwrap();
     guard.release().await.unwrap();
-    assert_eq!(after.number("EXISTS lock:a"), 0, "given back where it is now");
+    assert_eq!(after.number("EXISTS lock:a"), 0, "released on the new primary");
     assert!(locks.mutex("a").lock().await.unwrap().fence().unwrap() > fence);
 }

@@ -1,25 +1,26 @@
-//! Many waiters that have to ask anew at once, over a network that takes its time: they do not wait for each other's answers.
+//! Many waiters that have to send a request at once, over a slow network: they do not wait for each other's replies.
 
 use std::time::Duration;
 
 use lockfast::{Error, Outcome};
 use tokio::sync::oneshot;
 
-use crate::stage::{Way, connect, millis, now, secs, soon, until, waiting};
+use crate::fixture::{connect, millis, now, secs, soon, until, waiting};
+use crate::proxy::Proxy;
 
-/// In each direction.
+/// The delay in each direction.
 const DELAY: Duration = millis(5);
-/// So that no renewal is due within a test.
+/// Long enough that no renewal is due within a test.
 const TTL: Duration = secs(120);
-/// One round trip for each of so many waiters would take four seconds.
+/// Round trips one after the other would take four seconds for so many waiters.
 const WAITERS: usize = 400;
 const BOUND: Duration = millis(2_500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_who_waited_for_a_sealed_name_hear_of_it_together() {
+async fn all_waiters_of_a_sealed_name_learn_of_it_together() {
     let server = servers::Redis::start();
-    let way = Way::slow(&server, DELAY);
-    let (ours, theirs) = (connect(&server.url(), TTL).await, connect(&way.url(), TTL).await);
+    let proxy = Proxy::slow(&server, DELAY);
+    let (ours, theirs) = (connect(&server.url(), TTL).await, connect(&proxy.url(), TTL).await);
     let (go_on, may_go_on) = oneshot::channel::<()>();
     let once = ours.once("a");
     let first = tokio::spawn(async move {

@@ -1,41 +1,11 @@
-//! With `?replicas=N`, nothing that lets a holder go on counts before N replicas have it: a join, a renewal, a hand-off.
+//! With `?replicas=N`, a join, a renewal or a hand-off counts only when N replicas have it.
 
 use lockfast::{Error, Locks, LostWhy};
 
-use crate::stage::{Admin, connect, millis, now, secs, soon, until, watch_over};
-
-/// A primary and its replica, connected to each other.
-struct Pair {
-    primary: servers::Redis,
-    replica: servers::Redis,
-}
-
-impl Pair {
-    async fn start() -> Self {
-        let primary = servers::Redis::start();
-        let follows = format!("replicaof 127.0.0.1 {}", primary.port());
-        let replica = servers::Redis::options().setting(follows).with_debug_commands().start();
-        let pair = Self { primary, replica };
-        pair.are_connected().await;
-        pair
-    }
-
-    async fn are_connected(&self) {
-        let mut admin = Admin::of(&self.replica.url());
-        until("the replica follows", async || admin.text("INFO replication").contains("master_link_status:up")).await;
-    }
-
-    fn url(&self) -> String {
-        format!("{}?replicas=1", self.primary.url())
-    }
-
-    async fn connect(&self) -> Locks {
-        connect(&self.url(), secs(30)).await
-    }
-}
+use crate::fixture::{Admin, Pair, connect, millis, now, secs, soon, until, watch_over};
 
 #[tokio::test]
-async fn a_holder_on_an_isolated_primary_has_lost_before_the_replica_grants() {
+async fn an_isolated_holder_has_lost_before_the_replica_grants() {
     let pair = Pair::start().await;
     let first = connect(&pair.url(), secs(2)).await;
     let guard = soon(first.mutex("a").lock()).await.unwrap();
@@ -63,7 +33,7 @@ async fn a_holder_on_an_isolated_primary_has_lost_before_the_replica_grants() {
 }
 
 #[tokio::test]
-async fn a_holder_whose_replica_is_gone_loses_its_lock_at_its_deadline() {
+async fn a_holder_without_its_replica_loses_its_lock_at_its_deadline() {
     let mut pair = Pair::start().await;
     let locks = connect(&pair.url(), secs(1)).await;
     let guard = soon(locks.mutex("a").lock()).await.unwrap();
@@ -87,11 +57,11 @@ async fn an_extension_that_no_replica_has_is_unknown() {
 }
 
 /// The lock passes from one claim to the next while the replica is away.
-async fn is_handed_over_without_a_replica(holds: &Locks, waits: &Locks, pair: &mut Pair) {
+async fn hand_off_without_the_replica(holds: &Locks, waits: &Locks, pair: &mut Pair) {
     let guard = soon(holds.mutex("a").lock()).await.unwrap();
     let mutex = waits.mutex("a");
     let mut waiter = Box::pin(mutex.lock());
-    // Not before the replica has its entry.
+    // The replica has the waiter's entry before it is killed.
     tokio::select! {
         _ = &mut waiter => panic!("the lock is held"),
         () = until("the waiter is in the queue", async || waits.stats().waiting == 1) => {}
@@ -101,7 +71,7 @@ async fn is_handed_over_without_a_replica(holds: &Locks, waits: &Locks, pair: &m
     guard.release().await.unwrap();
     let mut admin = Admin::of(&pair.primary.url());
     let next = admin.text("GET lock:a");
-    assert!(next.starts_with("lockfast1 x ") && !next.contains(&owner), "the primary has handed it over: {next:?}");
+    assert!(next.starts_with("lockfast1 x ") && !next.contains(&owner), "the primary has handed it off: {next:?}");
     if let Ok(entered) = tokio::time::timeout(millis(1_500), &mut waiter).await {
         panic!("it entered although no replica knows of it: {entered:?}");
     }
@@ -114,17 +84,17 @@ async fn is_handed_over_without_a_replica(holds: &Locks, waits: &Locks, pair: &m
 }
 
 #[tokio::test]
-async fn a_waiter_that_a_push_hands_the_lock_enters_when_a_replica_has_it() {
+async fn a_waiter_granted_by_a_push_enters_when_a_replica_has_it() {
     let mut pair = Pair::start().await;
     let (holds, waits) = (pair.connect().await, pair.connect().await);
-    is_handed_over_without_a_replica(&holds, &waits, &mut pair).await;
+    hand_off_without_the_replica(&holds, &waits, &mut pair).await;
 }
 
 #[tokio::test]
-async fn a_waiter_that_a_release_names_enters_when_a_replica_has_it() {
+async fn a_waiter_granted_by_a_release_enters_when_a_replica_has_it() {
     let mut pair = Pair::start().await;
     let locks = pair.connect().await;
-    is_handed_over_without_a_replica(&locks, &locks.clone(), &mut pair).await;
+    hand_off_without_the_replica(&locks, &locks.clone(), &mut pair).await;
 }
 
 #[tokio::test]
@@ -142,8 +112,8 @@ async fn hand_offs_with_a_replica_are_prompt_by_push_and_by_answer() {
         let begun = now();
         guard.release().await.unwrap();
         let entered = soon(waiter).await.unwrap();
-        // Its next renewal is due after twenty seconds.
-        assert!(now().since(begun) < secs(10), "it is told, and does not find out by itself");
+        // The waiter's next renewal is due after twenty seconds.
+        assert!(now().since(begun) < secs(10), "it is notified, and does not wait for its renewal");
         entered.release().await.unwrap();
     }
 }
@@ -164,11 +134,11 @@ async fn local_hand_offs_end_when_no_replica_has_their_tickets() {
     assert!(matches!(&unknown, Error::Unavailable { .. }) && unknown.to_string().contains("replicas"), "{unknown}");
     let mut admin = Admin::of(&pair.primary.url());
     let has_left = async || !admin.text("GET lock:a").contains(&owner.to_string());
-    until("the claim leaves, whose outcome is unknown", has_left).await;
+    until("the claim whose release is unknown leaves", has_left).await;
     assert_eq!(locks.stats().held, 0, "the next task does not enter");
     pair.replica.start_again();
     let entered = soon(behind).await.unwrap().unwrap();
-    assert!(entered.fence().unwrap() > fence && entered.owner() != owner, "it asked for itself");
+    assert!(entered.fence().unwrap() > fence && entered.owner() != owner, "it joined with a claim of its own");
     entered.release().await.unwrap();
 }
 
@@ -179,7 +149,7 @@ async fn a_replica_that_is_slow_for_less_than_a_lease_costs_no_lock() {
     let guard = soon(locks.mutex("a").lock()).await.unwrap();
     let url = pair.replica.url();
     let asleep = std::thread::spawn(move || Admin::of(&url).run("DEBUG SLEEP 4"));
-    // Within the sleep a renewal is due, whose WAIT ends without the replica.
+    // A renewal is due within the sleep. Its WAIT ends without the replica.
     until("less is left than after a renewal", async || guard.remaining() < secs(5)).await;
     guard.check().unwrap();
     until("it is renewed", async || guard.remaining() > secs(7)).await;
@@ -188,7 +158,7 @@ async fn a_replica_that_is_slow_for_less_than_a_lease_costs_no_lock() {
 }
 
 #[tokio::test]
-async fn one_wait_answers_for_a_batch_of_renewals_and_none_is_sent_unasked() {
+async fn one_wait_serves_a_batch_of_renewals_and_only_with_replicas() {
     let pair = Pair::start().await;
     let mut admin = Admin::of(&pair.primary.url());
     let plain = connect(&pair.primary.url(), secs(1)).await;
@@ -199,7 +169,7 @@ async fn one_wait_answers_for_a_batch_of_renewals_and_none_is_sent_unasked() {
     guard.release().await.unwrap();
 
     let locks = connect(&pair.url(), secs(2)).await;
-    let mutexes: Vec<_> = (0..90).map(|number| locks.mutex(format!("crowd:{number}"))).collect();
+    let mutexes: Vec<_> = (0..90).map(|number| locks.mutex(format!("many:{number}"))).collect();
     let guards = soon(futures::future::try_join_all(mutexes.iter().map(|mutex| mutex.lock()))).await.unwrap();
     let (before, requests) = (admin.calls("wait"), admin.requests());
     until("they are renewed again and again", async || admin.requests() > requests + 10).await;
@@ -218,7 +188,7 @@ async fn an_acquire_that_is_not_polled_holds_up_no_other() {
     let (stuck, other) = (locks.mutex("stuck"), locks.mutex("other"));
     let asleep = std::thread::spawn(move || Admin::of(&url).run("DEBUG SLEEP 1"));
     let mut stuck = Box::pin(stuck.lock());
-    // Without the replica its WAIT takes a second.
+    // While the replica sleeps, the WAIT of this request takes a second.
     tokio::select! {
         _ = &mut stuck => {}
         () = until("it waits for the replica", async || admin.text("INFO clients").contains("blocked_clients:1")) => {}

@@ -2,11 +2,11 @@
 
 use lockfast::Locks;
 
+use crate::fixture::{Admin, Waiters, assert_in_order, connect, millis, now, secs, soon, until, waiting};
 use crate::minimal::{COMMANDS, user};
-use crate::stage::{Admin, Crowd, assert_in_order, connect, millis, now, secs, soon, until, waiting};
 
 #[tokio::test]
-async fn no_right_is_there_for_nothing() {
+async fn every_documented_right_is_used_and_others_are_denied() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     user(&mut admin, "app", "~lock:*", COMMANDS);
@@ -17,10 +17,10 @@ async fn no_right_is_there_for_nothing() {
         ["KEYS *", "FLUSHALL", "SCRIPT FLUSH", "CONFIG GET maxmemory", "GET other", "CLIENT LIST", "SUBSCRIBE x"]
     {
         let mut app = Admin::of(&format!("redis://app:pw@127.0.0.1:{}", server.port()));
-        let refused = app.ask(denied).unwrap_err().to_string();
+        let refused = app.try_run(denied).unwrap_err().to_string();
         assert!(refused.to_lowercase().contains("perm"), "{denied}: {refused}");
     }
-    // Every command that the line allows was used by somebody in the suite: see that each is called in a script or by us.
+    // Each command that the ACL allows is called by a script or by the client. The suite as this user shows that they suffice.
     let sources = [
         include_str!("../../src/stores/redis/lua/acquire.lua"),
         include_str!("../../src/stores/redis/lua/acquire_alone.lua"),
@@ -36,18 +36,18 @@ async fn no_right_is_there_for_nothing() {
         include_str!("../../src/stores/redis/lua/rule.lua"),
         include_str!("../../src/stores/redis/lua/seed.lua"),
     ];
-    let ours = ["info", "evalsha", "eval", "subscribe", "unsubscribe", "pubsub|numsub"];
+    let by_client = ["info", "evalsha", "eval", "subscribe", "unsubscribe", "pubsub|numsub"];
     for command in COMMANDS.split_whitespace().map(|word| &word[1..]) {
         let call = format!("call('{}'", command.to_uppercase());
         assert!(
-            ours.contains(&command) || sources.iter().any(|text| text.contains(&call)),
+            by_client.contains(&command) || sources.iter().any(|text| text.contains(&call)),
             "{command} is used nowhere"
         );
     }
 }
 
 #[test]
-fn the_page_on_redis_has_the_same_line() {
+fn the_page_on_redis_has_the_same_rights() {
     let page = include_str!("../../../docs/stores/redis.md");
     let line = page.lines().find(|line| line.contains("ACL SETUSER")).unwrap();
     let rights = |words: &str| {
@@ -69,8 +69,8 @@ async fn a_database_other_than_the_first_needs_the_right_to_select_it() {
     every_kind_works(&Locks::connect(&url).await.unwrap()).await;
 }
 
-/// Who may not hear, ask or tell gets by without.
-async fn works_by_asking(without: &str) {
+/// Locks work, in order, without these rights to subscribe, to check subscribers or to publish.
+async fn works_without(without: &str) {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let fewer: Vec<_> = COMMANDS.split_whitespace().filter(|word| !without.contains(word)).collect();
@@ -79,9 +79,9 @@ async fn works_by_asking(without: &str) {
     let (holders, waiters) = (connect(&url, secs(3)).await, connect(&url, secs(3)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let fence = guard.fence().unwrap();
-    let crowd = Crowd::gather(&waiters, "a", 3).await;
+    let queued = Waiters::join(&waiters, "a", 3).await;
     guard.release().await.unwrap();
-    assert_in_order(&crowd.all_in().await, 0..3, fence);
+    assert_in_order(&queued.all_entered().await, 0..3, fence);
     every_kind_works(&holders).await;
 }
 
@@ -95,27 +95,27 @@ async fn every_kind_works(locks: &Locks) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_publish_hands_on_all_the_same() {
-    works_by_asking("+publish").await;
+async fn without_the_right_to_publish_locks_are_handed_off() {
+    works_without("+publish").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_ask_who_listens_takes_everybody_for_alive() {
-    works_by_asking("+pubsub|numsub").await;
+async fn without_the_right_to_numsub_every_waiter_counts_as_alive() {
+    works_without("+pubsub|numsub").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_subscribe_asks() {
-    works_by_asking("+subscribe +unsubscribe").await;
+async fn without_the_right_to_subscribe_waiters_poll() {
+    works_without("+subscribe +unsubscribe").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_do_none_of_it_asks() {
-    works_by_asking("+subscribe +unsubscribe +publish +pubsub|numsub").await;
+async fn without_any_right_to_pushes_waiters_poll() {
+    works_without("+subscribe +unsubscribe +publish +pubsub|numsub").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_may_not_subscribe_does_not_ask_too_often() {
+async fn waiters_without_a_subscription_do_not_poll_too_often() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let fewer = COMMANDS.replace("+subscribe", "").replace("+unsubscribe", "");
@@ -133,11 +133,11 @@ async fn who_may_not_subscribe_does_not_ask_too_often() {
     };
     let (requests, refused, began) = (admin.requests(), rejected(&mut admin), now());
     tokio::time::sleep(secs(3)).await;
-    let (asked, tried) = (admin.requests() - requests, rejected(&mut admin) - refused);
-    assert!(now().since(began) < secs(5), "the machine is too slow to tell");
-    assert!(asked <= 5 * 5 && tried <= 5, "{asked} requests and {tried} attempts to subscribe in three seconds");
+    let (polled, tried) = (admin.requests() - requests, rejected(&mut admin) - refused);
+    assert!(now().since(began) < secs(5), "the machine is too slow to measure this");
+    assert!(polled <= 5 * 5 && tried <= 5, "{polled} requests and {tried} attempts to subscribe in three seconds");
     let released = now();
     guard.release().await.unwrap();
     drop(soon(entering).await.unwrap());
-    assert!(now().since(released) < millis(3_000), "found out in {:?}", now().since(released));
+    assert!(now().since(released) < millis(3_000), "it entered after {:?}", now().since(released));
 }

@@ -1,14 +1,14 @@
-//! The settings of a connection, as a URL and as a program say them.
+//! The settings of a connection, from a URL and from `RedisOptions`.
 
 use std::net::TcpListener;
 
 use lockfast::{Error, Locks, RedisOptions};
 
-use crate::stage::{millis, now, secs};
+use crate::fixture::{millis, now, secs};
 
 #[tokio::test]
-async fn a_server_that_accepts_and_says_nothing_is_unavailable_after_connect_timeout() {
-    // The kernel accepts for it.
+async fn a_silent_server_is_unavailable_after_connect_timeout() {
+    // The kernel accepts connections, and no program reads them.
     let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("redis://127.0.0.1:{}", silent.local_addr().unwrap().port());
     let begun = now();
@@ -21,7 +21,7 @@ async fn a_server_that_accepts_and_says_nothing_is_unavailable_after_connect_tim
 }
 
 #[tokio::test]
-async fn locks_work_with_every_setting_said() {
+async fn locks_work_with_every_setting_given() {
     let server = servers::Redis::start();
     let options = RedisOptions::new()
         .replicas(0)

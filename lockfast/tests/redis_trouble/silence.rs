@@ -1,13 +1,14 @@
-//! Connections on which nothing arrives any more, and neither end is told.
+//! Silent cuts: connections on which no bytes arrive any more, without an error at either end.
 
 use lockfast::{Locks, Redis};
 
-use crate::stage::{Admin, Way, claim, connect, hold, millis, now, secs, soon, until, waiting};
+use crate::fixture::{Admin, claim, connect, hold, millis, now, secs, soon, until, waiting};
+use crate::proxy::Proxy;
 
-/// After a silent cut, a lock that is free is taken within two seconds.
-async fn recovers(way: &Way, locks: &Locks) {
+/// After a silent cut, a free lock is acquired within two seconds.
+async fn recovers(proxy: &Proxy, locks: &Locks) {
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
-    way.swallow();
+    proxy.silence();
     let began = now();
     let guard = locks.mutex("a").lock_within(secs(20)).await.unwrap();
     let took = now().since(began);
@@ -18,18 +19,18 @@ async fn recovers(way: &Way, locks: &Locks) {
 #[tokio::test]
 async fn a_free_lock_is_taken_within_two_seconds_after_a_silent_cut() {
     let server = servers::Redis::start();
-    let way = Way::to(&server);
-    let locks = connect(&way.url(), secs(30)).await;
-    recovers(&way, &locks).await;
+    let proxy = Proxy::to(&server);
+    let locks = connect(&proxy.url(), secs(30)).await;
+    recovers(&proxy, &locks).await;
 }
 
 #[tokio::test]
-async fn a_holder_with_a_short_lease_keeps_its_lock_through_a_silent_cut() {
+async fn a_holder_with_a_short_lease_survives_a_silent_cut() {
     let server = servers::Redis::start();
-    let way = Way::to(&server);
-    let locks = connect(&way.url(), secs(1)).await;
+    let proxy = Proxy::to(&server);
+    let locks = connect(&proxy.url(), secs(1)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
-    way.swallow();
+    proxy.silence();
     let lost = tokio::time::timeout(secs(4), guard.lost()).await;
     assert!(lost.is_err(), "it was lost: {lost:?}");
     guard.check().unwrap();
@@ -39,8 +40,8 @@ async fn a_holder_with_a_short_lease_keeps_its_lock_through_a_silent_cut() {
 #[tokio::test]
 async fn a_subscription_on_an_idle_connection_survives_a_silent_cut() {
     let server = servers::Redis::start();
-    let way = Way::to(&server);
-    let locks = connect(&format!("{}?heartbeat=200ms", way.url()), secs(60)).await;
+    let proxy = Proxy::to(&server);
+    let locks = connect(&format!("{}?heartbeat=200ms", proxy.url()), secs(60)).await;
     let others = connect(&server.url(), secs(60)).await;
     let guard = others.mutex("a").lock().await.unwrap();
     let waiter = tokio::spawn({
@@ -48,9 +49,9 @@ async fn a_subscription_on_an_idle_connection_survives_a_silent_cut() {
         async move { mutex.lock().await }
     });
     until("it waits", async || waiting(&others, "a").await == 1).await;
-    let before = way.tried();
-    way.swallow();
-    until("connections are replaced", async || way.tried() > before).await;
+    let before = proxy.attempts();
+    proxy.silence();
+    until("connections are replaced", async || proxy.attempts() > before).await;
     guard.release().await.unwrap();
     soon(waiter).await.unwrap().unwrap().release().await.unwrap();
 }
@@ -71,7 +72,7 @@ async fn a_cancelled_caller_retires_no_connection() {
     admin.run("CLIENT PAUSE 700 ALL");
     assert!(tokio::time::timeout(millis(400), locks.mutex("a").lock()).await.is_err());
     assert!(tokio::time::timeout(millis(100), locks.mutex("b").is_locked()).await.is_err());
-    // Answered when the pause is over, on the connection that the impatient callers used.
+    // Answered when the pause is over, on the connection that the cancelled callers used.
     locks.mutex("c").lock().await.unwrap().release().await.unwrap();
     until("only these are left", async || ids(&mut admin) == before).await;
 }
@@ -79,12 +80,12 @@ async fn a_cancelled_caller_retires_no_connection() {
 #[tokio::test]
 async fn a_slow_network_is_not_taken_for_silence() {
     let server = servers::Redis::start();
-    let way = Way::slow(&server, millis(160));
-    let store = Redis::open(&way.url()).await.unwrap();
+    let proxy = Proxy::slow(&server, millis(160));
+    let store = Redis::open(&proxy.url()).await.unwrap();
     for number in 0..6 {
         soon(hold(&store, &claim(&format!("lock:a{number}"), secs(60)))).await;
     }
-    assert_eq!(way.tried(), 1, "each round trip takes longer than the least time of doubt");
+    assert_eq!(proxy.attempts(), 1, "although each round trip takes longer than the shortest limit for silence");
     drop(store);
 }
 
@@ -110,30 +111,30 @@ async fn a_server_that_is_busy_for_a_second_keeps_its_connections() {
 }
 
 #[tokio::test]
-async fn a_slow_start_does_not_slow_down_the_watch() {
+async fn a_slow_first_reply_does_not_delay_the_check_for_silence() {
     let server = servers::Redis::start();
-    let way = Way::to(&server);
+    let proxy = Proxy::to(&server);
     let mut admin = Admin::of(&server.url());
     admin.run("CLIENT PAUSE 2500 ALL");
-    let locks = connect(&way.url(), secs(30)).await;
-    recovers(&way, &locks).await;
+    let locks = connect(&proxy.url(), secs(30)).await;
+    recovers(&proxy, &locks).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_is_blocked_for_a_moment_ends_no_connection() {
+async fn a_worker_that_is_blocked_for_600_ms_ends_no_connection() {
     let server = servers::Redis::start();
     let locks = connect(&server.url(), secs(30)).await;
     let mut admin = Admin::of(&server.url());
-    let asking = async move {
+    let work = async move {
         locks.mutex("a").lock().await.unwrap().release().await.unwrap();
         let before = ids(&mut admin);
         for _ in 0..4 {
             let mutex = locks.mutex("a");
-            // The worker that has the driver of the connection is blocked; the other one runs the watch.
-            let (asked, ()) = futures::join!(mutex.is_locked(), async { std::thread::sleep(millis(600)) });
-            asked.unwrap();
+            // The worker that drives the connection is blocked; the other worker runs the check for silence.
+            let (answer, ()) = futures::join!(mutex.is_locked(), async { std::thread::sleep(millis(600)) });
+            answer.unwrap();
         }
         assert_eq!(ids(&mut admin), before);
     };
-    tokio::spawn(asking).await.unwrap();
+    tokio::spawn(work).await.unwrap();
 }

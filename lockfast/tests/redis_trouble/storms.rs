@@ -1,4 +1,4 @@
-//! Everybody at once: scripts flushed, connections cut, the server standing still.
+//! Failures that reach all clients at once: flushed scripts, cut connections, a server that stands still.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use lockfast::store::{Leaving, Store};
 use lockfast::{Error, LostWhy};
 
-use crate::stage::{
-    Admin, Crowd, Way, assert_in_order, claim, connect, hold, millis, now, secs, soon, until, waiting, watch_over,
+use crate::fixture::{
+    Admin, Waiters, assert_in_order, claim, connect, hold, millis, now, secs, soon, until, waiting, watch_over,
 };
+use crate::proxy::Proxy;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_flushed_in_the_middle_are_sent_again() {
+async fn flushed_scripts_are_sent_again() {
     let server = servers::Redis::start();
     let url = server.url();
     let done = Arc::new(AtomicBool::new(false));
@@ -50,8 +51,8 @@ async fn scripts_flushed_in_the_middle_are_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_that_gives_up_at_once_asks_little_of_the_server() {
-    const CROWD: u64 = 400;
+async fn many_waiters_that_time_out_together_cost_the_server_little() {
+    const WAITERS: u64 = 400;
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&server.url(), secs(30)).await);
@@ -60,64 +61,63 @@ async fn a_crowd_that_gives_up_at_once_asks_little_of_the_server() {
         let mutex = waiters.mutex("a").local_handoff(false);
         tokio::spawn(async move { mutex.lock_within(secs(3)).await })
     };
-    let crowd: Vec<_> = (0..CROWD).map(give_up).collect();
-    until("all of them wait", async || waiters.stats().waiting == CROWD).await;
+    let timing_out: Vec<_> = (0..WAITERS).map(give_up).collect();
+    until("all of them wait", async || waiters.stats().waiting == WAITERS).await;
     let before = admin.calls("pttl");
-    for waiter in crowd {
+    for waiter in timing_out {
         let error = soon(waiter).await.unwrap().unwrap_err();
         let Error::Busy { position, .. } = &error else { panic!("{error}") };
-        assert!(position.is_none_or(|position| position <= CROWD as usize), "{error:?}");
+        assert!(position.is_none_or(|position| position <= WAITERS as usize), "{error:?}");
     }
-    // Each looks at the front of the line, however long that is.
+    // Each reads the front of the queue, however long the queue is.
     let looks = admin.calls("pttl") - before;
-    assert!(looks < 40 * CROWD, "{looks} looks at leases");
+    assert!(looks < 40 * WAITERS, "{looks} leases were read");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_in_line_keep_their_places_when_all_connections_are_cut() {
+async fn a_thousand_waiters_keep_their_order_when_connections_are_cut() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&server.url(), secs(30)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
-    let crowd = Crowd::gather(&waiters, "a", 1_000).await;
-    let order = Crowd::order(&waiters, "a").await;
+    let queued = Waiters::join(&waiters, "a", 1_000).await;
+    let order = Waiters::order(&waiters, "a").await;
     let (requests, began) = (admin.requests(), now());
     admin.kill_connections();
-    until("the waiters hear again", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 2).await;
+    until("both clients are subscribed again", async || admin.push_channels().len() == 2).await;
     until("all are still there", async || waiting(&holders, "a").await == 1_000).await;
     let fence = guard.fence().unwrap();
     guard.release().await.unwrap();
-    assert_in_order(&crowd.all_in().await, order, fence);
-    let (asked, took) = (admin.requests() - requests, now().since(began));
-    // Each leaves, and may ask a few times; a second counts as a whole one.
+    assert_in_order(&queued.all_entered().await, order, fence);
+    let (made, took) = (admin.requests() - requests, now().since(began));
+    // Each waiter leaves, and may poll five times a second; a part of a second counts as a whole one.
     let allowed = 1_000 + 5 * 1_000 * (took.as_secs() + 1);
-    assert!(asked < allowed, "{asked} requests in {took:?}");
-    assert!(asked < 5_000, "{asked} requests for a thousand who enter and leave");
+    assert!(made < allowed, "{made} requests in {took:?}");
+    assert!(made < 5_000, "{made} requests for a thousand waiters that enter and leave");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_that_were_passed_over_come_back_in_order() {
+async fn a_thousand_waiters_that_were_passed_over_rejoin_in_order() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
-    let way = Way::to(&server);
-    let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&way.url(), secs(30)).await);
+    let proxy = Proxy::to(&server);
+    let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&proxy.url(), secs(30)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
-    let crowd = Crowd::gather(&waiters, "a", 1_000).await;
-    let order = Crowd::order(&holders, "a").await;
+    let queued = Waiters::join(&waiters, "a", 1_000).await;
+    let order = Waiters::order(&holders, "a").await;
     let fence = guard.fence().unwrap();
-    way.lead_to(1);
-    way.cut();
-    until("nobody hears", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 1).await;
-    let asked = admin.asked_who_listens();
+    proxy.disconnect();
+    until("the waiters are not subscribed", async || admin.push_channels().len() == 1).await;
+    let checks = admin.subscriber_checks();
     guard.release().await.unwrap();
-    assert_eq!(waiting(&holders, "a").await, 0, "who cannot be told is passed over");
-    assert_eq!(admin.asked_who_listens() - asked, 1, "a client is asked for once");
-    assert!(admin.text("GET lock:a").is_empty(), "and nobody has it");
+    assert_eq!(waiting(&holders, "a").await, 0, "waiters without a subscription are passed over");
+    assert_eq!(admin.subscriber_checks() - checks, 1, "each client is checked once");
+    assert!(admin.text("GET lock:a").is_empty(), "and the lock is free");
     let (requests, began) = (admin.requests(), now());
-    way.lead_to(server.port());
-    assert_in_order(&crowd.all_in().await, order, fence);
-    let (asked, took) = (admin.requests() - requests, now().since(began));
-    assert!(asked < 8_000, "{asked} requests in {took:?}: each asks, joins, and leaves");
+    proxy.redirect(server.port());
+    assert_in_order(&queued.all_entered().await, order, fence);
+    let (made, took) = (admin.requests() - requests, now().since(began));
+    assert!(made < 8_000, "{made} requests in {took:?}: each polls, joins, and leaves");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,7 +131,7 @@ async fn a_pause_shorter_than_half_a_lease_loses_nothing() {
     }
     guards.push(locks.rwlock("d").read().await.unwrap());
     let before = now();
-    // Over a renewal of each, whenever that is.
+    // Each stall covers a renewal of every guard.
     for stall in ["CLIENT PAUSE 1300 ALL", "DEBUG SLEEP 1.3"] {
         let waited = tokio::task::spawn_blocking(move || {
             admin.run(stall);
@@ -148,7 +148,7 @@ async fn a_pause_shorter_than_half_a_lease_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pause_longer_than_the_lease_is_noticed_in_time() {
+async fn a_holder_loses_in_time_when_a_pause_outlasts_its_lease() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let (ours, theirs) = (connect(&server.url(), secs(1)).await, connect(&server.url(), secs(1)).await);
@@ -165,26 +165,26 @@ async fn a_pause_longer_than_the_lease_is_noticed_in_time() {
         admin.run("SET touch 1");
         (paused, now())
     });
-    let (until_then, lost) = (guard.valid_until(), watch_over(guard));
+    let (deadline, lost) = (guard.valid_until(), watch_over(guard));
     let (why, at) = soon(lost).await.unwrap();
     assert_eq!(why, LostWhy::Expired);
     let (paused, resumed) = pausing.await.unwrap();
     assert!(resumed.since(paused) > secs(2), "it stood still");
-    assert!(at < resumed && at.since(until_then) < millis(1500), "lost after {:?}", at.since(until_then));
+    assert!(at < resumed && at.since(deadline) < millis(1500), "lost after {:?}", at.since(deadline));
     let (entered, later, _guard) = soon(entering).await.unwrap();
-    assert!(entered > at && later > fence, "nobody is in together with who was");
+    assert!(entered > at && later > fence, "the next holder enters after the loss");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_down_is_not_asked_more_than_it_should() {
+async fn a_server_that_is_down_gets_few_connection_attempts() {
     let mut server = servers::Redis::start();
     let locks = connect(&server.url(), secs(30)).await;
     let store = lockfast::Redis::open(&server.url()).await.unwrap();
     let before = claim("lock:a", secs(60));
     hold(&store, &before).await;
-    let crowd = Crowd::gather(&locks, "a", 10).await;
+    let queued = Waiters::join(&locks, "a", 10).await;
     server.kill();
-    // A listener in its place counts who comes, and hangs up.
+    // A listener on its port counts the connections, and closes them.
     let listener = std::net::TcpListener::bind(("127.0.0.1", server.port()));
     let Ok(listener) = listener else { panic!("the port of a dead server is free: {listener:?}") };
     listener.set_nonblocking(true).unwrap();
@@ -196,23 +196,23 @@ async fn a_server_that_is_down_is_not_asked_more_than_it_should() {
         tokio::time::sleep(millis(10)).await;
     }
     drop(listener);
-    assert!((1..=30).contains(&came), "{came} connections in four seconds, of ten who wait");
+    assert!((1..=30).contains(&came), "{came} connections in four seconds, for ten waiters");
     server.start_again();
     let _ = soon(store.release(&[Leaving::Done(before)])).await;
-    let entered = crowd.all_in().await;
+    let entered = queued.all_entered().await;
     assert_eq!(entered.len(), 10);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_many_who_share_costs_no_more_than_one_of_few() {
+async fn a_reader_among_many_costs_no_more_than_one_among_few() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let locks = connect(&server.url(), secs(30)).await;
     let mut looks =
         |before: u64| ["get", "mget", "pttl", "zrange"].map(|name| admin.calls(name)).iter().sum::<u64>() - before;
     let mut guards = Vec::new();
-    for crowd in [3, 300] {
-        while guards.len() < crowd {
+    for readers in [3, 300] {
+        while guards.len() < readers {
             guards.push(locks.rwlock("a").read().await.unwrap());
         }
         let before = looks(0);
@@ -220,23 +220,22 @@ async fn one_of_many_who_share_costs_no_more_than_one_of_few() {
             locks.rwlock("a").read().await.unwrap().release().await.unwrap();
         }
         let each = looks(before) / 10;
-        assert!(each < 30, "{each} looks at keys for one reader among {crowd}");
+        assert!(each < 30, "{each} reads of keys for one reader among {readers}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_cut_off_before_its_turn_keeps_its_place_whoever_looks() {
+async fn inspecting_a_queue_keeps_a_disconnected_waiter() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
-    let way = Way::to(&server);
-    let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&way.url(), secs(30)).await);
+    let proxy = Proxy::to(&server);
+    let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&proxy.url(), secs(30)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
-    let crowd = Crowd::gather(&waiters, "a", 1).await;
-    way.lead_to(1);
-    way.cut();
-    until("nobody hears", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 1).await;
+    let queued = Waiters::join(&waiters, "a", 1).await;
+    proxy.disconnect();
+    until("the waiters are not subscribed", async || admin.push_channels().len() == 1).await;
     assert_eq!(waiting(&holders, "a").await, 1);
-    way.lead_to(server.port());
+    proxy.redirect(server.port());
     guard.release().await.unwrap();
-    crowd.all_in().await;
+    queued.all_entered().await;
 }

@@ -1,18 +1,18 @@
-//! Encrypted connections: with a certificate that is trusted, with one that is not, and where there is none.
+//! TLS connections: with a trusted certificate, with one that is not trusted, and without TLS at one end.
 
 use std::process::{Command, Stdio};
 
 use lockfast::{Error, Locks};
 use servers::{Certificates, Redis};
 
-use crate::stage::{Admin, connect, secs, soon};
+use crate::fixture::{Admin, connect, secs, soon};
 
 fn assert_unavailable(error: &Error) {
     assert!(matches!(error, Error::Unavailable { .. }) && !error.to_string().contains("s3cret"), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_trusted_server_is_spoken_to_in_secret_and_others_are_not() {
+async fn only_a_trusted_server_is_connected_to() {
     let certificates = Certificates::new();
     let server = Redis::options().tls(&certificates, false).start();
 
@@ -23,15 +23,15 @@ async fn a_trusted_server_is_spoken_to_in_secret_and_others_are_not() {
     guard.release().await.unwrap();
     soon(entering).await.unwrap().release().await.unwrap();
 
-    // Signed by nobody this machine knows.
+    // Signed by an authority that this machine does not know.
     let unknown = Locks::connect(&server.tls_url()).await.unwrap_err();
     assert_unavailable(&unknown);
     assert!(unknown.to_string().to_lowercase().contains("certificate"), "{unknown}");
-    // Signed by somebody else than the one to be trusted.
+    // Signed by another authority than the trusted one.
     let other = Certificates::new();
     let stranger = format!("{}?ca={}", server.tls_url(), other.file("ca.pem"));
     assert_unavailable(&Locks::connect(&stranger).await.unwrap_err());
-    // Encrypted here, not there; and the other way round.
+    // The client uses TLS and the server does not; then the other way round.
     let plain = Locks::connect(&format!("rediss://:s3cret@127.0.0.1:{}", server.port())).await.unwrap_err();
     assert_unavailable(&plain);
     let encrypted = server.tls_url().replace("rediss://", "redis://:s3cret@");
@@ -39,7 +39,7 @@ async fn a_trusted_server_is_spoken_to_in_secret_and_others_are_not() {
 }
 
 #[tokio::test]
-async fn certificates_that_cannot_be_used_are_refused_before_anything_is_sent() {
+async fn unusable_certificates_are_refused_before_anything_is_sent() {
     let certificates = Certificates::new();
     let nonsense = certificates.write("nonsense.pem", "no certificate at all");
     for path in [nonsense, certificates.path("missing.pem")] {
@@ -56,7 +56,7 @@ fn assert_invalid(error: &Error, says: &[&str]) {
     assert!(!text.contains("s3cret") && !text.contains("PRIVATE KEY"), "{text}");
 }
 
-/// The names of an authority, a certificate and a key, as settings of a URL.
+/// An authority, a certificate and its key, as settings of a URL.
 fn identity(certificates: &Certificates, name: &str) -> String {
     let file = |name: String| certificates.file(&name);
     format!("ca={}&cert={}&key={}", file("ca.pem".to_owned()), file(format!("{name}.pem")), file(format!("{name}.key")))
@@ -85,13 +85,13 @@ async fn a_server_that_demands_a_certificate_gets_ours() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_an_older_tls_demands_a_certificate_too() {
+async fn a_server_with_tls_1_2_can_demand_a_certificate_too() {
     let certificates = Certificates::new();
     certificates.sign("client");
     let server = Redis::options().tls(&certificates, true).setting("tls-protocols TLSv1.2").start();
     let known = format!("{}?{}", server.tls_url(), identity(&certificates, "client"));
     Locks::connect(&known).await.unwrap().mutex("a").lock().await.unwrap().release().await.unwrap();
-    // This version has no word for it: the server only says that it does not want to.
+    // TLS 1.2 has no alert for a missing certificate: the server only says that the handshake failed.
     let anonymous = format!("{}?ca={}", server.tls_url(), certificates.file("ca.pem"));
     let refused = Locks::connect(&anonymous).await.unwrap_err();
     assert_unavailable(&refused);
@@ -99,7 +99,7 @@ async fn a_server_that_speaks_an_older_tls_demands_a_certificate_too() {
 }
 
 #[tokio::test]
-async fn keys_that_cannot_be_used_are_refused_with_the_file_and_the_reason() {
+async fn unusable_keys_are_refused_with_the_file_and_the_reason() {
     let certificates = Certificates::new();
     certificates.sign("client");
     certificates.sign("other");
@@ -133,10 +133,10 @@ async fn keys_that_cannot_be_used_are_refused_with_the_file_and_the_reason() {
     }
 }
 
-/// Says to a process of ours where its server is: for encrypted connections, and for an administrator.
+/// The URLs of the server for a child process: for TLS connections, and for an administrator.
 const ENCRYPTED: &str = "LOCKFAST_TEST_ENCRYPTED";
 const ADMIN: &str = "LOCKFAST_TEST_ADMIN";
-/// Names a file of certificates that a process trusts, instead of those of its machine.
+/// The file of the certificates that a process trusts instead of the machine's.
 const TRUSTED: &str = "SSL_CERT_FILE";
 
 #[test]
@@ -144,7 +144,7 @@ fn a_store_loads_the_machines_certificates_once() {
     let certificates = Certificates::new();
     let server = Redis::options().tls(&certificates, false).start();
     std::fs::copy(certificates.path("ca.pem"), certificates.path("trusted.pem")).unwrap();
-    // The environment of this process cannot be changed while other tests run in it.
+    // A child process, because the environment of this one cannot be changed while other tests run in it.
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "tls::a_process_connects_without_its_certificates", "--nocapture"]);
     child.env(ENCRYPTED, server.tls_url()).env(ADMIN, server.url()).env(TRUSTED, certificates.path("trusted.pem"));

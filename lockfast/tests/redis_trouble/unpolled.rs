@@ -8,12 +8,12 @@ use futures::poll;
 use lockfast::{Guard, Locks, Mutex};
 use tokio::task::JoinHandle;
 
-use crate::stage::{connect, now, secs, until, waiting};
+use crate::fixture::{connect, now, secs, until, waiting};
 
-/// Long enough that no renewal, at which a missed grant would be found, is due within a test.
+/// Long enough that no renewal, which would find a missed grant, is due within a test.
 const TTL: Duration = secs(60);
 
-/// A free lock is there for the next request within two seconds, and a round trip or two.
+/// The next request has a free lock within two seconds and a round trip or two; the rest is for a busy machine.
 const PROMISED: Duration = secs(4);
 
 async fn waiter(locks: &Locks, mutex: Mutex) -> JoinHandle<lockfast::Result<Guard>> {
@@ -30,7 +30,7 @@ async fn enters(entering: JoinHandle<lockfast::Result<Guard>>) {
 }
 
 #[tokio::test]
-async fn a_release_that_is_polled_once_reaches_the_next_waiter_of_its_client() {
+async fn a_release_polled_once_reaches_the_next_waiter_of_its_client() {
     let server = servers::Redis::start();
     for local in [false, true] {
         let locks = connect(&server.url(), TTL).await;
@@ -40,13 +40,13 @@ async fn a_release_that_is_polled_once_reaches_the_next_waiter_of_its_client() {
         let mut releasing = pin!(guard.release());
         assert!(poll!(releasing.as_mut()).is_pending());
         enters(entering).await;
-        // The answer came long ago, and the lock was given back.
+        // The reply came long ago, and the lock was released.
         releasing.await.unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_on_a_blocked_runtime_reaches_the_next_waiter_of_its_client() {
+async fn a_release_on_a_blocked_runtime_reaches_the_next_local_waiter() {
     let server = servers::Redis::start();
     for local in [false, true] {
         let locks = connect(&server.url(), TTL).await;
@@ -64,7 +64,7 @@ async fn a_release_on_a_blocked_runtime_reaches_the_next_waiter_of_its_client() 
                     is_released.recv().unwrap();
                     let mut releasing = pin!(guard.release());
                     assert!(poll!(releasing.as_mut()).is_pending());
-                    // From here on nothing of this runtime runs, the task that writes to the server included.
+                    // From here on no task of this runtime runs, including the one that writes to the server.
                     may_go_on.recv().unwrap();
                     releasing.await
                 })
@@ -92,7 +92,7 @@ async fn a_lock_whose_future_is_polled_once_is_given_back() {
     let began = now();
     enters(waiter(&theirs, theirs.mutex("a")).await).await;
     assert!(now().since(began) < PROMISED);
-    // Polled at last, it asks anew.
+    // Polled at last, it sends a new request.
     idle.await.unwrap().release().await.unwrap();
     until("nothing is left", async || waiting(&theirs, "a").await == 0).await;
 }

@@ -1,4 +1,4 @@
-//! A very long line, in a process of its own, so that its memory is only the line's.
+//! A very long queue, in a process of its own, so that its memory grows by the waiters only.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,8 +19,8 @@ pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     let section = if plan.quick { SECTION_IN_A_HURRY } else { SECTION };
     let part = count as f64 / FULL as f64;
     let server = Server::start();
-    let said = server.answers("line", &[count.to_string()]);
-    let figure = |what: &str, key: &str, unit| Figure::new(section, what, said(key), unit);
+    let figures = server.child_figures("queue", &[count.to_string()]);
+    let figure = |what: &str, key: &str, unit| Figure::new(section, what, figures(key), unit);
     vec![
         figure("out of order", "disorder", Unit::Count).with(Bar::at_most(0.0)),
         figure("lost", "lost", Unit::Count).with(Bar::at_most(0.0)),
@@ -48,9 +48,9 @@ pub(crate) fn child(port: u16, count: u32) {
             .map(|_| {
                 let (locks, fences) = (locks.clone(), Arc::clone(&fences));
                 tokio::spawn(async move {
-                    let guard = locks.mutex("hot").lock().await.expect("the line moves on");
+                    let guard = locks.mutex("hot").lock().await.expect("every holder releases");
                     let fence = guard.fence().expect("it has one name");
-                    fences.lock().expect("nobody panics while holding it").push(fence);
+                    fences.lock().expect("no task panics while it is locked").push(fence);
                     guard.release().await.expect("it was not taken away");
                 })
             })
@@ -66,8 +66,8 @@ pub(crate) fn child(port: u16, count: u32) {
         }
         let (ended, (commands, _)) = (clock.now(), meter.read(SCRIPTS));
         let memory = resident().saturating_sub(before);
-        let fences = fences.lock().expect("nobody panics while holding it");
-        let said = [
+        let fences = fences.lock().expect("no task panics while it is locked");
+        let figures = [
             ("disorder", fences.windows(2).filter(|pair| pair[0] >= pair[1]).count() as f64),
             ("lost", f64::from(count) - fences.len() as f64),
             ("memory", memory as f64 / 1e6),
@@ -78,6 +78,6 @@ pub(crate) fn child(port: u16, count: u32) {
             ("commands", commands / f64::from(count)),
             ("future", size_of_val(&locks.mutex("hot").lock()) as f64),
         ];
-        said.iter().for_each(|(key, value)| println!("{key}={value}"));
+        figures.iter().for_each(|(key, value)| println!("{key}={value}"));
     });
 }

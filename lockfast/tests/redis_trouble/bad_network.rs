@@ -1,4 +1,4 @@
-//! The users' half of the suite through a bad network on top of a real server.
+//! The users' half of the suite over a real server, with faults between the client and the store.
 
 #[path = "../fixtures/in_redis.rs"]
 mod in_redis;
@@ -9,7 +9,7 @@ use lockfast::conformance::Faults;
 
 use in_redis::InRedis;
 
-/// What runs late runs long after it was given up: behind the repeated call, and behind the release.
+/// A late call runs long after it was given up: after the repeated call, and after the release.
 const LATE_DAY: Faults = Faults {
     delayed: 0.2,
     delay: Duration::from_millis(200),

@@ -1,4 +1,4 @@
-//! Paths that carry badly: replies in pieces that stop, requests that get lost while pushes come, packets that are late.
+//! Faulty networks: replies that stop in the middle, requests that get lost while pushes arrive, requests that are late.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,31 +9,31 @@ use lockfast::Redis;
 use lockfast::store::ClientId;
 use lockfast::store::{Busy, Scope, Store};
 
-use crate::stage::{Admin, claim, claim_by, connect, hold, millis, now, secs, soon, until};
+use crate::fixture::{Admin, claim, claim_by, connect, hold, millis, now, secs, soon, until};
 
-/// A way whose connections that were opened before `spoil` carry bytes badly from then on.
-struct BadWay {
+/// A proxy that has a fault, from `begin_fault` on, on the connections that are open then.
+struct FaultyProxy {
     port: u16,
     opened: Arc<AtomicUsize>,
-    spoilt: Arc<AtomicUsize>,
+    faulty: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum How {
-    /// Replies come byte by byte, ten of them, and then none.
+enum Fault {
+    /// Ten bytes of a reply arrive, one by one, and then no more.
     Trickle,
-    /// Requests get lost, pushes and replies come.
-    Deaf,
-    /// Requests come 700 ms late, as after two lost packets in a row.
-    Late,
+    /// Requests get lost; pushes and replies arrive.
+    LostRequests,
+    /// Requests arrive 700 ms late, as after two lost packets in a row.
+    LateRequests,
 }
 
-impl BadWay {
-    fn to(server: &servers::Redis, how: How) -> Self {
+impl FaultyProxy {
+    fn to(server: &servers::Redis, fault: Fault) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (opened, spoilt) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (count, limit, target) = (Arc::clone(&opened), Arc::clone(&spoilt), server.port());
+        let (opened, faulty) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, limit, target) = (Arc::clone(&opened), Arc::clone(&faulty), server.port());
         std::thread::spawn(move || {
             for near in listener.incoming() {
                 let Ok(near) = near else { return };
@@ -51,20 +51,20 @@ impl BadWay {
                         let mut piece = [0; 1 << 16];
                         while let Ok(length @ 1..) = from.read(&mut piece) {
                             let piece = &piece[..length];
-                            let sent = match (number < limit.load(Ordering::SeqCst), how, is_reply) {
-                                (true, How::Trickle, true) => {
+                            let sent = match (number < limit.load(Ordering::SeqCst), fault, is_reply) {
+                                (true, Fault::Trickle, true) => {
                                     for byte in piece.iter().take(10) {
                                         if to.write_all(&[*byte]).is_err() {
                                             return;
                                         }
                                         std::thread::sleep(millis(40));
                                     }
-                                    // Neither end is told.
+                                    // The connection stays open at both ends.
                                     let _ = from.read_to_end(&mut Vec::new());
                                     return;
                                 }
-                                (true, How::Deaf, false) => Ok(()),
-                                (true, How::Late, false) => {
+                                (true, Fault::LostRequests, false) => Ok(()),
+                                (true, Fault::LateRequests, false) => {
                                     std::thread::sleep(millis(700));
                                     to.write_all(piece)
                                 }
@@ -78,25 +78,25 @@ impl BadWay {
                 }
             }
         });
-        Self { port, opened, spoilt }
+        Self { port, opened, faulty }
     }
 
     fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    fn spoil(&self) {
-        self.spoilt.store(self.opened.load(Ordering::SeqCst), Ordering::SeqCst);
+    fn begin_fault(&self) {
+        self.faulty.store(self.opened.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 }
 
 #[tokio::test]
-async fn a_connection_that_dies_within_a_reply_is_noticed() {
+async fn a_connection_that_stops_within_a_reply_is_given_up() {
     let server = servers::Redis::start();
-    let way = BadWay::to(&server, How::Trickle);
-    let store = Redis::open(&way.url()).await.unwrap();
+    let proxy = FaultyProxy::to(&server, Fault::Trickle);
+    let store = Redis::open(&proxy.url()).await.unwrap();
     soon(hold(&store, &claim("lock:a", secs(60)))).await;
-    way.spoil();
+    proxy.begin_fault();
     let began = now();
     assert!(store.acquire(&claim("lock:b", secs(60)), Busy::Wait).await.is_err());
     let took = now().since(began);
@@ -104,15 +104,15 @@ async fn a_connection_that_dies_within_a_reply_is_noticed() {
 }
 
 #[tokio::test]
-async fn a_request_that_gets_lost_fails_although_pushes_come() {
+async fn a_lost_request_fails_although_pushes_arrive() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
-    let way = BadWay::to(&server, How::Deaf);
-    let store = Redis::open(&format!("{}?response_timeout=1s", way.url())).await.unwrap();
+    let proxy = FaultyProxy::to(&server, Fault::LostRequests);
+    let store = Redis::open(&format!("{}?response_timeout=1s", proxy.url())).await.unwrap();
     let _changes = store.watch(Scope::Client(ClientId(7)));
-    until("it is subscribed", async || admin.list("PUBSUB CHANNELS lockfast:push:*").len() == 1).await;
-    let channel = admin.list("PUBSUB CHANNELS lockfast:push:*").remove(0);
-    way.spoil();
+    until("it is subscribed", async || admin.push_channels().len() == 1).await;
+    let channel = admin.push_channels().remove(0);
+    proxy.begin_fault();
     let one = claim_by(7, "lock:a", secs(30));
     let mut asked = std::pin::pin!(store.acquire(&one, Busy::Wait));
     let began = now();
@@ -127,12 +127,12 @@ async fn a_request_that_gets_lost_fails_although_pushes_come() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_late_once_does_not_fail() {
+async fn a_request_that_is_late_once_succeeds() {
     let server = servers::Redis::start();
-    let way = BadWay::to(&server, How::Late);
-    let locks = connect(&way.url(), secs(30)).await;
+    let proxy = FaultyProxy::to(&server, Fault::LateRequests);
+    let locks = connect(&proxy.url(), secs(30)).await;
     let guard = locks.mutex("a").lock().await.unwrap();
-    way.spoil();
+    proxy.begin_fault();
     assert!(locks.mutex("a").is_locked().await.unwrap());
     guard.release().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Whatever goes over the wire comes out as it went in.
+//! Every request, answer and error is decoded as it was encoded.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use lockfast::store::{
 use lockfast::store::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Name, Ticket, Tickets};
 use lockfast::{Counters, Entry, Error, Guarantees, Holder, Mode, Note, Resource};
 
-use crate::wire::{Request, Travels, unpacked};
+use crate::encoding::{Codec, Request, decode_all};
 
-/// To the nanosecond, and not a number that a double could hold.
+/// With nanoseconds, and more seconds than a double can represent.
 const ODD: Duration = Duration::new(u64::MAX, 999_999_999);
 const BLOCK: Tickets = Tickets { first: Ticket(u64::MAX - 4_294_967_295), count: u32::MAX };
 
 #[test]
-fn requests_arrive_as_they_were() {
+fn requests_survive_a_round_trip() {
     let (claim, name) = (claim(), name());
     let leases = vec![Lease { claim: Arc::clone(&claim), ttl: ODD }, Lease { claim: Arc::clone(&claim), ttl: ODD }];
     let leaving = vec![
@@ -49,30 +49,30 @@ fn requests_arrive_as_they_were() {
         Request::Forget(11),
         Request::Pass(ODD),
     ] {
-        arrives(request);
+        assert_survives(request);
     }
 }
 
 #[test]
-fn a_secret_arrives() {
+fn a_secret_survives_a_round_trip() {
     let id = ClaimId::random().unwrap();
-    assert_eq!(sent(&id).expose_secret(), id.expose_secret());
+    assert_eq!(round_trip(&id).expose_secret(), id.expose_secret());
 }
 
 #[test]
-fn answers_arrive_as_they_were() {
+fn answers_survive_a_round_trip() {
     let (owner, note) = (ClaimHash([9; 16]), claim().note.clone());
     let passed_on = Why::PassedOn(owner, BLOCK.first);
     let whys = [Why::Left, passed_on, Why::Expired, Why::Broken, Why::Sealed, Why::Unknown];
     let holder = Some(Holder { owner, fence: BLOCK.first, note: Arc::clone(&note) });
-    arrives(whys.map(Admission::Gone).to_vec());
-    arrives(whys.map(Standing::Gone).to_vec());
-    arrives(Ok::<_, Error>(Admission::Held(BLOCK)));
-    arrives(Admission::Queued { ticket: BLOCK.first, position: 4, recheck_in: ODD });
-    arrives(Admission::Refused(BusyWith { holder, held_for: Some(ODD), position: 2 }));
-    arrives(Admission::Refused(BusyWith::default()));
-    arrives(Admission::Sealed(Bytes::new()));
-    arrives(vec![Standing::Held(BLOCK), Standing::Waiting { ticket: BLOCK.first, recheck_in: ODD }]);
+    assert_survives(whys.map(Admission::Gone).to_vec());
+    assert_survives(whys.map(Standing::Gone).to_vec());
+    assert_survives(Ok::<_, Error>(Admission::Held(BLOCK)));
+    assert_survives(Admission::Queued { ticket: BLOCK.first, position: 4, recheck_in: ODD });
+    assert_survives(Admission::Refused(BusyWith { holder, held_for: Some(ODD), position: 2 }));
+    assert_survives(Admission::Refused(BusyWith::default()));
+    assert_survives(Admission::Sealed(Bytes::new()));
+    assert_survives(vec![Standing::Held(BLOCK), Standing::Waiting { ticket: BLOCK.first, recheck_in: ODD }]);
     let entry = |mode: Mode, flag: bool| Entry {
         owner,
         tickets: BLOCK,
@@ -85,28 +85,28 @@ fn answers_arrive_as_they_were() {
         broken: flag,
         note: Arc::clone(&note),
     };
-    let line = vec![entry(Mode::Exclusive, true), entry(Mode::Shared, false), entry(Mode::Permits, true)];
+    let queue = vec![entry(Mode::Exclusive, true), entry(Mode::Shared, false), entry(Mode::Permits, true)];
     let resources = vec![
-        Resource { name: name(), capacity: Demand::ALL, queue: line, more: 0, sealed_for: None },
+        Resource { name: name(), capacity: Demand::ALL, queue, more: 0, sealed_for: None },
         Resource { name: name(), capacity: 1, queue: Vec::new(), more: 70, sealed_for: Some(ODD) },
     ];
-    arrives(Page { resources, next: Some(name()), fleet: Counters { lost: 1, ..Counters::default() } });
-    arrives(Some(Change::Held(owner, BLOCK.first)));
-    arrives(vec![Change::Gone(owner), Change::Resource(name()), Change::Resync]);
-    arrives(Change::Recheck(owner, Duration::from_millis(2_500)));
-    arrives(None::<Change>);
-    arrives(Guarantees::in_process());
+    assert_survives(Page { resources, next: Some(name()), fleet: Counters { lost: 1, ..Counters::default() } });
+    assert_survives(Some(Change::Held(owner, BLOCK.first)));
+    assert_survives(vec![Change::Gone(owner), Change::Resource(name()), Change::Resync]);
+    assert_survives(Change::Recheck(owner, Duration::from_millis(2_500)));
+    assert_survives(None::<Change>);
+    assert_survives(Guarantees::in_process());
 }
 
 #[test]
-fn errors_arrive_as_their_kind_and_text() {
+fn errors_keep_their_kind_and_text() {
     for error in [
-        Error::unavailable("asking", "nobody there"),
+        Error::unavailable("asking", "no server there"),
         Error::invalid("cannot"),
         Error::unsupported("no pushes"),
         Error::Closed("it was shut down"),
     ] {
-        arrives(Err::<(), _>(error));
+        assert_survives(Err::<(), _>(error));
     }
 }
 
@@ -126,18 +126,18 @@ fn claim() -> Arc<Claim> {
     })
 }
 
-/// As long as they get.
+/// As long as a name may be.
 fn name() -> Name {
     Name::prefixed(&"p".repeat(Name::LONGEST_PREFIX), &"🔒".repeat(Name::LONGEST / 4)).unwrap()
 }
 
-fn sent<T: Travels>(value: &T) -> T {
+fn round_trip<T: Codec>(value: &T) -> T {
     let mut message = Vec::new();
-    value.pack(&mut message);
-    unpacked(&message)
+    value.encode(&mut message);
+    decode_all(&message)
 }
 
-/// All that travels can be printed, with every field.
-fn arrives<T: Travels + Debug>(value: T) {
-    assert_eq!(format!("{:?}", sent(&value)), format!("{value:?}"));
+/// Compares by `Debug`, which prints every field.
+fn assert_survives<T: Codec + Debug>(value: T) {
+    assert_eq!(format!("{:?}", round_trip(&value)), format!("{value:?}"));
 }
