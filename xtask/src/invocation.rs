@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_pasted_into_a_shell() {
+    fn a_shown_command_can_be_pasted_into_a_shell() {
         let doc = Invocation::new("cargo doc --no-deps").with_variable("RUSTDOCFLAGS", "-D warnings");
         assert_eq!(doc.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
         assert_eq!(Invocation::new("echo").with_args(&["it's", ""]).to_string(), r"echo 'it'\''s' ''");

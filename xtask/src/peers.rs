@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_that_was_interrupted_or_is_of_another_version_is_done_again() {
+    fn an_interrupted_or_outdated_installation_is_repeated() {
         let folder = std::env::temp_dir().join(format!("lockfast-xtask-peers-{}", std::process::id()));
         let (first, next) = (asks_for("redis==1\n", &folder), asks_for("redis==2\n", &folder));
         assert!(!first.is_complete());
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_installs_the_same_versions_from_their_own_registry() {
+    fn versions_are_pinned_and_registries_are_not() {
         let [python, node] = <[Installation; 2]>::try_from(wanted(&crate::root()).ok().unwrap()).ok().unwrap();
         let [(_, requirements)] = python.files.as_slice() else { panic!("one file") };
         assert!(requirements.lines().all(|line| line.contains("==")), "{requirements}");

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_leads_nowhere_and_a_program_that_is_no_server_are_refused() {
+    fn a_program_that_is_no_redis_server_is_refused() {
         let nowhere = format!("{:#}", Server::at("no/such/server").unwrap_err());
         assert!(nowhere.contains("/no/such/server"), "{nowhere}");
         let other = format!("{:#}", Server::at("echo").unwrap_err());
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn who_repeats_a_step_repeats_it_with_the_same_server() {
+    fn a_repeated_step_uses_the_same_server() {
         let tests = || Invocation::new("cargo test");
         assert_eq!(Server::default().tell(tests()), tests());
         let server = Server { chosen: Some("/opt/valkey/bin/valkey-server".to_string()) };

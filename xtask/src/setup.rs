@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn sudo_asks_for_a_password_only_when_somebody_can_type_it() {
+    fn sudo_asks_for_a_password_only_at_a_terminal() {
         let user = Rights { is_root: false, has_sudo: true, ..ROOT };
         assert!(commands(user)[0].starts_with("sudo -n env "));
         assert!(commands(Rights { is_attended: true, ..user })[0].starts_with("sudo env "));

@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_ignored_is_refused() {
+    fn an_unknown_or_incomplete_option_is_refused() {
         for (words, part) in [(["--seed", "x"], "`x`"), (["--fast", "1"], "--fast"), (["7", "--seed"], "\"7\"")] {
             assert!(format!("{:#}", invocation(&words).unwrap_err()).contains(part), "{words:?}");
         }

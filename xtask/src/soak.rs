@@ -7,6 +7,6 @@ use anyhow::Result;
 use crate::invocation::Invocation;
 
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let tests = "cargo test --release -p lockfast-cli --test crowds -- --nocapture --test-threads=1";
+    let tests = "cargo test --release -p lockfast-cli --test many_waiters -- --nocapture --test-threads=1";
     Invocation::new(tests).with_variable("LOCKFAST_SOAK", "all").run(root)
 }

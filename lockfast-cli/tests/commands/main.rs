@@ -4,15 +4,15 @@
 
 mod breaking;
 mod doctor;
-#[path = "../run/full.rs"]
-mod full;
-mod looking;
+#[path = "../fixture/mod.rs"]
+mod fixture;
+mod help;
+mod listing;
+mod processes;
 mod recording;
 mod redis;
 mod redis_doctor;
 mod settings;
-mod stage;
-mod teaching;
 mod terminal;
 mod tokens;
 mod unread;

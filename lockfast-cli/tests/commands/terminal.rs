@@ -7,7 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::stage::{PATIENCE, Running, Stage};
+use crate::fixture::PATIENCE;
+use crate::processes::{Fixture, Running};
 
 /// Both ends of a terminal: ours, and that of the program.
 fn terminal() -> (File, File) {
@@ -44,9 +45,9 @@ fn read_until(words: &Receiver<String>, enough: impl Fn(&str) -> bool) -> String
     text
 }
 
-fn on_terminal(stage: &Stage, args: &[&str], env: &[(&str, &str)]) -> String {
+fn on_terminal(fixture: &Fixture, args: &[&str], env: &[(&str, &str)]) -> String {
     let (ours, theirs) = terminal();
-    let mut command = stage.command(args);
+    let mut command = fixture.command(args);
     command.envs(env.iter().copied()).stdout(Stdio::from(theirs));
     let running = Running::start(&mut command);
     drop(command);
@@ -57,28 +58,28 @@ fn on_terminal(stage: &Stage, args: &[&str], env: &[(&str, &str)]) -> String {
 
 #[test]
 fn colours_are_for_terminals_that_want_them() {
-    let stage = Stage::new();
-    stage.acquire("a");
-    assert!(on_terminal(&stage, &["ls"], &[]).starts_with("\u{1b}[1mKEY"));
+    let fixture = Fixture::new();
+    fixture.acquire("a");
+    assert!(on_terminal(&fixture, &["ls"], &[]).starts_with("\u{1b}[1mKEY"));
     for env in [("NO_COLOR", "1"), ("TERM", "dumb")] {
-        let text = on_terminal(&stage, &["ls"], &[env]);
+        let text = on_terminal(&fixture, &["ls"], &[env]);
         assert!(text.contains("KEY") && !text.contains('\u{1b}'), "{env:?} {text:?}");
     }
 }
 
 #[test]
 fn ls_watch_draws_over_what_it_drew() {
-    let stage = Stage::new();
-    stage.acquire("first");
+    let fixture = Fixture::new();
+    fixture.acquire("first");
     let (ours, theirs) = terminal();
-    let mut command = stage.command(&["ls", "--watch"]);
+    let mut command = fixture.command(&["ls", "--watch"]);
     let watch = Running::start(command.stdout(Stdio::from(theirs)));
     drop(command);
     let words = words(ours);
     let clear = "\u{1b}[H\u{1b}[2J";
     let drawn = read_until(&words, |text| text.contains("first"));
     assert!(drawn.starts_with(clear), "{drawn:?}");
-    stage.acquire("second");
+    fixture.acquire("second");
     let drawn = read_until(&words, |text| text.contains("second"));
     assert!(drawn.contains(clear), "{drawn:?}");
     watch.signal(rustix::process::Signal::INT);

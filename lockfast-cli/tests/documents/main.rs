@@ -97,7 +97,7 @@ fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn what_the_documents_show_is_what_happens() {
+fn the_documents_show_the_real_output() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = vec![root.join("README.md")];
     documents(&root.join("docs"), &mut found);
@@ -118,7 +118,7 @@ fn block(lines: &str) -> String {
 }
 
 #[test]
-fn what_is_right_is_accepted() {
+fn a_block_with_the_real_output_is_accepted() {
     for right in [
         "$ echo a  b\na b",
         "$ echo one; echo two >&2\none\ntwo",
@@ -136,7 +136,7 @@ fn what_is_right_is_accepted() {
 }
 
 #[test]
-fn what_is_wrong_is_noticed() {
+fn a_block_with_another_output_is_refused() {
     for wrong in [
         "$ echo one\ntwo",
         "$ echo one",

@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::stage::{PATIENCE, Place, children_of, is_alive, now, pid, until};
+use crate::fixture::{Directory, PATIENCE, now, until};
+use crate::processes::{descendants_of, is_alive, pid};
 
 /// A terminal with an interactive shell on it.
 struct Terminal {
@@ -18,7 +19,7 @@ struct Terminal {
     keyboard: File,
     screen: Receiver<String>,
     seen: String,
-    place: Place,
+    directory: Directory,
 }
 
 impl Terminal {
@@ -27,16 +28,16 @@ impl Terminal {
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-        let place = Place::new();
+        let directory = Directory::new();
         // `setsid -c` makes the terminal the controlling one of a new session.
         let slave = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
         let mut command = Command::new("setsid");
         command.args(["-c", "bash", "--norc", "--noprofile", "--noediting", "-i"]).env_clear();
-        command.env("PATH", std::env::var_os("PATH").unwrap()).env("PS1", "prompt> ").env("HOME", place.path());
-        command.env("LOCKFAST_URL", "memory:").env("L", env!("CARGO_BIN_EXE_lockfast")).current_dir(place.path());
+        command.env("PATH", std::env::var_os("PATH").unwrap()).env("PS1", "prompt> ").env("HOME", directory.path());
+        command.env("LOCKFAST_URL", "memory:").env("L", env!("CARGO_BIN_EXE_lockfast")).current_dir(directory.path());
         let shell = command.stdin(slave()).stdout(slave()).stderr(slave()).spawn().unwrap();
         let screen = text_of(master.try_clone().unwrap());
-        let mut terminal = Self { shell, keyboard: master.into(), screen, seen: String::new(), place };
+        let mut terminal = Self { shell, keyboard: master.into(), screen, seen: String::new(), directory };
         terminal.shows("prompt> ");
         // What is typed is not shown: only what programs write.
         terminal.types("stty -echo\n");
@@ -74,18 +75,12 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let mut all = vec![self.shell.id()];
-        let mut at = 0;
-        while at < all.len() {
-            all.extend(children_of(all[at]));
-            at += 1;
-        }
-        for number in all.into_iter().skip(1) {
+        for number in descendants_of(self.shell.id()) {
             let _ = rustix::process::kill_process(pid(number), Signal::KILL);
         }
         let _ = self.shell.kill();
         let _ = self.shell.wait();
-        let _ = self.place.path();
+        let _ = self.directory.path();
     }
 }
 
@@ -104,7 +99,7 @@ fn text_of(master: OwnedFd) -> Receiver<String> {
 }
 
 #[test]
-fn the_command_reads_from_the_terminal_and_the_shell_gets_it_back() {
+fn the_command_has_the_terminal_and_the_shell_gets_it_back() {
     let mut terminal = Terminal::open();
     terminal.types("$L run k -- sh -c 'echo who; read name; echo hello $name; exit 5'\n");
     terminal.shows("who");
@@ -158,11 +153,11 @@ fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
     terminal.types("\x1a");
     terminal.shows("Stopped");
     terminal.shows("prompt> ");
-    until("the command stands still", || crate::stage::state_of(command) == Some('T'));
+    until("the command stands still", || crate::processes::state_of(command) == Some('T'));
     terminal.types("echo the shell is here\n");
     terminal.shows("the shell is here");
     terminal.types("fg\n");
-    until("the command goes on", || crate::stage::state_of(command) == Some('S'));
+    until("the command goes on", || crate::processes::state_of(command) == Some('S'));
     terminal.types("me\n");
     terminal.shows("hello me");
     terminal.shows("prompt> ");
@@ -170,7 +165,7 @@ fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
 }
 
 #[test]
-fn who_does_not_come_back_in_time_is_told_that_the_command_is_dead() {
+fn a_job_stopped_for_longer_than_its_lease_ends_with_79() {
     let mut terminal = Terminal::open();
     terminal.types("$L run --ttl 1 k -- sh -c 'echo ready $$.; read name; echo never'\n");
     terminal.shows("ready ");
@@ -204,7 +199,7 @@ fn a_command_in_the_background_waits_for_the_terminal() {
 }
 
 #[test]
-fn a_script_has_the_terminal_again_when_a_job_of_the_command_was_killed_in_front_of_it() {
+fn the_terminal_returns_after_a_foreground_job_was_killed() {
     let mut terminal = Terminal::open();
     // The inner shell gives the terminal to its job; the script around lockfast is no shell that would take it back.
     let command = "bash --norc -i -c \"set -m; sleep 600; :\"";

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::stage::{Running, is_alive, kill, lockfast, now, run, until};
+use crate::fixture::{now, until};
+use crate::processes::{Running, is_alive, kill, lockfast, run};
 
 /// A command that does not want to end, with a child in its group and a grandchild outside of it. Says all three numbers.
 const STUBBORN: &str = r#"
@@ -40,14 +41,14 @@ fn a_command_that_takes_too_long_is_asked_to_end() {
 }
 
 #[test]
-fn the_signal_that_asks_it_can_be_chosen() {
+fn the_ending_signal_can_be_chosen() {
     let script = "trap 'echo asked; exit 3' USR2; echo ready; while :; do sleep 0.01; done";
     let said = run(&["run", "--at-most", "0.3", "--signal", "usr2", "k", "--", "sh", "-c", script]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(124), "ready\nasked\n"));
 }
 
 #[test]
-fn a_command_that_ignores_being_asked_is_killed_with_all_its_descendants() {
+fn a_command_that_ignores_the_signal_is_killed_with_its_tree() {
     let began = now();
     let (running, tree) = start_stubborn(&["--at-most", "0.5", "-k", "0.2"]);
     let said = running.end();
@@ -74,7 +75,7 @@ fn a_command_that_ends_in_time_is_not_touched() {
 }
 
 #[test]
-fn what_a_command_leaves_in_the_background_is_left_alone() {
+fn background_processes_outlive_a_command_that_exits() {
     let mut running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"]));
     let left = running.line_pid();
     until("lockfast has ended", || running.has_ended());
@@ -153,7 +154,7 @@ fn the_command_dies_with_a_killed_guardian() {
 }
 
 #[test]
-fn nothing_that_ends_a_program_ends_a_guardian() {
+fn ordinary_signals_do_not_end_the_guardian() {
     let mut command = lockfast(&["run", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
     command.stdin(std::process::Stdio::piped());
     let mut running = Running::start(command);
@@ -193,7 +194,7 @@ fn a_cap_that_a_stopped_guardian_missed_is_still_a_cap() {
 }
 
 #[test]
-fn a_command_that_may_go_on_without_the_lock_goes_on() {
+fn on_lost_warn_lets_the_command_go_on() {
     let mut command =
         lockfast(&["run", "--ttl", "1", "--on-lost", "warn", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
     command.stdin(std::process::Stdio::piped());

@@ -2,10 +2,11 @@
 
 use std::process::{Command, Stdio};
 
-use crate::stage::{Outcome, Running, Shared, now, outcome};
+use crate::fixture::{Outcome, now};
+use crate::processes::{Running, SharedStore, outcome};
 
 /// A command line of lockfast in a time namespace whose clock is ahead by this many seconds.
-fn ahead_by(seconds: i64, shared: &Shared, args: &[&str]) -> Command {
+fn ahead_by(seconds: i64, shared: &SharedStore, args: &[&str]) -> Command {
     let plain = shared.lockfast(args);
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--time", "--boottime", &seconds.to_string(), "--fork", "--"]);
@@ -21,7 +22,7 @@ fn is_refused(said: &Outcome) {
 
 /// Each of two processes, with clocks apart by `seconds`, holds for ten seconds what the other must not get.
 fn exclude_each_other(seconds: i64) {
-    let shared = Shared::new();
+    let shared = SharedStore::new();
     let attempt = ["run", "-n", "k", "--", "echo", "never"];
     let (mut here, _) = shared.hold(&["--ttl", "10", "k"]);
     is_refused(&outcome(ahead_by(seconds, &shared, &attempt)));

@@ -4,7 +4,8 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::stage::{Running, is_alive, lockfast, outcome, run, until};
+use crate::fixture::until;
+use crate::processes::{Running, is_alive, lockfast, outcome, run};
 
 const PASSED_ON: [(&str, Signal); 6] = [
     ("INT", Signal::INT),
@@ -31,7 +32,7 @@ fn each_signal_reaches_the_command_once() {
 }
 
 #[test]
-fn a_signal_reaches_the_whole_group_and_leaves_no_orphan_behind_a_shell() {
+fn a_signal_reaches_the_whole_group_and_leaves_no_orphan() {
     for (name, signal) in PASSED_ON {
         // Without job control the shell starts a background process with INT and QUIT ignored; a plain child has neither.
         let script = "sh -c 'echo $$; exec sleep 600'; echo not reached";
@@ -58,7 +59,7 @@ fn a_command_may_take_its_time_after_a_signal() {
 }
 
 #[test]
-fn what_was_ignored_before_is_ignored_by_the_command_too() {
+fn an_ignored_signal_stays_ignored_in_the_command() {
     let inner = "kill -HUP $$; echo alive";
     let lockfast = env!("CARGO_BIN_EXE_lockfast");
     let line = format!("trap '' HUP; exec {lockfast} --store memory: run k -- sh -c '{inner}'");

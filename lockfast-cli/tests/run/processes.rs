@@ -4,30 +4,14 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use lockfast::Clock;
-use lockfast::store::Moment;
 use rustix::process::{Pid, Signal};
 
-/// Longer than anything here takes on a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-pub(crate) fn now() -> Moment {
-    Clock::boot().now()
-}
-
-/// Waits until `is_so`, and fails when it is not for too long.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let patience = now() + PATIENCE;
-    while !is_so() {
-        assert!(now() < patience, "waited too long until {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
+use crate::fixture::{Directory, Outcome, PATIENCE, until};
 
 pub(crate) fn pid(number: u32) -> Pid {
     Pid::from_raw(number as i32).unwrap()
@@ -54,42 +38,23 @@ pub(crate) fn children_of(number: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// A directory that is gone after the test.
-pub(crate) struct Place(PathBuf);
-
-impl Place {
-    pub(crate) fn new() -> Self {
-        let name = format!("lockfast-run-{}-{:08x}", std::process::id(), fastrand::u32(..));
-        let place = std::env::temp_dir().join(name);
-        fs::create_dir(&place).unwrap();
-        Self(place)
+/// Parents before their children.
+pub(crate) fn descendants_of(number: u32) -> Vec<u32> {
+    let mut all = vec![number];
+    let mut at = 0;
+    while at < all.len() {
+        all.extend(children_of(all[at]));
+        at += 1;
     }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
+    all.split_off(1)
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A command line of lockfast with nothing of the surroundings in it but the path.
+/// A command line of lockfast whose environment has only the path and the store.
 pub(crate) fn lockfast(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockfast"));
     command.args(args).env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("LOCKFAST_URL", "memory:");
     command.current_dir(std::env::temp_dir()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-/// How a program ended, and what it said.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
 }
 
 /// Runs a command line that ends by itself.
@@ -188,14 +153,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The guardian first: it would take its time. What it had then falls to lockfast.
-        let mut all = vec![self.child.id()];
-        let mut at = 0;
-        while at < all.len() {
-            all.extend(children_of(all[at]));
-            at += 1;
-        }
-        for number in all.into_iter().skip(1).chain(self.known.drain(..)) {
+        // The guardian before lockfast: it would first wait for the command to end.
+        for number in descendants_of(self.child.id()).into_iter().chain(self.known.drain(..)) {
             let _ = rustix::process::kill_process(pid(number), Signal::KILL);
         }
         let _ = self.child.kill();
@@ -226,24 +185,24 @@ fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 /// A store that several processes share; gone after the test.
-pub(crate) struct Shared {
-    place: Place,
+pub(crate) struct SharedStore {
+    directory: Directory,
     url: String,
 }
 
-impl Shared {
+impl SharedStore {
     pub(crate) fn new() -> Self {
-        let place = Place::new();
-        let url = format!("sqlite:{}", place.path().join("locks.db").display());
-        Self { place, url }
+        let directory = Directory::new();
+        let url = format!("sqlite:{}", directory.path().join("locks.db").display());
+        Self { directory, url }
     }
 
     pub(crate) fn on(url: String) -> Self {
-        Self { place: Place::new(), url }
+        Self { directory: Directory::new(), url }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.place.path()
+        self.directory.path()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -272,10 +231,38 @@ impl Shared {
     }
 
     /// Waits until so many stand in line for `key`, holders included.
-    pub(crate) fn until_in_line(&self, key: &str, count: usize) {
+    pub(crate) fn until_queued(&self, key: &str, count: usize) {
         until("all stand in line", || {
             let said = self.run(&["inspect", "-o", "json", key]).stdout;
             said.matches("\"owner\"").count() == count
         });
+    }
+
+    /// A command that holds `key` and ignores the ending signal, and its process id.
+    pub(crate) fn stubborn(&self, key: &str, options: &[&str]) -> (Running, u32) {
+        let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
+        let line: Vec<&str> = [&["run"], options, &[key, "--", "sh", "-c", script]].concat();
+        let mut running = Running::start(self.lockfast(&line));
+        let command = running.line_pid();
+        (running, command)
+    }
+
+    /// A waiter for `key` that prints, once it holds the lock, whether `command` is still alive.
+    pub(crate) fn next_waiter(&self, key: &str, command: u32) -> Running {
+        // A zombie counts as dead.
+        let state = format!("$(cut -d' ' -f3 /proc/{command}/stat 2>/dev/null)");
+        let script = format!("case \"{state}\" in ''|Z|X) echo alone;; *) echo two at once;; esac");
+        let mut line = self.lockfast(&["run", key, "--", "sh", "-c", &script]);
+        line.stdin(Stdio::null());
+        let waiter = Running::start(line);
+        self.until_queued(key, 2);
+        waiter
+    }
+
+    /// The fencing token of the holder.
+    pub(crate) fn fence_of(&self, key: &str) -> String {
+        let shown = self.run(&["inspect", "-o", "json", key]).stdout;
+        let queue: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        queue["holders"][0]["fence"].to_string()
     }
 }

@@ -5,54 +5,39 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use lockfast::Clock;
 use serde_json::Value;
 
-/// Longer than anything here takes on a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Waits until `is_so`, and fails when it is not for too long.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let clock = Clock::boot();
-    let patience = clock.now() + PATIENCE;
-    while !is_so() {
-        assert!(clock.now() < patience, "waited too long until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+use crate::fixture::{Directory, Outcome, PATIENCE, until};
 
 /// A directory that is gone after the test, and a store: a file in it, unless another one is named.
-pub(crate) struct Stage {
-    place: PathBuf,
+pub(crate) struct Fixture {
+    directory: Directory,
     url: String,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) fn new() -> Self {
-        let name = format!("lockfast-commands-{}-{:08x}", std::process::id(), fastrand::u32(..));
-        let place = std::env::temp_dir().join(name);
-        std::fs::create_dir(&place).unwrap();
-        let url = format!("sqlite:{}", place.join("locks.db").display());
-        Self { place, url }
+        let directory = Directory::new();
+        let url = format!("sqlite:{}", directory.path().join("locks.db").display());
+        Self { directory, url }
     }
 
     pub(crate) fn on(url: impl Into<String>) -> Self {
-        let mut stage = Self::new();
-        stage.url = url.into();
-        stage
+        let mut fixture = Self::new();
+        fixture.url = url.into();
+        fixture
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
-        self.place.join(name)
+        self.directory.path().join(name)
     }
 
     pub(crate) fn url(&self) -> String {
         self.url.clone()
     }
 
-    /// A command line of lockfast with nothing of the surroundings in it, on this stage's store.
+    /// A command line of lockfast with nothing of the surroundings in it, on this fixture's store.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.bare_command(args);
         command.env("LOCKFAST_URL", self.url());
@@ -62,17 +47,17 @@ impl Stage {
     /// The same without a store.
     pub(crate) fn bare_command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockfast"));
-        command.args(args).env_clear().env("HOME", &self.place).current_dir(&self.place);
+        command.args(args).env_clear().env("HOME", self.directory.path()).current_dir(self.directory.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    pub(crate) fn run(&self, args: &[&str]) -> Ended {
+    pub(crate) fn run(&self, args: &[&str]) -> Outcome {
         end(self.command(args))
     }
 
     /// With this on its standard input.
-    pub(crate) fn run_with(&self, args: &[&str], input: &str) -> Ended {
+    pub(crate) fn run_with(&self, args: &[&str], input: &str) -> Outcome {
         let mut child = Running::start(self.command(args).stdin(Stdio::piped()));
         child.child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         child.end()
@@ -83,12 +68,12 @@ impl Stage {
     }
 
     /// What `inspect` says about a key; null when nobody is in its line.
-    pub(crate) fn line(&self, key: &str) -> Value {
-        serde_json::from_str(&self.run(&["inspect", key, "-o", "json"]).out).unwrap()
+    pub(crate) fn queue(&self, key: &str) -> Value {
+        serde_json::from_str(&self.run(&["inspect", key, "-o", "json"]).stdout).unwrap()
     }
 
     pub(crate) fn wait_for_waiters(&self, key: &str, many: usize) {
-        until("they stand in line", || self.line(key)["waiters"].as_array().is_some_and(|line| line.len() == many));
+        until("they stand in line", || self.queue(key)["waiters"].as_array().is_some_and(|line| line.len() == many));
     }
 
     /// Takes a key for a minute, and gives its token.
@@ -97,33 +82,11 @@ impl Stage {
     }
 
     pub(crate) fn fence(&self, key: &str) -> u64 {
-        self.line(key)["holders"][0]["fence"].as_u64().unwrap()
+        self.queue(key)["holders"][0]["fence"].as_u64().unwrap()
     }
 }
 
-impl Drop for Stage {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.place);
-    }
-}
-
-/// How a program ended, and what it said.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl Ended {
-    /// Standard output of a program that said yes.
-    pub(crate) fn yes(self) -> String {
-        assert_eq!(self.code, Some(0), "{self:?}");
-        self.out
-    }
-}
-
-pub(crate) fn end(mut command: Command) -> Ended {
+pub(crate) fn end(mut command: Command) -> Outcome {
     Running::start(&mut command).end()
 }
 
@@ -157,12 +120,12 @@ impl Running {
     }
 
     /// Until it has ended by itself. Both pipes are read meanwhile: a program does not end while one of them is full.
-    pub(crate) fn end(mut self) -> Ended {
-        let (out, err) = (read(self.child.stdout.take()), read(self.child.stderr.take()));
+    pub(crate) fn end(mut self) -> Outcome {
+        let (stdout, stderr) = (read(self.child.stdout.take()), read(self.child.stderr.take()));
         until("a program ends", || self.child.try_wait().unwrap().is_some());
         self.is_over = true;
         let code = self.child.wait().unwrap().code();
-        Ended { code, out: out.join().unwrap(), err: err.join().unwrap() }
+        Outcome { code, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
     }
 }
 

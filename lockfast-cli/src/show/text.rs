@@ -1,4 +1,4 @@
-//! One line in full, for people.
+//! One lock as text for people: in full over several lines, or in short.
 
 use std::time::{Duration, SystemTime};
 
@@ -102,11 +102,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_in_full_names_the_holder_and_the_waiters_in_order() {
+    fn the_full_text_names_the_holder_and_waiters_in_order() {
         let note = Note { labels: vec![("team".into(), "a\u{1b}[2J".into())], ..Note::clone(&entry(1, true).note) };
-        let line = vec![Entry { note: Arc::new(note), ..entry(1, true) }, entry(2, false), entry(3, false)];
+        let queue = vec![Entry { note: Arc::new(note), ..entry(1, true) }, entry(2, false), entry(3, false)];
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let text = in_full(&resource("nightly", line), now);
+        let text = in_full(&resource("nightly", queue), now);
         for part in [
             "key      nightly",
             "holder   web-1 (pid 812)",
@@ -123,9 +123,9 @@ mod tests {
     }
 
     #[test]
-    fn one_line_in_short_says_who_and_since_when() {
-        let line = resource("a", vec![entry(1, true), entry(2, false)]);
-        assert_eq!(in_short(Some(&line)), "held by web-1 (pid 812) for 3m12s, fence 41, 1 waiting");
+    fn the_short_text_names_the_holder_and_since_when() {
+        let held = resource("a", vec![entry(1, true), entry(2, false)]);
+        assert_eq!(in_short(Some(&held)), "held by web-1 (pid 812) for 3m12s, fence 41, 1 waiting");
         assert_eq!(in_short(None), "free");
         let sealed = Resource { sealed_for: Some(Duration::from_secs(60)), ..resource("a", vec![]) };
         assert_eq!(in_short(Some(&sealed)), "done, and remembered for 1m more");

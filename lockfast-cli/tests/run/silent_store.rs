@@ -6,25 +6,26 @@ use std::time::Duration;
 use rustix::process::Signal;
 use servers::Redis;
 
-use crate::stage::{Running, Shared, kill, now, until};
+use crate::fixture::{now, until};
+use crate::processes::{Running, SharedStore, kill};
 
 const SILENT: &str = "lockfast: the store does not answer: ";
 const BACK: &str = "lockfast: the store answers again";
 
 /// A waiter whose lease is so short that it soon notices.
-fn waiter(shared: &Shared, line: &[&str], command: &[&str]) -> Running {
+fn waiter(shared: &SharedStore, line: &[&str], command: &[&str]) -> Running {
     let mut command = shared.lockfast(&[line, &["--ttl", "6s", "k"], command].concat());
     command.stdin(Stdio::piped());
     Running::start(command)
 }
 
 /// Waiters of all commands that wait, and one that wants to hear of nothing.
-fn waiters(shared: &Shared) -> ([Running; 3], Running) {
+fn waiters(shared: &SharedStore) -> ([Running; 3], Running) {
     let command = ["--", "sh", "-c", "echo mine; read line"];
     let told = [(&["run"], &command[..]), (&["elect"], &command), (&["acquire"], &[])];
     let told = told.map(|(line, command)| waiter(shared, line, command));
     let quiet = waiter(shared, &["-q", "run"], &command);
-    shared.until_in_line("k", 5);
+    shared.until_queued("k", 5);
     (told, quiet)
 }
 
@@ -59,9 +60,9 @@ fn all_enter(mut holder: Running, ([run, elect, acquire], quiet): ([Running; 3],
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_told_once_and_once_when_it_is_back() {
+fn a_silent_server_is_reported_once_and_so_is_its_return() {
     let redis = Redis::start();
-    let shared = Shared::on(redis.url());
+    let shared = SharedStore::on(redis.url());
     let (holder, _) = shared.hold(&["--ttl", "10m", "k"]);
     let (told, quiet) = waiters(&shared);
     // For less than a lease, and for longer: then the waiters have to join the queue anew.
@@ -77,8 +78,8 @@ fn a_server_that_does_not_answer_is_told_once_and_once_when_it_is_back() {
 }
 
 #[test]
-fn a_file_that_another_program_keeps_locked_is_told_once_and_once_when_it_is_free() {
-    let shared = Shared::new();
+fn a_locked_file_is_reported_once_and_so_is_its_release() {
+    let shared = SharedStore::new();
     let (holder, _) = shared.hold(&["--ttl", "10m", "k"]);
     let (told, quiet) = waiters(&shared);
     let file = rusqlite::Connection::open(shared.path().join("locks.db")).unwrap();
