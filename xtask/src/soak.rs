@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: the tests that come in large numbers, all of them, one after the other, saying what they did.
+//! `cargo xtask soak`: the tests of `many_waiters` with their full numbers, one after the other, with their output.
 
 use std::path::Path;
 

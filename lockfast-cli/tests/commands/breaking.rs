@@ -12,7 +12,7 @@ fn a_break_by_fence_is_reported_to_its_owner() {
     for part in ["lockfast: broke the claim of ", "deploy", &fence, "by=", "at=20"] {
         assert!(broken.stderr.contains(part), "{part:?} is not in {broken:?}");
     }
-    assert_eq!(fixture.queue("deploy")["holders"][0]["broken"], true, "it keeps its place until it has left");
+    assert_eq!(fixture.queue("deploy")["holders"][0]["broken"], true, "it stays in the queue until it has left");
     let lost = fixture.run_with(&["renew"], &token);
     assert!(lost.code == Some(1) && lost.stderr.contains("an operator broke it"), "{lost:?}");
 }

@@ -1,4 +1,4 @@
-//! `doctor`: what is fine, what is wrong, what is out of reach.
+//! `doctor`: stores that are fine, wrong, or unreachable.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! `--help`, mistakes, `completions` and `man`.
+//! `--help`, usage errors, `completions` and `man`.
 
 use crate::processes::Fixture;
 

@@ -20,9 +20,9 @@ fn a_held_lock_is_listed_with_its_holder_and_its_waiters() {
     assert!(table.contains("reports on ") && !table.contains('\u{1b}'), "{table}");
     assert!(fixture.run(&["ls", "-o", "wide"]).yes().contains("team=a"));
     assert_eq!(fixture.run(&["ls", "-o", "name"]).yes(), "nightly\n");
-    let line: Value = serde_json::from_str(&fixture.run(&["ls", "-o", "jsonl"]).yes()).unwrap();
+    let queue: Value = serde_json::from_str(&fixture.run(&["ls", "-o", "jsonl"]).yes()).unwrap();
     assert_eq!(
-        (line["holders"][0]["name"].as_str(), &line["holders"][0]["labels"]["team"]),
+        (queue["holders"][0]["name"].as_str(), &queue["holders"][0]["labels"]["team"]),
         (Some("reports"), &"a".into())
     );
     let all: Vec<Value> = serde_json::from_str(&fixture.run(&["ls", "-o", "json"]).yes()).unwrap();
@@ -70,9 +70,9 @@ fn inspect_shows_the_holder_and_the_waiters_in_order() {
     assert!(
         at("program  lockfast") < at("waiter 1   first on") && at("waiter 1   first on") < at("waiter 2   second on")
     );
-    let line = fixture.queue("deploy");
-    assert!(line["holders"][0]["expires"].as_str().unwrap().ends_with('Z'));
-    assert!(line["holders"][0]["expires_in_seconds"].as_f64().unwrap() > 0.0);
+    let queue = fixture.queue("deploy");
+    assert!(queue["holders"][0]["expires"].as_str().unwrap().ends_with('Z'));
+    assert!(queue["holders"][0]["expires_in_seconds"].as_f64().unwrap() > 0.0);
     assert_eq!(fixture.run(&["inspect", "free"]).code, Some(1));
 }
 
@@ -135,5 +135,5 @@ fn a_reader_that_leaves_ends_the_program_quietly() {
     ours.read_exact(&mut first).unwrap();
     drop(ours);
     fixture.acquire("b");
-    assert_eq!(watch.end().code, Some(0), "at its next word");
+    assert_eq!(watch.end().code, Some(0), "at its next event");
 }

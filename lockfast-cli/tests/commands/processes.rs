@@ -1,4 +1,4 @@
-//! A directory with a file of locks for each test, and processes that end with it.
+//! A directory with a file of locks for each test, and processes that end with the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::fixture::{Directory, Outcome, PATIENCE, until};
 
-/// A directory that is gone after the test, and a store: a file in it, unless another one is named.
+/// A directory that is removed after the test, and a store: a file in it, unless another one is named.
 pub(crate) struct Fixture {
     directory: Directory,
     url: String,
@@ -37,7 +37,7 @@ impl Fixture {
         self.url.clone()
     }
 
-    /// A command line of lockfast with nothing of the surroundings in it, on this fixture's store.
+    /// A command line of lockfast whose environment has only the directory and this fixture's store.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = self.bare_command(args);
         command.env("LOCKFAST_URL", self.url());
@@ -56,7 +56,7 @@ impl Fixture {
         end(self.command(args))
     }
 
-    /// With this on its standard input.
+    /// Runs a command line with this on its standard input.
     pub(crate) fn run_with(&self, args: &[&str], input: &str) -> Outcome {
         let mut child = Running::start(self.command(args).stdin(Stdio::piped()));
         child.child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -67,16 +67,18 @@ impl Fixture {
         Running::start(&mut self.command(args))
     }
 
-    /// What `inspect` says about a key; null when nobody is in its line.
+    /// The output of `inspect` for a key; null when its queue is empty.
     pub(crate) fn queue(&self, key: &str) -> Value {
         serde_json::from_str(&self.run(&["inspect", key, "-o", "json"]).stdout).unwrap()
     }
 
-    pub(crate) fn wait_for_waiters(&self, key: &str, many: usize) {
-        until("they stand in line", || self.queue(key)["waiters"].as_array().is_some_and(|line| line.len() == many));
+    pub(crate) fn wait_for_waiters(&self, key: &str, count: usize) {
+        until("they are in the queue", || {
+            self.queue(key)["waiters"].as_array().is_some_and(|waiters| waiters.len() == count)
+        });
     }
 
-    /// Takes a key for a minute, and gives its token.
+    /// Takes a key for a minute, and returns its token.
     pub(crate) fn acquire(&self, key: &str) -> String {
         self.run(&["acquire", "-n", "--ttl", "1m", key]).yes()
     }
@@ -105,12 +107,12 @@ impl Running {
     /// The next line of its standard output, as JSON.
     pub(crate) fn event(&mut self) -> Value {
         let lines = self.lines.get_or_insert_with(|| {
-            let (tell, told) = channel();
+            let (sender, lines) = channel();
             let reader = BufReader::new(self.child.stdout.take().unwrap());
-            std::thread::spawn(move || reader.lines().map_while(Result::ok).try_for_each(|line| tell.send(line)));
-            told
+            std::thread::spawn(move || reader.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+            lines
         });
-        let line = lines.recv_timeout(PATIENCE).expect("it says something within the time");
+        let line = lines.recv_timeout(PATIENCE).expect("it writes a line within the time");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
@@ -119,7 +121,7 @@ impl Running {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Until it has ended by itself. Both pipes are read meanwhile: a program does not end while one of them is full.
+    /// Waits until it has ended by itself. Both pipes are read meanwhile: a program does not end while one of them is full.
     pub(crate) fn end(mut self) -> Outcome {
         let (stdout, stderr) = (read(self.child.stdout.take()), read(self.child.stderr.take()));
         until("a program ends", || self.child.try_wait().unwrap().is_some());

@@ -1,4 +1,4 @@
-//! `LOCKFAST_RECORD`: what a command did, in a file that can be replayed.
+//! `LOCKFAST_RECORD`: a recording of a command that can be replayed.
 
 use std::process::Command;
 

@@ -9,13 +9,13 @@ use servers::{Certificates, Redis};
 use crate::fixture::until;
 use crate::processes::Fixture;
 
-/// One command to the server, as its administrator; the first line of what it answers.
-pub(crate) fn tell(redis: &Redis, command: &str) -> String {
+/// Sends one command to the server, as its administrator, and returns the first line of the reply.
+pub(crate) fn send(redis: &Redis, command: &str) -> String {
     let mut server = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
     writeln!(server, "{command}\r").unwrap();
-    let mut answer = String::new();
-    BufReader::new(server).read_line(&mut answer).unwrap();
-    answer.trim_end().to_owned()
+    let mut reply = String::new();
+    BufReader::new(server).read_line(&mut reply).unwrap();
+    reply.trim_end().to_owned()
 }
 
 fn start() -> (Redis, Fixture) {
@@ -52,11 +52,11 @@ fn the_holder_and_the_waiters_are_shown() {
     let held = fixture.run(&["status", "nightly"]);
     assert!(held.code == Some(0) && held.stdout.starts_with("nightly: held by "), "{held:?}");
     assert_eq!(fixture.run(&["status", "other"]).code, Some(1));
-    let line = fixture.queue("nightly");
-    let lease = line["holders"][0]["expires_in_seconds"].as_f64().unwrap();
-    // `acquire` asks for its thirty seconds anew when it has come in, and for what the client's margin takes away on top.
-    assert!(lease > 0.0 && lease <= 30.604, "{line}");
-    assert!(line["holders"][0]["since_seconds"].as_f64().unwrap() < 30.0, "{line}");
+    let queue = fixture.queue("nightly");
+    let lease = queue["holders"][0]["expires_in_seconds"].as_f64().unwrap();
+    // `acquire` asks for its 30 s anew once it holds the lock, plus the client's margin.
+    assert!(lease > 0.0 && lease <= 30.604, "{queue}");
+    assert!(queue["holders"][0]["since_seconds"].as_f64().unwrap() < 30.0, "{queue}");
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn names_and_notes_survive_a_round_trip() {
     let (_redis, fixture) = start();
     let odd = "a{b}c = 100 %\u{1b}[2J ключ\n🔒";
     fixture.run(&["acquire", odd, "--name", odd, "--label", &format!("x={odd}")]).yes();
-    let line = fixture.queue(odd);
-    assert_eq!((&line["key"], &line["holders"][0]["name"]), (&odd.into(), &odd.into()), "{line}");
-    assert_eq!(line["holders"][0]["labels"]["x"], odd, "{line}");
+    let queue = fixture.queue(odd);
+    assert_eq!((&queue["key"], &queue["holders"][0]["name"]), (&odd.into(), &odd.into()), "{queue}");
+    assert_eq!(queue["holders"][0]["labels"]["x"], odd, "{queue}");
     assert!(!fixture.run(&["ls"]).yes().contains('\u{1b}'));
 }
 
@@ -79,7 +79,7 @@ fn a_break_reaches_its_owner_and_now_hands_off_at_once() {
     let fence = fixture.fence("deploy").to_string();
     assert_eq!(fixture.run(&["break", "deploy", "--fence", "7"]).code, Some(1));
     fixture.run(&["break", "deploy", "--fence", &fence]).yes();
-    assert_eq!(fixture.queue("deploy")["holders"][0]["broken"], true, "it keeps its place until it has left");
+    assert_eq!(fixture.queue("deploy")["holders"][0]["broken"], true, "it stays in the queue until it has left");
     let lost = fixture.run_with(&["renew"], &token);
     assert!(lost.code == Some(1) && lost.stderr.contains("an operator broke it"), "{lost:?}");
     fixture.run(&["break", "deploy", "--fence", &fence, "--now"]).yes();
@@ -125,14 +125,14 @@ fn the_prefix_of_the_url_is_where_other_programs_see_the_lock() {
     let redis = Redis::start();
     let bare = Fixture::on(format!("{}?prefix=", redis.url()));
     bare.acquire("nightly");
-    assert_eq!(tell(&redis, "EXISTS nightly"), ":1");
-    assert_eq!(tell(&redis, "SET another token NX PX 60000"), "+OK");
+    assert_eq!(send(&redis, "EXISTS nightly"), ":1");
+    assert_eq!(send(&redis, "SET another token NX PX 60000"), "+OK");
     let refused = bare.run(&["acquire", "-n", "another"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     let usual = Fixture::on(redis.url());
     assert_eq!(usual.run(&["status", "nightly"]).code, Some(1));
     usual.acquire("nightly");
-    assert_eq!(tell(&redis, "EXISTS lock:nightly"), ":1");
+    assert_eq!(send(&redis, "EXISTS lock:nightly"), ":1");
     let flag = bare.run(&["ls", "-o", "name", "--prefix", "lock:"]);
     assert_eq!(flag.stdout, "nightly\n", "the flag goes before the URL: {flag:?}");
 }
@@ -140,18 +140,18 @@ fn the_prefix_of_the_url_is_where_other_programs_see_the_lock() {
 #[test]
 fn another_programs_lock_is_shown_as_far_as_it_is_known() {
     let (redis, fixture) = start();
-    tell(&redis, "SET lock:report token NX PX 60000");
-    tell(&redis, "SET lock:forever token NX");
+    send(&redis, "SET lock:report token NX PX 60000");
+    send(&redis, "SET lock:forever token NX");
     assert_eq!(fixture.run(&["status", "report"]).yes(), "report: held by another program\n");
     let text = fixture.run(&["inspect", "report"]).yes();
     assert!(text.contains("holder   another program\n  expires  20") && !text.contains("pid"), "{text}");
     assert!(fixture.run(&["inspect", "forever"]).yes().contains("expires  never"));
-    let line = fixture.queue("forever");
-    assert!(line["holders"][0]["fence"].is_null() && line["holders"][0]["expires"].is_null(), "{line}");
+    let queue = fixture.queue("forever");
+    assert!(queue["holders"][0]["fence"].is_null() && queue["holders"][0]["expires"].is_null(), "{queue}");
     let refused = fixture.run(&["acquire", "-w", "1", "report"]);
     let says = "is held by another program; gave up";
     assert!(refused.code == Some(1) && refused.stderr.contains(says), "{refused:?}");
-    tell(&redis, "DEL lock:report");
+    send(&redis, "DEL lock:report");
     fixture.acquire("report");
 }
 
@@ -182,8 +182,8 @@ fn every_command_ends_with_69_or_78_and_one_line() {
     for args in ALL {
         let failed = fixture.run(&[args, &["--store", &wrong]].concat());
         assert_eq!((failed.code, failed.stderr.lines().count()), (Some(69), 1), "{args:?} {failed:?}");
-        let place = format!("lockfast: opening the store redis://me:***@127.0.0.1:{}/3: ", redis.port());
-        assert!(failed.stderr.starts_with(&place) && !failed.stderr.contains("canary"), "{failed:?}");
+        let beginning = format!("lockfast: opening the store redis://me:***@127.0.0.1:{}/3: ", redis.port());
+        assert!(failed.stderr.starts_with(&beginning) && !failed.stderr.contains("canary"), "{failed:?}");
     }
 }
 
@@ -228,8 +228,8 @@ fn errors_show_names_as_they_were_written() {
     let fixture = Fixture::on(format!("{}?prefix=pre:fix:", redis.url()));
     let token = fixture.acquire("deploy");
     let fence = fixture.fence("deploy").to_string();
-    // Every command connects, and may not touch the key.
-    assert_eq!(tell(&redis, "ACL SETUSER default resetkeys ~lockfast:*"), "+OK");
+    // Every command can connect, but has no right to the key.
+    assert_eq!(send(&redis, "ACL SETUSER default resetkeys ~lockfast:*"), "+OK");
     let refused = [
         fixture.run(&["acquire", "-n", "deploy"]),
         fixture.run_with(&["renew"], &token),

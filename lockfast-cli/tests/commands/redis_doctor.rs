@@ -1,13 +1,13 @@
-//! `doctor` on Redis servers that are fine, and on those that are not.
+//! `doctor` on Redis servers that are fine, and on servers with a fault.
 
 use serde_json::Value;
 use servers::{Redis, RedisOptions};
 
 use crate::fixture::until;
 use crate::processes::Fixture;
-use crate::redis::tell;
+use crate::redis::send;
 
-/// What `doctor` says about one thing, and its exit code.
+/// The verdict and text of one check of `doctor`, and its exit code.
 fn found(url: &str, check: &str) -> (String, String, Option<i32>) {
     let ended = Fixture::on(url).run(&["doctor", "-o", "json"]);
     let findings: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
@@ -90,8 +90,8 @@ fn persistence_shows_what_a_restart_loses() {
 fn a_server_that_cannot_write_to_its_disk_is_wrong() {
     let redis = Redis::start();
     std::fs::remove_dir_all(redis.folder()).unwrap();
-    assert!(tell(&redis, "SAVE").starts_with("-ERR"), "there is nowhere to write to");
-    tell(&redis, "BGSAVE");
+    assert!(send(&redis, "SAVE").starts_with("-ERR"), "there is nowhere to write to");
+    send(&redis, "BGSAVE");
     until("the attempt has failed", || found(&redis.url(), "persistence").0 == "wrong");
 }
 
@@ -115,7 +115,7 @@ fn the_documented_user_has_all_rights_that_locks_need() {
     let documents = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/stores/redis.md")).unwrap();
     let line =
         documents.lines().find_map(|line| line.split_once("ACL SETUSER ").map(|(_, rest)| rest.replace('\'', "")));
-    assert_eq!(tell(&redis, &format!("ACL SETUSER {}", line.expect("the documents have the line"))), "+OK");
+    assert_eq!(send(&redis, &format!("ACL SETUSER {}", line.expect("the documents have the line"))), "+OK");
     let fixture = Fixture::on(format!("redis://locks:secret@127.0.0.1:{}", redis.port()));
     let token = fixture.acquire("nightly");
     let waits = fixture.start(&["acquire", "nightly"]);
@@ -133,7 +133,7 @@ fn the_documented_user_has_all_rights_that_locks_need() {
     ] {
         fixture.run(args).yes();
     }
-    assert_eq!(tell(&redis, "ACL LOG 1"), "*0", "nothing was refused");
+    assert_eq!(send(&redis, "ACL LOG 1"), "*0", "nothing was refused");
     let (verdict, text, code) = found(&fixture.url(), "rights");
     assert_eq!((verdict.as_str(), code), ("fine", Some(0)), "{text}");
 }
@@ -141,16 +141,16 @@ fn the_documented_user_has_all_rights_that_locks_need() {
 #[test]
 fn missing_rights_are_named_without_being_tried() {
     let redis = Redis::start();
-    tell(&redis, "ACL SETUSER poor on >secret ~* &* +@all -zadd -pubsub -config");
+    send(&redis, "ACL SETUSER poor on >secret ~* &* +@all -zadd -pubsub -config");
     let url = format!("redis://poor:secret@127.0.0.1:{}", redis.port());
     let (verdict, text, _) = found(&url, "rights");
     assert!(verdict == "wrong" && text.contains("ZADD") && text.contains("PUBSUB NUMSUB"), "{text}");
-    tell(&redis, "ACL SETUSER hasty on >secret ~* &* +@all -wait");
+    send(&redis, "ACL SETUSER hasty on >secret ~* &* +@all -wait");
     let url = format!("redis://hasty:secret@127.0.0.1:{}", redis.port());
     assert_eq!(found(&url, "rights").0, "fine");
     let (verdict, text, _) = found(&format!("{url}?replicas=1"), "rights");
     assert!(verdict == "wrong" && text.contains("WAIT"), "{text}");
-    tell(&redis, "ACL SETUSER elsewhere on >secret ~team:* ~lockfast:* &* +@all");
+    send(&redis, "ACL SETUSER elsewhere on >secret ~team:* ~lockfast:* &* +@all");
     let url = format!("redis://elsewhere:secret@127.0.0.1:{}", redis.port());
     let (verdict, text, _) = found(&url, "rights");
     assert!(verdict == "wrong" && text.contains("GET lock:"), "{text}");

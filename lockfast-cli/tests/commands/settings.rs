@@ -1,4 +1,4 @@
-//! Where settings come from, and what is said about wrong ones.
+//! The sources of settings, and the errors about wrong ones.
 
 use std::io::Write;
 use std::process::Stdio;

@@ -7,11 +7,11 @@ use rustix::process::Signal;
 use crate::fixture::{full_pipe, handles_sigterm, until};
 use crate::processes::{Fixture, Running};
 
-/// Whether a thread of this process waits until there is room in a pipe.
+/// Whether a thread of this process blocks on a full pipe.
 fn waits_for_a_reader(process: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
-    let mut places = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("wchan")).ok());
-    places.any(|place| place.contains("pipe_write"))
+    let mut functions = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("wchan")).ok());
+    functions.any(|function| function.contains("pipe_write"))
 }
 
 #[test]
@@ -23,13 +23,13 @@ fn a_signal_ends_a_command_whose_output_is_not_read() {
     for (line, code) in lines {
         let (_unread, writer) = full_pipe();
         let command = Running::start(fixture.command(line).stdout(writer));
-        until("it has something to say", || waits_for_a_reader(command.child.id()));
+        until("it blocks on the pipe", || waits_for_a_reader(command.child.id()));
         command.signal(Signal::TERM);
         assert_eq!(command.end().code, Some(code), "{line:?}");
         assert_eq!(
             fixture.run(&["status", "k"]).code,
             Some(1),
-            "{line:?}: a lock whose token was not read is given back"
+            "{line:?}: a lock whose token was not read is released"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! `watch`: what happens, as JSON lines.
+//! `watch`: events as JSON lines.
 
 use rustix::process::Signal;
 

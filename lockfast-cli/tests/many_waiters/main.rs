@@ -1,5 +1,5 @@
-//! The promises of `lockfast run` in numbers: many kills, many breaks, many at once. A few of each here;
-//! `cargo xtask soak` does all of them and prints what it did.
+//! The promises of `lockfast run` in large numbers: many kills, many breaks, many waiters. `cargo xtask test` does a few of
+//! each; `cargo xtask soak` does all of them and prints what it did.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 #![allow(dead_code, reason = "the fixture is shared with other tests")]
@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use fixture::{now, until};
 use processes::{Running, SharedStore, pid};
 
-/// How many: the first number usually, the second when everything is asked for.
+/// How many: `few` by default, `all` under `cargo xtask soak`.
 fn times(few: usize, all: usize) -> usize {
     if std::env::var_os("LOCKFAST_SOAK").is_some() { all } else { few }
 }
@@ -97,7 +97,7 @@ fn many_waiters_run_one_at_a_time_in_queue_order() {
     let (processes, runs) = (times(10, 50), times(5, 100));
     let shared = SharedStore::new();
     let (flag, log) = (shared.path().join("inside"), shared.path().join("log"));
-    // Fails if somebody else is inside.
+    // Fails if another command runs at the same time.
     let script = format!(
         "set -C; : > {0} || exit 9; set +C; echo $LOCKFAST_FENCE >> {1}; rm {0}",
         flag.display(),
@@ -110,7 +110,7 @@ fn many_waiters_run_one_at_a_time_in_queue_order() {
                 for _ in 0..runs {
                     let mut running = Running::start(shared.lockfast(&["run", "k", "--", "sh", "-c", &script]));
                     while !running.has_ended() {
-                        assert!(now().since(began) < Duration::from_secs(1200), "somebody is stuck");
+                        assert!(now().since(began) < Duration::from_secs(1200), "a waiter is stuck");
                         std::thread::sleep(Duration::from_millis(5));
                     }
                     let said = running.end();
@@ -122,9 +122,9 @@ fn many_waiters_run_one_at_a_time_in_queue_order() {
     let log = std::fs::read_to_string(log).unwrap();
     let fences: Vec<u64> = log.lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(fences.len(), processes * runs, "all finish");
-    // A fence is the directory in line, given on arrival.
+    // A fence is the position in the queue, drawn on joining.
     assert!(fences.is_sorted_by(|before, after| before < after), "in the order they came");
     let took = now().since(began);
     eprintln!("{processes} processes, {runs} runs each: one at a time, in the order they came, in {took:.1?}");
-    until("nothing is left in line", || shared.run(&["status", "k"]).code == Some(1));
+    until("the queue is empty", || shared.run(&["status", "k"]).code == Some(1));
 }

@@ -1,4 +1,4 @@
-//! On a real terminal, with a shell that knows jobs: Ctrl-C, Ctrl-Z, `fg`, and who has the terminal.
+//! On a real terminal, with a shell that has job control: Ctrl-C, Ctrl-Z, `fg`, and the terminal's foreground group.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -39,7 +39,7 @@ impl Terminal {
         let screen = text_of(master.try_clone().unwrap());
         let mut terminal = Self { shell, keyboard: master.into(), screen, seen: String::new(), directory };
         terminal.shows("prompt> ");
-        // What is typed is not shown: only what programs write.
+        // Typed text is not echoed: the screen shows only what programs write.
         terminal.types("stty -echo\n");
         terminal.shows("prompt> ");
         terminal
@@ -49,7 +49,7 @@ impl Terminal {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits until `text` is on the screen, and forgets everything up to its end. What was there before it.
+    /// Waits until `text` is on the screen, and drops everything up to its end. Returns the text before it.
     fn shows(&mut self, text: &str) -> String {
         let patience = now() + PATIENCE;
         loop {
@@ -65,7 +65,7 @@ impl Terminal {
         }
     }
 
-    /// What the last command ended with.
+    /// The exit code of the last command.
     fn code(&mut self) -> String {
         self.types("echo code=$?.\n");
         self.shows("code=");
@@ -153,7 +153,7 @@ fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
     terminal.types("\x1a");
     terminal.shows("Stopped");
     terminal.shows("prompt> ");
-    until("the command stands still", || crate::processes::state_of(command) == Some('T'));
+    until("the command is stopped", || crate::processes::state_of(command) == Some('T'));
     terminal.types("echo the shell is here\n");
     terminal.shows("the shell is here");
     terminal.types("fg\n");
@@ -173,7 +173,7 @@ fn a_job_stopped_for_longer_than_its_lease_ends_with_79() {
     terminal.types("\x1a");
     terminal.shows("Stopped");
     until("the command is dead", || !is_alive(command));
-    // Lockfast was stopped, and is let go on to say so.
+    // The guardian continues lockfast, which reports the loss.
     terminal.shows("the lock on k");
     terminal.types("wait %1; echo it was $?.\n");
     terminal.shows("it was 79.");
@@ -184,14 +184,14 @@ fn a_command_in_the_background_waits_for_the_terminal() {
     let mut terminal = Terminal::open();
     terminal.types("$L run k -- sh -c 'echo ready; read name; echo hello $name; exit 5' &\n");
     terminal.shows("ready");
-    // The shell tells of its jobs when it is asked for something.
+    // The shell reports the state of its jobs at the next command.
     until("the job has stopped", || {
         terminal.types("jobs\n");
         terminal.shows("[1]+  ");
         terminal.shows("prompt> ").starts_with("Stopped")
     });
     terminal.types("fg\n");
-    // It is in front when the terminal is its group's; what is typed before that is kept for it.
+    // Text that is typed before the job is in the foreground is kept for it.
     terminal.types("me\n");
     terminal.shows("hello me");
     terminal.shows("prompt> ");
@@ -201,7 +201,7 @@ fn a_command_in_the_background_waits_for_the_terminal() {
 #[test]
 fn the_terminal_returns_after_a_foreground_job_was_killed() {
     let mut terminal = Terminal::open();
-    // The inner shell gives the terminal to its job; the script around lockfast is no shell that would take it back.
+    // The inner shell gives the terminal to its job; the script around lockfast has no job control and would not take it back.
     let command = "bash --norc -i -c \"set -m; sleep 600; :\"";
     let run = format!("$L run --at-most 1 -k 0 k -- {command}");
     terminal.types(&format!("sh -c '{run}; echo over; read name; echo hello $name.'\n"));

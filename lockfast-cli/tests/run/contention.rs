@@ -15,10 +15,10 @@ fn without_patience_the_refusal_names_the_holder() {
     let refused = shared.run(&["run", "-n", "nightly", "--", "echo", "never"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(75), ""));
     let host = rustix::system::uname();
-    let who = format!("the night shift on {} (pid {}) for ", host.nodename().to_str().unwrap(), holder.pid());
-    assert!(refused.stderr.starts_with(&format!("lockfast: nightly is held by {who}")), "{}", refused.stderr);
+    let note = format!("the night shift on {} (pid {}) for ", host.nodename().to_str().unwrap(), holder.pid());
+    assert!(refused.stderr.starts_with(&format!("lockfast: nightly is held by {note}")), "{}", refused.stderr);
     assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
-    assert!(!refused.stderr.contains("gave up"), "who asks once has waited for nobody: {}", refused.stderr);
+    assert!(!refused.stderr.contains("gave up"), "a single attempt has not waited for the holder: {}", refused.stderr);
 
     for no_patience in [&["-n", "-E", "3"][..], &["-w", "0", "-E", "3"]] {
         let line: Vec<&str> = [&["run"], no_patience, &["nightly", "--", "true"]].concat();
@@ -26,7 +26,7 @@ fn without_patience_the_refusal_names_the_holder() {
     }
     let skipped = shared.run(&["run", "--skip", "nightly", "--", "echo", "never"]);
     assert_eq!((skipped.code, skipped.stdout.as_str()), (Some(0), ""));
-    assert!(skipped.stderr.contains(&format!("skipped: held by {who}")), "{}", skipped.stderr);
+    assert!(skipped.stderr.contains(&format!("skipped: held by {note}")), "{}", skipped.stderr);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_waiter_is_shown_the_holder_and_gets_the_lock_next() {
     let shared = SharedStore::new();
     let (mut holder, _) = shared.hold(&["k"]);
     let mut waiter = Running::start(shared.lockfast(&["-v", "run", "k", "--", "echo", "mine"]));
-    until("it is said", || {
+    until("the message is written", || {
         let line = waiter.error_line();
         line.contains("waiting for k, held by") && line.ends_with("next in the queue")
     });
@@ -276,10 +276,10 @@ fn an_unguarded_command_keeps_the_lock() {
     let shared = SharedStore::new();
     let (mut holder, command) = shared.hold(&["--ttl", "10m", "k"]);
     let guardian = holder.guardian();
-    // Neither may see the other die.
+    // Both are stopped first, so that neither sees the other die.
     kill(guardian, Signal::STOP);
     holder.stop();
-    until("the guardian stands still", || state_of(guardian) == Some('T'));
+    until("the guardian is stopped", || state_of(guardian) == Some('T'));
     kill(guardian, Signal::KILL);
     holder.signal(Signal::KILL);
     until("both are dead", || !is_alive(guardian) && !is_alive(holder.pid()));

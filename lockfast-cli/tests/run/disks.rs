@@ -1,4 +1,4 @@
-//! Disks that are full or cannot be written to: small file systems in memory, mounted where nobody else sees them.
+//! Disks that are full or read-only: small file systems in memory, mounted in a namespace of the test.
 
 use std::process::Command;
 
@@ -38,9 +38,9 @@ fn a_disk_that_fills_up_loses_no_exit_code_and_is_usable_again() {
     let script = format!("$L run --ttl 3 k -- sh -c '{fill}'; echo $?; rm $D/fill; $L run -n k -- echo again");
     let said = on_a_disk_of("1m", &script);
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "5\nagain\n"), "{}", said.stderr);
-    // A little may still fit where something was written before; if not, that is said.
-    let is_told = said.stderr.contains("releasing k") && said.stderr.contains("no space is left");
-    assert!(said.stderr.is_empty() || is_told, "{}", said.stderr);
+    // The release may still fit into pages that were written before; if not, a message says so.
+    let is_reported = said.stderr.contains("releasing k") && said.stderr.contains("no space is left");
+    assert!(said.stderr.is_empty() || is_reported, "{}", said.stderr);
 }
 
 #[test]

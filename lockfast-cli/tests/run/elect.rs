@@ -1,4 +1,4 @@
-//! `lockfast elect`: one leader, and the next one when it is gone.
+//! `lockfast elect`: one leader at a time, and the next one when it has ended.
 
 use std::process::Stdio;
 

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::fixture::{now, until};
 use crate::processes::{Running, is_alive, kill, lockfast, run};
 
-/// A command that does not want to end, with a child in its group and a grandchild outside of it. Says all three numbers.
+/// A command that ignores SIGTERM, with a child in its group and a grandchild outside of it. Prints all three process ids.
 const STUBBORN: &str = r#"
     trap '' TERM
     sh -c 'trap "" TERM; echo $$; while :; do sleep 1; done' &
@@ -25,7 +25,7 @@ fn start_stubborn(options: &[&str]) -> (Running, [u32; 3]) {
     (running, tree)
 }
 
-/// Without being told that lockfast is dead, a guardian would act only at its deadline, just before a lease of 30 s ends.
+/// A guardian that did not notice lockfast's death would act only at its deadline, just before a lease of 30 s ends.
 const BEFORE_THE_DEADLINE: Duration = Duration::from_secs(15);
 
 fn until_dead(tree: &[u32]) {
@@ -53,16 +53,16 @@ fn a_command_that_ignores_the_signal_is_killed_with_its_tree() {
     let (running, tree) = start_stubborn(&["--at-most", "0.5", "-k", "0.2"]);
     let said = running.end();
     assert_eq!(said.code, Some(124));
-    // Lockfast came back: by then nothing may be left.
+    // When lockfast has ended, no descendant may be left.
     assert!(!tree.iter().any(|pid| is_alive(*pid)));
-    // By the guardian. Lockfast would kill what is left 10 s later, and say so.
+    // By the guardian: lockfast itself would kill the tree 10 s later, with a message.
     assert!(now().since(began) < Duration::from_secs(9), "killed only {:?} after the start", now().since(began));
     assert!(!said.stderr.contains("guardian"), "{}", said.stderr);
 }
 
 #[test]
 fn the_time_to_clean_up_is_the_same_after_many_renewals() {
-    // The first deadline that the guardian got is over when the cap is reached: only the last one counts.
+    // The guardian's first deadline has passed when the cap is reached: only the last one counts.
     let script = "trap 'sleep 0.3; echo cleaned up; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
     let said = run(&["run", "--ttl", "6", "--at-most", "7", "-k", "2", "k", "--", "sh", "-c", script]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(124), "ready\ncleaned up\n"), "{}", said.stderr);
@@ -91,7 +91,7 @@ fn a_stopped_lockfast_loses_the_command_before_the_lease_ends() {
     let stopped = now();
     until_dead(&tree);
     assert!(now() < stopped + ttl, "dead only {:?} after the stop", now().since(stopped));
-    // The guardian lets it go on.
+    // The guardian continues it.
     let said = running.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);
     assert!(said.stderr.contains("the lock on k"), "{}", said.stderr);
@@ -176,7 +176,7 @@ fn a_stopped_guardian_does_not_keep_the_command_alive() {
     let stopped = now();
     kill(guardian, Signal::STOP);
     until("the lease has ended", || now() >= stopped + Duration::from_secs(2));
-    assert!(tree.iter().all(|pid| is_alive(*pid)), "nobody was there to end it");
+    assert!(tree.iter().all(|pid| is_alive(*pid)), "neither lockfast nor its guardian could end it");
     running.signal(Signal::CONT);
     let said = running.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);

@@ -1,4 +1,4 @@
-//! The table of exit codes, and what a command finds around it.
+//! The table of exit codes, and the environment of a command.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;

@@ -1,4 +1,4 @@
-//! Processes in other time namespaces, whose clocks since the boot show something else.
+//! Processes in other time namespaces, whose clocks since boot differ.
 
 use std::process::{Command, Stdio};
 
@@ -28,7 +28,7 @@ fn exclude_each_other(seconds: i64) {
     is_refused(&outcome(ahead_by(seconds, &shared, &attempt)));
     is_refused(&outcome(ahead_by(seconds, &shared, &attempt)));
     here.write("\n");
-    assert_eq!(here.end().code, Some(0), "and it kept it to the end");
+    assert_eq!(here.end().code, Some(0), "it kept the lock to the end");
     let hold = ["run", "--ttl", "10", "k", "--", "sh", "-c", "echo $$; read line"];
     let mut holding = ahead_by(seconds, &shared, &hold);
     holding.stdin(Stdio::piped());
@@ -37,7 +37,7 @@ fn exclude_each_other(seconds: i64) {
     is_refused(&shared.run(&attempt));
     is_refused(&shared.run(&attempt));
     there.write("\n");
-    assert_eq!(there.end().code, Some(0), "and it kept it to the end");
+    assert_eq!(there.end().code, Some(0), "it kept the lock to the end");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_clock_that_is_ahead_in_its_namespace_ends_no_lease_early() {
 
 #[test]
 fn a_clock_that_is_behind_in_its_namespace_ends_no_lease_early() {
-    // The kernel allows no clock that shows less than nothing.
+    // The kernel refuses an offset that makes the clock negative.
     let since_boot = i64::try_from(now().as_nanos() / 1_000_000_000).unwrap();
     exclude_each_other(-since_boot / 2);
 }

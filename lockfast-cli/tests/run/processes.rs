@@ -1,5 +1,5 @@
-//! Real processes on a stage that is cleared whatever happens: lockfast, its guardian, the command and what that leaves
-//! behind are killed by number when a test ends.
+//! Real processes that end with the test, also when it fails: lockfast, its guardian, the command and its descendants are
+//! killed by number.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,12 +21,12 @@ pub(crate) fn kill(number: u32, signal: Signal) {
     rustix::process::kill_process(pid(number), signal).unwrap();
 }
 
-/// Whether a process runs; one that has ended and was not waited for does not.
+/// Whether a process runs; a zombie does not.
 pub(crate) fn is_alive(number: u32) -> bool {
     !matches!(state_of(number), None | Some('Z' | 'X'))
 }
 
-/// As in the third column of `/proc/N/stat`.
+/// The third column of `/proc/N/stat`.
 pub(crate) fn state_of(number: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
@@ -66,12 +66,12 @@ pub(crate) fn outcome(command: Command) -> Outcome {
     Running::start(command).end()
 }
 
-/// A program that runs, and whatever it has started.
+/// A program that runs, and its descendants.
 pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
     errors: Receiver<String>,
-    /// Told by the command, and killed at the end.
+    /// Process ids that the test has learned, killed at the end.
     known: Vec<u32>,
 }
 
@@ -79,7 +79,7 @@ impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let lines = lines_of(child.stdout.take().unwrap());
-        // Without a pipe of its own, what it says is the test's to read.
+        // Without a pipe here, the test reads standard error itself.
         let errors = child.stderr.take().map_or_else(|| channel().1, lines_of);
         Self { child, lines, errors, known: Vec::new() }
     }
@@ -98,20 +98,20 @@ impl Running {
 
     pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
-            panic!("the command says something within the time: {error}; {}", rest_of(&self.errors))
+            panic!("the command wrote no line within the time: {error}; {}", rest_of(&self.errors))
         })
     }
 
-    /// The next line, if it is there already.
+    /// The next line, if it was written already.
     pub(crate) fn line_if_any(&self) -> Option<String> {
         self.lines.try_recv().ok()
     }
 
     pub(crate) fn error_line(&self) -> String {
-        self.errors.recv_timeout(PATIENCE).expect("lockfast says something within the time")
+        self.errors.recv_timeout(PATIENCE).expect("lockfast writes a message within the time")
     }
 
-    /// The next line, which is the number of a process.
+    /// The next line, which is a process id.
     pub(crate) fn line_pid(&mut self) -> u32 {
         let number = self.line().trim().parse().unwrap();
         self.known.push(number);
@@ -126,10 +126,10 @@ impl Running {
         kill(self.pid(), signal);
     }
 
-    /// Stops lockfast, and comes back when it stands still.
+    /// Stops lockfast, and returns when it is stopped.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
-        until("lockfast stands still", || state_of(self.pid()) == Some('T'));
+        until("lockfast is stopped", || state_of(self.pid()) == Some('T'));
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
@@ -145,7 +145,7 @@ impl Running {
             status.is_some()
         });
         let status = status.unwrap();
-        // 0 - n for a program that itself died of a signal.
+        // A program that died of signal n has the code -n.
         let code = status.code().or(status.signal().map(|signal| -signal));
         Outcome { code, stdout: rest_of(&self.lines), stderr: rest_of(&self.errors) }
     }
@@ -162,7 +162,8 @@ impl Drop for Running {
     }
 }
 
-/// What is left to read. A command that lives on may keep the pipe open; what lockfast wrote is there already.
+/// The lines that are left to read. A command that lives on may keep the pipe open, so reading ends after 300 ms without a
+/// line; lockfast has written its lines before it ended.
 fn rest_of(lines: &Receiver<String>) -> String {
     let mut text = String::new();
     while let Ok(line) = lines.recv_timeout(Duration::from_millis(300)) {
@@ -184,7 +185,7 @@ fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// A store that several processes share; gone after the test.
+/// A store that several processes share, removed after the test.
 pub(crate) struct SharedStore {
     directory: Directory,
     url: String,
@@ -220,7 +221,7 @@ impl SharedStore {
         outcome(self.lockfast(args))
     }
 
-    /// A command that holds `key` until it is written to; says its number first.
+    /// A command that holds the lock until it is written to, and its process id.
     pub(crate) fn hold(&self, options: &[&str]) -> (Running, u32) {
         let line = ["run"].into_iter().chain(options.iter().copied()).chain(["--", "sh", "-c", "echo $$; read line"]);
         let mut command = self.lockfast(&line.collect::<Vec<_>>());
@@ -230,11 +231,11 @@ impl SharedStore {
         (running, pid)
     }
 
-    /// Waits until so many stand in line for `key`, holders included.
+    /// Waits until the queue of `key` has this many entries, holders included.
     pub(crate) fn until_queued(&self, key: &str, count: usize) {
-        until("all stand in line", || {
-            let said = self.run(&["inspect", "-o", "json", key]).stdout;
-            said.matches("\"owner\"").count() == count
+        until("all are in the queue", || {
+            let shown = self.run(&["inspect", "-o", "json", key]).stdout;
+            shown.matches("\"owner\"").count() == count
         });
     }
 

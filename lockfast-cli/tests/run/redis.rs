@@ -1,4 +1,4 @@
-//! The same over Redis, where processes find each other through a server, and only leases and messages say who is dead.
+//! The same over Redis: processes share a server, and only the end of a lease shows that a holder is dead.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use servers::Redis;
 use crate::fixture::{handles_sigterm, now, until};
 use crate::processes::{Running, SharedStore, is_alive, outcome};
 
-/// Far below the lease of 30 s that somebody who is not told would wait for.
+/// Far below the lease of 30 s, for which a waiter without a notification would wait.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 fn start() -> (Redis, SharedStore) {
@@ -32,7 +32,7 @@ fn two_processes_exclude_each_other_and_hand_off_at_once() {
     assert_eq!(waiter.line(), "mine");
     assert!(now().since(given_back) < AT_ONCE, "{:?}", now().since(given_back));
     assert_eq!((holder.end().code, waiter.end().code), (Some(0), Some(0)));
-    assert_eq!(shared.run(&["status", "k"]).code, Some(1), "nobody holds it any more");
+    assert_eq!(shared.run(&["status", "k"]).code, Some(1), "it is free");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_server_without_its_data_ends_the_command_at_renewal() {
     until("the command is dead", || !is_alive(command));
     let said = holder.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);
-    // By the answer to a renewal, not by the deadline at the end of the lease.
+    // By the reply to a renewal, not by the deadline at the end of the lease.
     assert!(said.stderr.contains("was lost: the store"), "{}", said.stderr);
     let next = shared.run(&["run", "k", "--", "sh", "-c", "echo $LOCKFAST_FENCE"]);
     assert!(next.stdout.trim().parse::<u64>().unwrap() > old, "fences go on: {} after {old}", next.stdout);

@@ -1,4 +1,4 @@
-//! Signals to lockfast: passed on to the command's whole group, once each.
+//! Signals to lockfast: forwarded to the command's whole group, once each.
 
 use std::process::{Command, Stdio};
 
@@ -34,7 +34,7 @@ fn each_signal_reaches_the_command_once() {
 #[test]
 fn a_signal_reaches_the_whole_group_and_leaves_no_orphan() {
     for (name, signal) in PASSED_ON {
-        // Without job control the shell starts a background process with INT and QUIT ignored; a plain child has neither.
+        // Without job control the shell starts a background process with INT and QUIT ignored; a foreground child has neither.
         let script = "sh -c 'echo $$; exec sleep 600'; echo not reached";
         let mut running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", script]));
         let grandchild = running.line_pid();

@@ -1,4 +1,4 @@
-//! Standard error that is full and never read: no message of lockfast's may keep a lock, a signal or an exit waiting.
+//! Standard error that is full and never read: no message of lockfast may delay a release, a signal or an exit.
 
 use std::io::{PipeReader, Read};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use servers::Redis;
 use crate::fixture::{full_pipe, now, until};
 use crate::processes::{Running, SharedStore, is_alive};
 
-/// The lease is 30 s and the commands run for 10 min: a lock that is free, and a process that has ended, before this did
-/// not wait for either.
+/// The lease is 30 s and the commands run for 10 min: a lock that is free and a process that has ended before this have not
+/// waited for either.
 const SOON: Duration = Duration::from_secs(15);
 
-/// Starts lockfast with a standard error that is full from the beginning, and read only through what is returned.
+/// Starts lockfast with a standard error that is full from the beginning, and returns its reader.
 fn start(shared: &SharedStore, line: &[&str]) -> (Running, PipeReader) {
     let (reader, writer) = full_pipe();
     let mut command = shared.lockfast(line);
