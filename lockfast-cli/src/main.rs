@@ -1,4 +1,4 @@
-//! The command line, `lockfast`: arguments become settings, settings a client, and a command says how the program ends.
+//! The command line, `lockfast`: arguments become settings, settings a client, and a command returns the exit code.
 //!
 //! Standard output belongs to the command's result, or to the child; everything else goes to standard error.
 

@@ -3,7 +3,7 @@
 //! Owns the order of the checks and the rules that neither the compiler nor clippy checks. Builds with the standard
 //! library and `anyhow` alone, so that the first `cargo xtask` on a fresh machine is quick. Never edits a source.
 
-#![expect(clippy::print_stdout, reason = "printing what it did is what this program is for")]
+#![expect(clippy::print_stdout, reason = "this program reports its steps on standard output")]
 
 mod bench;
 mod budgets;
@@ -39,9 +39,9 @@ Everything that CI does, runnable by hand.
     cargo xtask model [WORLD]  search the model of the protocol in full, or one world of it; takes two minutes
     cargo xtask sim            simulate many engines against one table in virtual time, with every fault; a minute
       --seconds N --seed S     .. for N seconds, beginning with the world of seed S (--seeds COUNT: COUNT worlds)
-    cargo xtask fuzz           compare the parser of Redis replies with that of the redis crate on random streams; a minute
+    cargo xtask fuzz           compare our parser of Redis replies with the redis crate's on random streams; a minute
       --seconds N --seed S     .. for N seconds, beginning with the stream of seed S
-    cargo xtask soak           run `lockfast run` under hundreds of kills, breaks and stops, with many waiters; takes minutes
+    cargo xtask soak           test `lockfast run` with hundreds of kills, breaks, stops and waiters; takes minutes
     cargo xtask replay FILE    step through a recording of a client (LOCKFAST_RECORD), and compare
       --client ID --from N --to M  .. only this client; print these steps
     cargo xtask help           print this text

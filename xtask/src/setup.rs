@@ -19,12 +19,12 @@ const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "cargo fmt --version"), ("clip
 const PROGRAMS: &[Program] = &[
     Program { what: "a C compiler", ask: "cc --version", packages: &["gcc", "libc6-dev"] },
     Program { what: "a shell with job control", ask: "bash --version", packages: &["bash"] },
-    Program { what: "small disks of one's own (unshare)", ask: "unshare --version", packages: &["util-linux"] },
+    Program { what: "mount and time namespaces (unshare)", ask: "unshare --version", packages: &["util-linux"] },
     Program { what: "mount", ask: "mount --version", packages: &["mount"] },
-    Program { what: "a way to end with one's parent (setpriv)", ask: "setpriv --version", packages: &["util-linux"] },
+    Program { what: "parent-death signals (setpriv)", ask: "setpriv --version", packages: &["util-linux"] },
     // Debian may start its service; no test uses that one.
     Program { what: "a Redis server", ask: "redis-server --version", packages: &["redis-server"] },
-    Program { what: "a way to make certificates (openssl)", ask: "openssl version", packages: &["openssl"] },
+    Program { what: "a tool for certificates (openssl)", ask: "openssl version", packages: &["openssl"] },
     Program { what: "Python", ask: "python3 --version", packages: &["python3"] },
     Program { what: "pip", ask: "python3 -m pip --version", packages: &["python3-pip"] },
     Program { what: "Node.js", ask: "node --version", packages: &["nodejs"] },
@@ -37,7 +37,7 @@ struct Program {
     packages: &'static [&'static str],
 }
 
-/// What this user may do on this machine.
+/// The rights of this user on this machine.
 #[derive(Clone, Copy, Debug)]
 struct Rights {
     has_apt: bool,

@@ -134,7 +134,7 @@ async fn enter(locks: &Locks, wanted: &Wanted) -> lockfast::Result<Guard> {
     }
 }
 
-/// What `-o json` prints.
+/// The output of `-o json`.
 #[derive(Serialize)]
 struct Acquired<'a> {
     key: &'a str,

@@ -13,7 +13,7 @@ Examples:
   lockfast renew --token-file /run/deploy.token --ttl 1h       for an hour from now; never shortens
   echo \"$token\" | lockfast renew || exit 1                     stop when it is lost
 
-Exits 0 when it is still held, and renewed; 1 when it is lost: stop what it protected; 69 when the store cannot be reached.";
+Exits 0 when it is still held, and renewed; 1 when it is lost: stop the protected work; 69 when the store cannot be reached.";
 
 /// Renew the lease (TTL) of a lock that `acquire` took
 #[derive(Debug, clap::Args)]

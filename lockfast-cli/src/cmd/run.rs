@@ -328,7 +328,7 @@ pub(super) async fn refuse_nested(locks: &Locks, keys: impl Iterator<Item = &str
                 "{key} is held by a lockfast around this one, which would have to end first; take it once, outside"
             ),
         )),
-        Err(error) => Err(Failure::while_running("looking at what is held around this command", &error)),
+        Err(error) => Err(Failure::while_running("checking which locks the outer command holds", &error)),
     }
 }
 

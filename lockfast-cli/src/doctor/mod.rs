@@ -53,7 +53,7 @@ pub(crate) async fn checks(url: &str, prefix: Option<&str>) -> Vec<Check> {
     }
 }
 
-/// What the store promises, in words.
+/// The guarantees of the store, as checks.
 pub(crate) fn promises(locks: &Locks) -> Vec<Check> {
     let promises = locks.guarantees();
     let shared = match promises.shared {

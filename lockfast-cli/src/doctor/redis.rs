@@ -7,7 +7,7 @@ use lockfast::{Redis, RedisCheckup};
 use super::Check;
 use super::measure::precise;
 
-/// Servers before this one lack what the scripts need.
+/// Older servers lack commands that the scripts need.
 const OLDEST: (u32, u32) = (6, 2);
 /// From here on, a difference of clocks is noted.
 const APART: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ fn role(is_primary: bool) -> Check {
 
 fn replicas(connected: u32, wanted: u32) -> Check {
     match (connected, wanted) {
-        (0, 0) => Check::note("replicas", "none: what happens to this server happens to all locks"),
+        (0, 0) => Check::note("replicas", "none: if this server is lost, all its locks are lost"),
         (connected, 0) => Check::note(
             "replicas",
             format!(
@@ -87,7 +87,7 @@ fn persistence(found: &RedisCheckup) -> Check {
     if found.cannot_write {
         return Check::wrong(NAME, "the server could not write to its disk; it may refuse all locks, see its log");
     }
-    let forgets = "holders of forgotten locks lose them at their next renewal, and what `once` remembers is forgotten";
+    let forgets = "holders of forgotten locks lose them at their next renewal, and results of `once` are forgotten";
     match (found.append_only.as_deref(), found.snapshots.as_deref()) {
         (Some("always"), _) => {
             Check::fine(NAME, "append-only file, on the disk before the answer: a restart loses nothing")

@@ -1,5 +1,5 @@
 //! Lockfast's end of the socket to a guardian, and the guardian's process: sends the setup and the orders, receives the
-//! reports, and kills what a guardian leaves behind.
+//! reports, and kills the processes that a dead guardian leaves behind.
 
 use std::fs::File;
 use std::io::IoSlice;

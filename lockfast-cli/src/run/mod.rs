@@ -24,7 +24,7 @@ use signals::Signals;
 /// How long a guardian may take to kill the command's tree before lockfast kills it itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What to run, and what ends it.
+/// A command, its environment, and the conditions that end it.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) command: Vec<OsString>,

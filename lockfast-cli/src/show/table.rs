@@ -43,9 +43,9 @@ fn row(resource: &Resource, wide: bool) -> Vec<String> {
             let labels: Vec<_> = entry.note.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
             plain(&labels.join(","))
         };
-        let said = |text: String| if text.is_empty() { nothing() } else { text };
-        row.push(first.map_or_else(nothing, |entry| said(plain(&entry.note.program))));
-        row.push(first.map_or_else(nothing, |entry| said(labels(entry))));
+        let or_nothing = |text: String| if text.is_empty() { nothing() } else { text };
+        row.push(first.map_or_else(nothing, |entry| or_nothing(plain(&entry.note.program))));
+        row.push(first.map_or_else(nothing, |entry| or_nothing(labels(entry))));
         row.push(first.map_or_else(nothing, |entry| entry.owner.to_string()));
     }
     row

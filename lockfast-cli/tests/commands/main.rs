@@ -1,6 +1,6 @@
 //! The commands beside `run`, as real processes on a real file of locks, and on a real Redis server.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in shared code too")]
 
 mod breaking;
 mod doctor;

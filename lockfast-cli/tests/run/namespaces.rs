@@ -20,7 +20,7 @@ fn is_refused(said: &Outcome) {
     assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
 }
 
-/// Each of two processes, with clocks apart by `seconds`, holds for ten seconds what the other must not get.
+/// Of two processes with clocks apart by `seconds`, each holds the lock with a lease of 10 s while the other is refused.
 fn exclude_each_other(seconds: i64) {
     let shared = SharedStore::new();
     let attempt = ["run", "-n", "k", "--", "echo", "never"];
