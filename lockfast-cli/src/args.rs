@@ -25,7 +25,7 @@ The store is set by --store, LOCKFAST_URL or a config file (see lockfast.example
 rediss://HOST with TLS, sqlite:FILE for a file. The default is a file in your state directory, shared by all your
 processes on this machine.
 
-LOCKFAST_RECORD=FILE appends everything that this client sends and receives to FILE, for a bug report. The file contains
+LOCKFAST_RECORD=FILE appends a recording of this client's inputs and effects to FILE, for a bug report. The file contains
 the names of locks; it contains no secrets, values, notes or labels.";
 
 /// Locks that work across processes and servers: exclusive access to a named resource, freed when its holder dies.

@@ -6,7 +6,7 @@ use lockfast::{Clock, Resource};
 
 use crate::exit::{Exit, Failure, conclude};
 use crate::settings::Settings;
-use crate::show::{json, text, who};
+use crate::show::{describe, json, text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +66,7 @@ async fn answer(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> 
 
 /// The owner of the claim with this fence, which may be any number of its block.
 fn owner_of(resource: &Resource, fence: Ticket) -> Option<String> {
-    resource.queue.iter().find(|entry| entry.tickets.contains(fence)).map(|entry| who(&entry.note))
+    resource.queue.iter().find(|entry| entry.tickets.contains(fence)).map(|entry| describe(&entry.note))
 }
 
 /// The operator, for the log.

@@ -24,7 +24,7 @@ pub(crate) fn mode(resource: &Resource) -> String {
 }
 
 /// The holder or waiter behind a claim: `reports on web-2 (pid 812)`.
-pub(crate) fn who(note: &Note) -> String {
+pub(crate) fn describe(note: &Note) -> String {
     plain(&note.to_string())
 }
 

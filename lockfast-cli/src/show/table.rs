@@ -5,7 +5,7 @@ use std::time::Duration;
 use comfy_table::{Table, presets};
 use lockfast::Resource;
 
-use super::{bold, is_foreign, mode, remark, who};
+use super::{bold, describe, is_foreign, mode, remark};
 use crate::duration::brief;
 use crate::out::plain;
 
@@ -24,7 +24,7 @@ fn row(resource: &Resource, wide: bool) -> Vec<String> {
     let holder = first.map_or_else(nothing, |entry| {
         let more = resource.holders().count() - 1;
         let more = if more == 0 { String::new() } else { format!(" +{more}") };
-        format!("{}{}{more}", who(&entry.note), remark(entry))
+        format!("{}{}{more}", describe(&entry.note), remark(entry))
     });
     let left = resource.sealed_for.or_else(|| resource.holders().map(|entry| entry.expires_in).max());
     let left = left.filter(|span| *span != Duration::MAX);

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use lockfast::{Entry, Resource};
 
 use super::json::time;
-use super::{is_foreign, mode, remark, who};
+use super::{describe, is_foreign, mode, remark};
 use crate::duration::brief;
 use crate::out::plain;
 
@@ -22,7 +22,7 @@ pub(crate) fn in_full(resource: &Resource, now: SystemTime) -> String {
         text += &format!(
             "waiter {:<3} {}{}  waiting {}, fence {}\n",
             ahead + 1,
-            who(&entry.note),
+            describe(&entry.note),
             remark(entry),
             brief(entry.since),
             entry.tickets.first
@@ -42,7 +42,7 @@ fn holder(entry: &Entry, now: SystemTime) -> String {
         0 | 1 => entry.tickets.first.to_string(),
         _ => format!("{} to {}", entry.tickets.first, entry.tickets.last()),
     };
-    let mut text = format!("holder   {}{}\n", who(note), remark(entry));
+    let mut text = format!("holder   {}{}\n", describe(note), remark(entry));
     let mut row = |title: &str, value: String| text += &format!("  {title:<8} {value}\n");
     let ends = match entry.expires_in {
         Duration::MAX => "never".to_owned(),
@@ -77,7 +77,7 @@ pub(crate) fn in_short(resource: Option<&Resource>) -> String {
     };
     let mut holders = resource.holders();
     match (holders.next(), resource.sealed_for) {
-        (Some(entry), _) if is_foreign(entry) => format!("held by {}{waiting}", who(&entry.note)),
+        (Some(entry), _) if is_foreign(entry) => format!("held by {}{waiting}", describe(&entry.note)),
         (Some(entry), _) => {
             let more = match holders.count() {
                 0 => String::new(),
@@ -85,7 +85,7 @@ pub(crate) fn in_short(resource: Option<&Resource>) -> String {
             };
             let since = brief(entry.since);
             let fence = entry.tickets.first;
-            format!("held by {}{}{more} for {since}, fence {fence}{waiting}", who(&entry.note), remark(entry))
+            format!("held by {}{}{more} for {since}, fence {fence}{waiting}", describe(&entry.note), remark(entry))
         }
         (None, Some(left)) => format!("done, and remembered for {} more", brief(left)),
         (None, None) => format!("free{waiting}"),

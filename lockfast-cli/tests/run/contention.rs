@@ -1,6 +1,5 @@
 //! Several processes that want the same lock.
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
