@@ -101,8 +101,8 @@ fn text_of(master: OwnedFd) -> Receiver<String> {
 #[test]
 fn the_command_has_the_terminal_and_the_shell_gets_it_back() {
     let mut terminal = Terminal::open();
-    terminal.types("$L run k -- sh -c 'echo who; read name; echo hello $name; exit 5'\n");
-    terminal.shows("who");
+    terminal.types("$L run k -- sh -c 'echo ready; read name; echo hello $name; exit 5'\n");
+    terminal.shows("ready");
     terminal.types("me\n");
     terminal.shows("hello me");
     terminal.shows("prompt> ");

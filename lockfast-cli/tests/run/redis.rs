@@ -27,10 +27,10 @@ fn two_processes_exclude_each_other_and_hand_off_at_once() {
     assert!(refused.stderr.contains(&format!("(pid {})", holder.pid())), "{}", refused.stderr);
     let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "mine"]));
     shared.until_queued("k", 2);
-    let given_back = now();
+    let released = now();
     holder.write("done\n");
     assert_eq!(waiter.line(), "mine");
-    assert!(now().since(given_back) < AT_ONCE, "{:?}", now().since(given_back));
+    assert!(now().since(released) < AT_ONCE, "{:?}", now().since(released));
     assert_eq!((holder.end().code, waiter.end().code), (Some(0), Some(0)));
     assert_eq!(shared.run(&["status", "k"]).code, Some(1), "it is free");
 }

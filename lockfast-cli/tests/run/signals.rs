@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::fixture::until;
 use crate::processes::{Running, is_alive, lockfast, outcome, run};
 
-const PASSED_ON: [(&str, Signal); 6] = [
+const FORWARDED: [(&str, Signal); 6] = [
     ("INT", Signal::INT),
     ("TERM", Signal::TERM),
     ("HUP", Signal::HUP),
@@ -19,11 +19,11 @@ const PASSED_ON: [(&str, Signal); 6] = [
 #[test]
 fn each_signal_reaches_the_command_once() {
     let trap = r#"trap "echo NAME" NAME; "#;
-    let traps: String = PASSED_ON.iter().map(|(name, _)| trap.replace("NAME", name)).collect();
+    let traps: String = FORWARDED.iter().map(|(name, _)| trap.replace("NAME", name)).collect();
     let script = format!("{traps} echo ready; i=0; while [ $i -lt 100000 ]; do sleep 0.01; i=$((i+1)); done");
     let running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", &script]));
     assert_eq!(running.line(), "ready");
-    for (name, signal) in PASSED_ON {
+    for (name, signal) in FORWARDED {
         running.signal(signal);
         assert_eq!(running.line(), name);
     }
@@ -33,7 +33,7 @@ fn each_signal_reaches_the_command_once() {
 
 #[test]
 fn a_signal_reaches_the_whole_group_and_leaves_no_orphan() {
-    for (name, signal) in PASSED_ON {
+    for (name, signal) in FORWARDED {
         // Without job control the shell starts a background process with INT and QUIT ignored; a foreground child has neither.
         let script = "sh -c 'echo $$; exec sleep 600'; echo not reached";
         let mut running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", script]));
