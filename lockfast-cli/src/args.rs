@@ -1,5 +1,5 @@
-//! What may be written on the command line. Parsing only: what a setting comes to, with the environment and the config
-//! files, is decided in `settings.rs`; what a command does is in `cmd/`, beside its own arguments.
+//! The command line's syntax. Parsing only: `settings.rs` merges the flags with the environment and the config files; what a
+//! command does is in `cmd/`, beside its own arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,20 +13,20 @@ use crate::duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  lockfast run nightly -- ./backup.sh            run a command while nobody else runs it
+  lockfast run nightly -- ./backup.sh            run a command while holding the lock `nightly`
   lockfast run --skip nightly -- ./backup.sh     the same from cron on every server: one runs it, the others skip
-  lockfast ls                                    who holds what, and who waits
+  lockfast ls                                    all locks with their holders and waiters
   lockfast inspect nightly                       one lock in full
   lockfast doctor                                is the store reachable, and what does it promise
   lockfast run --store redis://cache.internal nightly -- ./backup.sh
                                                  with locks that all servers share
 
-Where the locks live is said by --store, LOCKFAST_URL or a config file (see lockfast.example.toml): redis://HOST for
-Redis or Valkey, rediss://HOST with TLS, sqlite:FILE for a file. Without any, they are in a file in your state
-directory, shared by all your processes on this machine.
+The store is set by --store, LOCKFAST_URL or a config file (see lockfast.example.toml): redis://HOST for Redis or Valkey,
+rediss://HOST with TLS, sqlite:FILE for a file. The default is a file in your state directory, shared by all your
+processes on this machine.
 
-LOCKFAST_RECORD=FILE appends all that this client does and is told to FILE, for a bug report: the names of locks are in
-it; secrets, values, notes and labels are not.";
+LOCKFAST_RECORD=FILE appends a recording of this client's inputs and effects to FILE, for a bug report. The file contains
+the names of locks; it contains no secrets, values, notes or labels.";
 
 /// Locks that work across processes and servers: exclusive access to a named resource, freed when its holder dies.
 #[derive(Debug, Parser)]
@@ -41,8 +41,8 @@ pub(crate) struct Args {
 /// Accepted before and after the command's name.
 #[derive(Clone, Default, clap::Args)]
 pub(crate) struct Globals {
-    /// Where the locks live, like redis://user:password@host or sqlite:/path/locks.db; `-` reads it from standard input, so
-    /// that a password need not be an argument
+    /// The store, like redis://user:password@host or sqlite:/path/locks.db; `-` reads it from standard input, so that a
+    /// password need not be an argument
     #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
     pub(crate) store: Option<String>,
     /// Put before every key in the store
@@ -51,19 +51,19 @@ pub(crate) struct Globals {
     /// Read this config file and no other
     #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub(crate) config: Option<PathBuf>,
-    /// Say more on standard error; twice for everything
+    /// Write more messages to standard error; twice for all of them
     #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet", help_heading = "Global options")]
     pub(crate) verbose: u8,
-    /// Say nothing on standard error but errors
+    /// Write only errors to standard error
     #[arg(short, long, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
-    /// How messages on standard error look
+    /// The format of messages on standard error
     #[arg(long, global = true, value_enum, value_name = "FORMAT", help_heading = "Global options")]
     pub(crate) log_format: Option<LogFormat>,
 }
 
 impl std::fmt::Debug for Globals {
-    /// Without the URL, which may hold a password.
+    /// Without the URL, which may contain a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Globals").field("prefix", &self.prefix).field("config", &self.config).finish_non_exhaustive()
     }
@@ -75,7 +75,7 @@ pub(crate) enum LogFormat {
     /// For people
     #[default]
     Text,
-    /// One object a line, for machines
+    /// One JSON object per line, for programs
     Json,
 }
 
@@ -97,7 +97,7 @@ pub(crate) enum Command {
     Man(man::ManArgs),
 }
 
-/// What is locked, how, and for how long to wait: the same for every command that takes a lock.
+/// The keys, the mode, the lease and the patience: the same for every command that takes a lock.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Wanted {
     /// What to lock: any text
@@ -112,28 +112,28 @@ pub(crate) struct Wanted {
     /// Hold it alone (the default)
     #[arg(short = 'x', long, conflicts_with = "slots")]
     pub(crate) exclusive: bool,
-    /// At most N holders at once; everybody has to say the same N
+    /// At most N holders at once; all users of KEY have to give the same N
     #[arg(short = 'j', long, value_name = "N")]
     pub(crate) slots: Option<u32>,
-    /// Give up at once when somebody else has it
+    /// Give up at once when the lock is held
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) nonblock: bool,
     /// Give up after this long, like `90` (seconds) or `1m30s`; without it, wait for ever
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) wait: Option<Duration>,
-    /// How long the lock outlives a holder that is not heard of any more [default: 30s]
+    /// The lease (TTL): how long the lock stays held when its holder stops renewing it [default: 30s]
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     pub(crate) ttl: Option<Duration>,
-    /// Shown to whoever looks at who holds it
+    /// A name for this holder or waiter, shown by `ls` and `inspect`
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
-    /// Shown too (repeatable)
+    /// A label for this holder or waiter, shown by `ls -o wide` and `inspect` (repeatable)
     #[arg(long, value_name = "K=V", value_parser = label)]
     pub(crate) label: Vec<(String, String)>,
 }
 
 impl Wanted {
-    /// For how long to wait; `None` is for ever, zero is not at all.
+    /// How long to wait; `None` is for ever, zero is not at all.
     pub(crate) fn patience(&self) -> Option<Duration> {
         if self.nonblock { Some(Duration::ZERO) } else { self.wait }
     }

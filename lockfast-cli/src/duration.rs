@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(total).map_err(|_| wrong())
 }
 
-/// As short as it can be said: `0s`, `250ms`, `42s`, `3m12s`, `2h5m`, `3d4h`.
+/// At most two units: `0s`, `250ms`, `42s`, `3m12s`, `2h5m`, `3d4h`.
 pub(crate) fn brief(span: Duration) -> String {
     let seconds = span.as_secs();
     let two = |big: u64, large: &str, small: u64, little: &str| match small {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_examples() {
+    fn text_that_is_no_duration_is_refused_with_examples() {
         for text in ["", "s", "-1", "5x", "1 m", "5m3", "1e400", "..", "ten", "1m 30s"] {
             let refused = parse(text).unwrap_err();
             assert!(refused.contains("1m30s"), "{refused}");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_said_in_at_most_two_units() {
+    fn a_duration_is_shown_in_at_most_two_units() {
         let brief = |millis| super::brief(Duration::from_millis(millis));
         assert_eq!([brief(0), brief(250), brief(42_900)], ["0s", "250ms", "42s"]);
         assert_eq!([brief(192_000), brief(7_500_000), brief(273_600_000)], ["3m12s", "2h5m", "3d4h"]);

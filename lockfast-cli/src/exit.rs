@@ -1,6 +1,6 @@
 //! How the program ends: every exit code that a script may rely on, in one place.
 //!
-//! `run` and `elect` pass on the code of their child and so keep to codes that programs rarely use themselves, those of
+//! `run` and `elect` exit with the code of their child, so their own codes are ones that programs rarely use: those of
 //! `sysexits.h` and of `timeout`. The other commands answer a question: 0 is yes, 1 is no.
 
 use std::process::{ExitCode, Termination};
@@ -12,11 +12,11 @@ use lockfast::Error;
 pub(crate) enum Exit {
     /// Yes; done.
     Yes,
-    /// No: it is free, held by somebody else, not there; something is wrong.
+    /// No: the lock is free, held by another claim, or unknown; or a check failed.
     No,
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage,
-    /// The same for `run` and `elect`, whose child may well say 2.
+    /// The same for `run` and `elect`, whose child may exit with 2.
     RunUsage,
     /// The store cannot be reached.
     Store,
@@ -30,11 +30,11 @@ pub(crate) enum Exit {
     AtMost,
     /// `run` failed in some other way.
     Failed,
-    /// The command is there but cannot be executed.
+    /// The command exists but cannot be executed.
     NotExecutable,
     /// There is no such command.
     NotFound,
-    /// What the child said, or what `-E` asks for.
+    /// The child's code, or that of `-E`.
     As(u8),
     /// The child died of this signal.
     Signal(u8),
@@ -60,7 +60,7 @@ impl Exit {
         }
     }
 
-    /// What an error means to whoever asked a question.
+    /// The code of an error in a command that answers a question.
     pub(crate) fn of(error: &Error) -> Self {
         match error {
             Error::Busy { .. } | Error::Lost { .. } => Self::No,
@@ -69,7 +69,7 @@ impl Exit {
         }
     }
 
-    /// What an error means to whoever wants a command run.
+    /// The code of an error in `run` and `elect`.
     pub(crate) fn of_run(error: &Error) -> Self {
         match error {
             Error::Busy { .. } => Self::NotAcquired,
@@ -87,11 +87,11 @@ impl Termination for Exit {
     }
 }
 
-/// Why a command could not do what it was asked: what to say, and how to end.
+/// Why a command failed: its message and its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
-    /// What was being done, what went wrong, what to do next; nothing when there is nothing to add.
+    /// What was being done, what went wrong, what to do next; `None` when nothing needs to be added.
     message: Option<String>,
 }
 
@@ -100,12 +100,12 @@ impl Failure {
         Self { exit, message: Some(message.into()) }
     }
 
-    /// Ends without a word.
+    /// Ends without a message.
     pub(crate) fn quiet(exit: Exit) -> Self {
         Self { exit, message: None }
     }
 
-    /// The store, or the library, said no while `doing` something.
+    /// The store or the library returned an error while `doing` something.
     pub(crate) fn while_(doing: impl std::fmt::Display, error: &Error) -> Self {
         let advice = match error {
             Error::Unavailable { .. } => "; `lockfast doctor` looks for the cause",
@@ -119,7 +119,7 @@ impl Failure {
         Self { exit: Exit::of_run(error), ..Self::while_(doing, error) }
     }
 
-    /// Says it, and how the program ends.
+    /// Writes the message and returns the exit code.
     pub(crate) fn report(self) -> Exit {
         if let Some(message) = self.message {
             tracing::error!("{message}");
@@ -128,7 +128,7 @@ impl Failure {
     }
 }
 
-/// How a command ends that may have failed.
+/// The exit code of a command, after its message if it failed.
 pub(crate) fn conclude(outcome: Result<Exit, Failure>) -> Exit {
     outcome.unwrap_or_else(Failure::report)
 }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_means_no_usage_or_store_and_something_else_to_run() {
+    async fn every_error_has_an_exit_code_and_one_for_run() {
         let locks = Locks::in_memory();
         let guard = locks.mutex("a").lock().await.unwrap();
         let busy = locks.mutex("a").lock_within(Duration::from_millis(1)).await.unwrap_err();
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!((Exit::of(&invalid), Exit::of_run(&invalid)), (Exit::Usage, Exit::RunUsage));
         let unsupported = Error::unsupported("no");
         assert_eq!((Exit::of(&unsupported), Exit::of_run(&unsupported)), (Exit::Usage, Exit::RunUsage));
-        let unavailable = Error::unavailable("asking", "nobody there");
+        let unavailable = Error::unavailable("asking", "no server");
         assert_eq!((Exit::of(&unavailable), Exit::of_run(&unavailable)), (Exit::Store, Exit::Store));
         locks.shutdown(Duration::from_secs(5)).await.unwrap();
         let closed = locks.mutex("a").lock().await.unwrap_err();

@@ -1,14 +1,14 @@
-//! Being asked to stop.
+//! Interruption by SIGINT and SIGTERM.
 
-/// Until somebody asks this process to stop, by Ctrl-C or `kill`; which signal it was. Counts from the call on, not from when
-/// it is first waited for: a signal in between must not end the process with something left undone.
+/// Waits for SIGINT or SIGTERM and returns which one it was. Both are handled from the call on, not from the first poll: a
+/// signal in between must not end the process before it has cleaned up.
 #[cfg(unix)]
 pub(crate) fn interrupted() -> impl Future<Output = u8> {
     use tokio::signal::unix::{SignalKind, signal};
     let both = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     async move {
         let (Ok(mut interrupt), Ok(mut terminate)) = both else {
-            // Without a way to be told, the signal ends the process as it always does.
+            // Without a handler, the signal ends the process by default.
             return std::future::pending().await;
         };
         tokio::select! {

@@ -1,5 +1,5 @@
-//! What the program says on standard error: one line for each message, `lockfast: ..` for people or JSON for machines.
-//! Our own messages and the library's go the same way, so `-v`, `-q` and `--log-format` are about all of them.
+//! Messages on standard error: one line for each, `lockfast: ..` for people or JSON for programs. Our own messages and the
+//! library's share one subscriber, so `-v`, `-q` and `--log-format` apply to all of them.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use crate::args::{Globals, LogFormat};
 use crate::out::plain;
 use crate::stderr::Stderr;
 
-/// Where the library's messages come from; the program's own module path begins in the same way.
+/// The target of the library's messages; the program's own targets begin with `lockfast` too.
 const LIBRARY: &str = "lockfast::client";
 
 /// From here on, messages are shown.
@@ -27,15 +27,16 @@ pub(crate) fn start(globals: &Globals, format: LogFormat) {
         (_, 1) => Level::DEBUG,
         _ => Level::TRACE,
     };
-    // What the library says when a lock is lost or waited for in vain, commands say in their own words.
+    // The library's errors and infos, like a lost lock or an ended patience, are reported by the commands themselves.
     let in_full = globals.verbose > 0;
-    let is_news = filter_fn(move |said| in_full || *said.level() == Level::WARN || !said.target().starts_with(LIBRARY));
-    // A message that cannot be formatted is no reason to say more.
+    let is_shown =
+        filter_fn(move |event| in_full || *event.level() == Level::WARN || !event.target().starts_with(LIBRARY));
+    // A message that cannot be formatted must not cause another message.
     let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(|| Stderr).log_internal_errors(false);
     match format {
-        LogFormat::Text => lines.event_format(Line).finish().with(is_news).init(),
+        LogFormat::Text => lines.event_format(Line).finish().with(is_shown).init(),
         LogFormat::Json => {
-            lines.json().with_timer(Utc).with_target(false).flatten_event(true).finish().with(is_news).init();
+            lines.json().with_timer(Utc).with_target(false).flatten_event(true).finish().with(is_shown).init();
         }
     }
 }
@@ -49,19 +50,19 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> std::fmt::Result {
-        let mut words = Words::default();
-        event.record(&mut words);
-        writeln!(writer, "lockfast: {}{}", plain(&words.message), plain(&words.fields))
+        let mut text = EventText::default();
+        event.record(&mut text);
+        writeln!(writer, "lockfast: {}{}", plain(&text.message), plain(&text.fields))
     }
 }
 
 #[derive(Default)]
-struct Words {
+struct EventText {
     message: String,
     fields: String,
 }
 
-impl Visit for Words {
+impl Visit for EventText {
     fn record_str(&mut self, field: &Field, value: &str) {
         match field.name() {
             "message" => self.message.push_str(value),

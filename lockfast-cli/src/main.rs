@@ -1,6 +1,6 @@
-//! The command line, `lockfast`: arguments become settings, settings a client, and a command says how the program ends.
+//! The command line, `lockfast`: arguments become settings, settings a client, and a command returns the exit code.
 //!
-//! Standard output belongs to the command's answer, or to the child; everything else goes to standard error.
+//! Standard output belongs to the command's result, or to the child; everything else goes to standard error.
 
 mod args;
 mod cmd;
@@ -27,7 +27,7 @@ fn main() -> Exit {
     let _flush = stderr::Flush::at_the_end();
     // Before anything else: a guardian is started for every command, and must not depend on settings.
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == run::link::GUARDIAN) {
+    if words.next().is_some_and(|word| word == run::guardian_connection::GUARDIAN) {
         return match guardian::main(words.skip(1).collect()) {
             Ok(()) => Exit::Yes,
             Err(_) => Exit::Failed,
@@ -73,7 +73,7 @@ fn wait_for(command: impl Future<Output = Exit>) -> Exit {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let exit = runtime.block_on(command);
-            // What the command left behind on another thread, like the lookup of a host, is not waited for.
+            // Work that is left on another thread, like the lookup of a host, is not waited for.
             runtime.shutdown_background();
             exit
         }
@@ -83,12 +83,12 @@ fn wait_for(command: impl Future<Output = Exit>) -> Exit {
 
 /// The command line could not be parsed, or asked for help.
 fn misread(error: &clap::Error) -> Exit {
-    // Whoever reads it may have left; there is nobody else to tell.
+    // If the reader has left, the text cannot be shown anywhere else.
     let _ = error.print();
     if !error.use_stderr() {
         return Exit::Yes;
     }
-    // `run` and `elect` keep away from the codes that their child may use.
+    // `run` and `elect` do not use codes that their child may use.
     let matches = Args::command().ignore_errors(true).try_get_matches().ok();
     match matches.as_ref().and_then(|matches| matches.subcommand_name()) {
         Some("run" | "elect") => Exit::RunUsage,

@@ -1,17 +1,17 @@
-//! Which keys a command is about: a beginning, or a pattern with `*` (any text) and `?` (one letter).
+//! Which keys a command applies to: a prefix, or a pattern with `*` (any text) and `?` (one character).
 
-/// What the user wrote.
+/// The pattern as the user wrote it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pattern(String);
 
 impl Pattern {
-    /// Without a text, every key.
+    /// Without a text, every key matches.
     pub(crate) fn new(text: Option<&str>) -> Self {
         Self(text.unwrap_or_default().to_owned())
     }
 
-    /// What every key that matches begins with.
-    pub(crate) fn beginning(&self) -> &str {
+    /// The common prefix of all keys that match.
+    pub(crate) fn prefix(&self) -> &str {
         self.0.split(['*', '?']).next().unwrap_or_default()
     }
 
@@ -20,7 +20,7 @@ impl Pattern {
             return key.starts_with(&self.0);
         }
         let (pattern, key): (Vec<char>, Vec<char>) = (self.0.chars().collect(), key.chars().collect());
-        // The last star seen, and how much of the key it stands for so far: on a mismatch it takes one letter more.
+        // The last star seen, and how much of the key it matches so far: on a mismatch it matches one character more.
         let (mut at, mut star) = ((0, 0), None);
         while at.1 < key.len() {
             match pattern.get(at.0) {
@@ -28,7 +28,7 @@ impl Pattern {
                     star = Some(at);
                     at.0 += 1;
                 }
-                Some(letter) if *letter == '?' || *letter == key[at.1] => at = (at.0 + 1, at.1 + 1),
+                Some(character) if *character == '?' || *character == key[at.1] => at = (at.0 + 1, at.1 + 1),
                 _ => match star {
                     Some((pattern_at, key_at)) => {
                         star = Some((pattern_at, key_at + 1));
@@ -38,7 +38,7 @@ impl Pattern {
                 },
             }
         }
-        pattern[at.0..].iter().all(|letter| *letter == '*')
+        pattern[at.0..].iter().all(|character| *character == '*')
     }
 }
 
@@ -47,9 +47,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_without_stars_is_a_beginning() {
+    fn a_pattern_without_wildcards_is_a_prefix() {
         let accounts = Pattern::new(Some("account:"));
-        assert_eq!(accounts.beginning(), "account:");
+        assert_eq!(accounts.prefix(), "account:");
         assert!(accounts.matches("account:1") && !accounts.matches("an account:1"));
         assert!(Pattern::new(None).matches("anything"));
     }
@@ -71,6 +71,6 @@ mod tests {
         ] {
             assert_eq!(Pattern::new(Some(pattern)).matches(key), fits, "{pattern} {key}");
         }
-        assert_eq!(Pattern::new(Some("cron:*ly")).beginning(), "cron:");
+        assert_eq!(Pattern::new(Some("cron:*ly")).prefix(), "cron:");
     }
 }

@@ -1,10 +1,10 @@
-//! From flags, environment and config files to one set of settings: flag > environment > `./lockfast.toml` > the user's
+//! Merges flags, environment and config files into one set of settings: flag > environment > `./lockfast.toml` > the user's
 //! config > `/etc/lockfast/config.toml`, key by key.
 //!
 //! Never shows a password: a URL leaves this module only as [`Settings::store`], for connecting, and as
 //! [`shown`], for people.
 
-mod layer;
+mod source;
 mod url;
 
 use std::ffi::OsString;
@@ -16,13 +16,13 @@ use lockfast::{Builder, Error, Locks, Retry};
 use crate::args::{Globals, LogFormat};
 use crate::exit::{Exit, Failure};
 
-use layer::Layer;
+use source::Source;
 pub(crate) use url::shown;
 
-/// What all sources together come to.
+/// The settings of all sources, merged.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    /// The store's URL; may hold a password.
+    /// The store's URL; may contain a password.
     pub(crate) store: String,
     pub(crate) prefix: Option<String>,
     pub(crate) ttl: Option<Duration>,
@@ -33,54 +33,55 @@ pub(crate) struct Settings {
     pub(crate) log_format: LogFormat,
 }
 
-/// Where the locks live when nobody says anything.
+/// The store when no source names one.
 const DEFAULT_STORE: &str = "sqlite:";
 
-/// What the sources are read from; tests bring their own.
-pub(crate) struct Surroundings<'a> {
+/// The process's inputs from which the sources are read; tests bring their own.
+pub(crate) struct Inputs<'a> {
     pub(crate) env: &'a dyn Fn(&str) -> Option<String>,
-    /// The config files that may be there, the most important first.
+    /// The config files that may exist, the most important first.
     pub(crate) files: Vec<PathBuf>,
     /// Reads the first line of standard input.
     pub(crate) stdin: &'a mut dyn FnMut() -> std::io::Result<String>,
 }
 
 impl Settings {
-    /// Reads everything. A wrong setting ends the program as [`Exit::Config`].
+    /// Reads all sources. A wrong setting ends the program with [`Exit::Config`].
     pub(crate) fn load(globals: &Globals) -> Result<Self, Failure> {
-        // Order matters: a variable that cannot be read would count as one that is not set, and the locks would live elsewhere.
+        // Order matters: checked first, because a variable that cannot be read would count as unset, and another store would
+        // be used.
         if let Some(key) = unreadable(std::env::vars_os()) {
             return Err(Failure::new(Exit::Config, format!("reading {key}: it is not UTF-8; write it in UTF-8")));
         }
-        // An empty variable is one that somebody wanted to unset; but a prefix may well be empty.
+        // An empty variable counts as unset, except for the prefix, which may be empty.
         let env = |key: &str| std::env::var(key).ok().filter(|value| !value.is_empty() || key == "LOCKFAST_PREFIX");
         if let Some(file) = env("LOCKFAST_RECORD") {
             check_recording(&file)?;
         }
         let mut stdin = first_line_of_stdin;
-        Self::resolve(globals, Surroundings { env: &env, files: files(&env), stdin: &mut stdin })
+        Self::resolve(globals, Inputs { env: &env, files: files(&env), stdin: &mut stdin })
     }
 
-    pub(crate) fn resolve(globals: &Globals, around: Surroundings<'_>) -> Result<Self, Failure> {
-        Self::merged(globals, around).map_err(|wrong| Failure::new(Exit::Config, wrong))
+    pub(crate) fn resolve(globals: &Globals, inputs: Inputs<'_>) -> Result<Self, Failure> {
+        Self::merged(globals, inputs).map_err(|wrong| Failure::new(Exit::Config, wrong))
     }
 
-    fn merged(globals: &Globals, around: Surroundings<'_>) -> Result<Self, String> {
-        let mut layers = vec![Layer::of_flags(globals), Layer::of_env(around.env)?];
-        let named = globals.config.clone().or_else(|| (around.env)("LOCKFAST_CONFIG").map(PathBuf::from));
+    fn merged(globals: &Globals, inputs: Inputs<'_>) -> Result<Self, String> {
+        let mut sources = vec![Source::of_flags(globals), Source::of_env(inputs.env)?];
+        let named = globals.config.clone().or_else(|| (inputs.env)("LOCKFAST_CONFIG").map(PathBuf::from));
         match named {
-            Some(file) => layers.push(Layer::of_file(&file)?.ok_or_else(|| {
+            Some(file) => sources.push(Source::of_file(&file)?.ok_or_else(|| {
                 format!("reading the config file {}: there is no such file; check --config", file.display())
             })?),
             None => {
-                for file in &around.files {
-                    layers.extend(Layer::of_file(file)?);
+                for file in &inputs.files {
+                    sources.extend(Source::of_file(file)?);
                 }
             }
         }
-        let all = layers.into_iter().reduce(Layer::over).unwrap_or_default();
+        let all = sources.into_iter().reduce(Source::over).unwrap_or_default();
         let store = match all.store {
-            Some(source) => source.read(around.stdin)?,
+            Some(source) => source.read(inputs.stdin)?,
             None => DEFAULT_STORE.to_owned(),
         };
         Ok(Self {
@@ -95,7 +96,7 @@ impl Settings {
         })
     }
 
-    /// How locks behave by these settings.
+    /// A builder of clients with these settings.
     pub(crate) fn builder(&self) -> Builder {
         let mut builder = Locks::builder();
         if let Some(prefix) = &self.prefix {
@@ -113,7 +114,7 @@ impl Settings {
         if let Some(retry) = self.retry {
             builder = builder.retry(retry);
         }
-        // Somebody else's broken header is no reason not to lock.
+        // A broken header from the caller's environment must not prevent locking.
         if let Some(trace) = std::env::var("TRACEPARENT").ok().and_then(|header| header.parse().ok()) {
             builder = builder.trace_id(trace);
         }
@@ -125,12 +126,12 @@ impl Settings {
         self.connect(self.builder()).await
     }
 
-    /// A client of the store that behaves as `builder` says.
+    /// A client of the store, made by `builder`.
     pub(crate) async fn connect(&self, builder: Builder) -> Result<Locks, Failure> {
         builder.connect(&self.store).await.map_err(|error| self.unreachable(&error))
     }
 
-    /// What it means that the store cannot be opened.
+    /// The failure when the store cannot be opened.
     pub(crate) fn unreachable(&self, error: &Error) -> Failure {
         let doing = format!("opening the store {}", shown(&self.store));
         match error {
@@ -154,11 +155,11 @@ impl std::fmt::Debug for Settings {
     }
 }
 
-/// A file that cannot be recorded to is told before the store is opened, since it is no trouble of the store.
+/// Checks the recording before the store is opened, so that its error is not taken for one of the store.
 fn check_recording(file: &str) -> Result<(), Failure> {
     let mut options = std::fs::OpenOptions::new();
     options.append(true).create(true);
-    // The library, which opens it again, would make it for its owner alone.
+    // The same mode as in the library, which opens the file again.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     match options.open(file) {
@@ -169,7 +170,7 @@ fn check_recording(file: &str) -> Result<(), Failure> {
     }
 }
 
-/// A variable of ours whose value is not text.
+/// A `LOCKFAST_` variable whose value is not UTF-8.
 fn unreadable(mut variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
     variables.find_map(|(key, value)| {
         let key = key.into_string().ok().filter(|key| key.starts_with("LOCKFAST_"))?;
@@ -185,7 +186,7 @@ fn files(env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     [Some("lockfast.toml".into()), user, Some("/etc/lockfast/config.toml".into())].into_iter().flatten().collect()
 }
 
-/// One line and not a byte more: what follows is the child's.
+/// Reads one line and not a byte more: the rest belongs to the child.
 fn first_line_of_stdin() -> std::io::Result<String> {
     use std::io::Read;
     let mut stdin = unbuffered_stdin()?;

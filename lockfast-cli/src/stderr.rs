@@ -1,12 +1,12 @@
-//! Standard error, written by a thread of its own: whatever says something goes on at once, also when the reader does not.
+//! Standard error, written by a thread of its own: a message is queued and never blocks its sender.
 //!
-//! 1. Saying something never waits for a reader. A lock is renewed for as long as its process lives, so a message that
+//! 1. Sending a message never waits for a reader. A lock is renewed for as long as its process lives, so a message that
 //!    blocks between the end of a command and the release would keep the lock for ever.
-//! 2. Messages are written in the order in which they were said. When the reader is so slow that [`ROOM`] is used up, later
+//! 2. Messages are written in the order in which they were sent. When the reader is so slow that [`ROOM`] is used up, later
 //!    messages are dropped, and one that follows says how many.
 //! 3. The end of the program waits for the reader, but not for longer than [`PATIENCE`].
 //!
-//! Standard error itself stays as it is: it is shared with the command and the terminal, so making it non-blocking would
+//! Standard error itself stays blocking: it is shared with the command and the terminal, so making it non-blocking would
 //! change it for them too.
 
 use std::collections::VecDeque;
@@ -16,20 +16,20 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How many bytes of messages wait for a slow reader.
+/// How many bytes of messages are queued for a slow reader.
 const ROOM: usize = 1 << 20;
 /// How long the end of the program waits for the reader.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 static MESSAGES: Messages = Messages::new(ROOM);
 
-/// Standard error as a place to write to: one call is one message. Never fails, never waits.
+/// A writer to standard error: one call is one message. Never fails, never waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stderr;
 
 impl Write for Stderr {
     fn write(&mut self, message: &[u8]) -> std::io::Result<usize> {
-        say(message);
+        send(message);
         Ok(message.len())
     }
 
@@ -38,17 +38,17 @@ impl Write for Stderr {
     }
 }
 
-fn say(message: &[u8]) {
-    // Most programs say nothing, and need no thread for it.
+fn send(message: &[u8]) {
+    // Most runs write no message and need no thread.
     let start = || std::thread::Builder::new().name("lockfast-stderr".to_owned()).spawn(write_all).is_ok();
-    let has_thread = MESSAGES.say(message, start);
-    // By 1, without a thread a message is written only if there is room for it.
+    let has_thread = MESSAGES.send(message, start);
+    // By 1, without a thread a message is written only if that does not block.
     if !has_thread && is_ready(Some(Duration::ZERO)) {
         write(message);
     }
 }
 
-/// What the thread does, until the process ends.
+/// The thread's loop, until the process ends.
 fn write_all() {
     loop {
         write(&MESSAGES.next());
@@ -58,7 +58,8 @@ fn write_all() {
     }
 }
 
-/// Writes a whole message, however long that takes. A reader that has left, or a full disk, is no failure of ours.
+/// Writes a whole message, however long that takes. Errors are ignored: a reader that has left or a full disk must not change
+/// how the program ends.
 fn write(mut message: &[u8]) {
     while !message.is_empty() {
         match std::io::stderr().write(message) {
@@ -84,14 +85,14 @@ fn is_ready(within: Option<Duration>) -> bool {
 pub(crate) struct Flush;
 
 impl Flush {
-    /// From here on, a panic is said like everything else; by default its thread would wait for the reader.
+    /// From here on, the message of a panic is queued like every other; by default its thread would wait for the reader.
     pub(crate) fn at_the_end() -> Self {
         std::panic::set_hook(Box::new(|panic| {
             // Empty unless RUST_BACKTRACE asks for it.
             let trace = std::backtrace::Backtrace::capture();
             let is_wanted = trace.status() == std::backtrace::BacktraceStatus::Captured;
             let trace = if is_wanted { trace.to_string() } else { String::new() };
-            say(format!("lockfast: {panic}\n{trace}").as_bytes());
+            send(format!("lockfast: {panic}\n{trace}").as_bytes());
         }));
         Self
     }
@@ -103,7 +104,7 @@ impl Drop for Flush {
     }
 }
 
-/// Messages between those that say them and the thread that writes them.
+/// The queue between the senders of messages and the thread that writes them.
 struct Messages {
     room: usize,
     queue: Mutex<Queue>,
@@ -129,8 +130,8 @@ impl Messages {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a message for the thread, which is started with the first one. Whether there is a thread.
-    fn say(&self, message: &[u8], start: impl FnOnce() -> bool) -> bool {
+    /// Queues a message for the thread, which is started with the first one. Returns whether there is a thread.
+    fn send(&self, message: &[u8], start: impl FnOnce() -> bool) -> bool {
         let mut queue = self.queue();
         queue.has_thread = queue.has_thread || start();
         if !queue.has_thread {
@@ -146,7 +147,7 @@ impl Messages {
         true
     }
 
-    /// The next message, as soon as there is one. The one before it is written.
+    /// The next message, as soon as there is one. Calling it means that the one before is written.
     fn next(&self) -> Vec<u8> {
         let mut queue = self.queue();
         loop {
@@ -161,14 +162,14 @@ impl Messages {
         }
     }
 
-    /// How many were dropped, once everything that was said before them is written.
+    /// How many were dropped, once every message that was queued before them is written.
     fn take_dropped(&self) -> Option<usize> {
         let mut queue = self.queue();
-        let is_told = queue.messages.is_empty() && queue.dropped > 0;
-        is_told.then(|| std::mem::take(&mut queue.dropped))
+        let is_due = queue.messages.is_empty() && queue.dropped > 0;
+        is_due.then(|| std::mem::take(&mut queue.dropped))
     }
 
-    /// Waits until everything is written, for at most so long.
+    /// Waits until every message is written, for at most `patience`.
     fn flush(&self, patience: Duration) {
         let is_busy = |queue: &mut Queue| !queue.messages.is_empty() || queue.is_writing;
         let _ = self.changed.wait_timeout_while(self.queue(), patience, is_busy);
@@ -180,38 +181,38 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_dropped_and_counted_after_what_did() {
+    fn a_message_that_does_not_fit_is_dropped_and_counted() {
         let messages = Messages::new(5);
         for message in ["ab", "cde", "f", "g"] {
-            assert!(messages.say(message.as_bytes(), || true));
+            assert!(messages.send(message.as_bytes(), || true));
         }
         assert_eq!(messages.next(), b"ab");
-        assert_eq!(messages.take_dropped(), None, "another one was said before them");
+        assert_eq!(messages.take_dropped(), None, "a message before them is not written yet");
         assert_eq!(messages.next(), b"cde");
         assert_eq!((messages.take_dropped(), messages.take_dropped()), (Some(2), None));
-        messages.say(b"12345", || panic!("there is one thread"));
+        messages.send(b"12345", || panic!("there is one thread"));
         assert_eq!(messages.next(), b"12345", "there is room again");
     }
 
     #[test]
     fn a_flush_waits_until_the_last_message_is_written() {
         let messages = Messages::new(5);
-        messages.say(b"a", || true);
+        messages.send(b"a", || true);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 assert_eq!(messages.next(), b"a");
-                // The next one is asked for when this one is written.
+                // Asking for the next one means that this one is written.
                 assert_eq!(messages.next(), b"end");
             });
             messages.flush(Duration::MAX);
-            messages.say(b"end", || true);
+            messages.send(b"end", || true);
         });
     }
 
     #[test]
     fn a_flush_does_not_wait_for_ever() {
         let messages = Messages::new(5);
-        messages.say(b"a", || true);
+        messages.send(b"a", || true);
         assert_eq!(messages.next(), b"a");
         messages.flush(Duration::from_millis(1));
     }

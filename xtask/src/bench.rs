@@ -6,17 +6,17 @@ use anyhow::{Context, Result, bail};
 
 use crate::invocation::Invocation;
 
-/// What the `bench` crate can measure, for people who ask; the crate itself decides what a name means.
+/// The benchmarks of the `bench` crate, to be listed; the crate itself decides what a name means.
 const BENCHMARKS: &[(&str, &str)] = &[
     ("core", "the library over the in-process store: the cost of lockfast itself, without a network"),
     ("sqlite", "the store in one file and `lockfast run`, beside bare SQLite transactions and flock"),
-    ("redis", "the Redis store, beside bare commands, BLPOP and other lock libraries; `redis --help` says more"),
+    ("redis", "the Redis store, beside bare commands, BLPOP and other lock libraries; see `redis --help`"),
     ("compare", "the Redis store of this tree and of another one in turn: compare OTHER-TREE [SECTION..] [--rounds N]"),
 ];
 
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
     if words.is_empty() {
-        println!("Say which: cargo xtask bench NAME");
+        println!("Choose one: cargo xtask bench NAME");
         for (name, measures) in BENCHMARKS {
             println!("    {name:<8} {measures}");
         }
@@ -26,13 +26,13 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
         return compare(root, rest);
     }
     if words[0] == "sqlite" {
-        // It starts the command line too.
+        // This benchmark starts `lockfast` too.
         Invocation::new("cargo build --release -p lockfast-cli").run(root)?;
     }
     invocation(words).run(root)
 }
 
-/// Another tree is a second checkout, for example one made with `git worktree add ../before COMMIT`.
+/// The other tree is a second checkout, for example one made with `git worktree add ../before COMMIT`.
 fn compare(root: &Path, words: &[&str]) -> Result<()> {
     let [other, rest @ ..] = words else { bail!("`compare` needs the path of the tree to compare with") };
     let other = Path::new(other).canonicalize().with_context(|| format!("there is no tree at {other}"))?;
@@ -47,7 +47,7 @@ fn compare(root: &Path, words: &[&str]) -> Result<()> {
 }
 
 fn invocation(words: &[&str]) -> Invocation {
-    // Only this one is compared with other libraries, and only for it are they compiled.
+    // Only this benchmark needs the other libraries, so only it compiles them.
     let features = if words[0] == "redis" { "--features redis " } else { "" };
     Invocation::new(&format!("cargo run --release -p bench {features}--")).with_args(words)
 }

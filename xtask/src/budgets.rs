@@ -1,13 +1,13 @@
-//! How long each test binary may take on two cores that do nothing else: about twice what it takes.
+//! How long each test binary may take on two cores that do nothing else: about twice its usual time.
 //!
-//! A suite grows a little with every change, and the whole becomes too slow to be run before a commit. A binary over its budget
-//! fails the run: make it faster, move what is long to a command of its own, or raise the budget here, knowingly.
+//! A suite grows a little with every change, until it is too slow to be run before a commit. A binary over its budget fails
+//! the run: make it faster, move its long parts to a task of their own, or raise the budget here, knowingly.
 
 use std::fmt::Write;
 
 use anyhow::{Result, bail};
 
-/// What is not listed may take this long.
+/// The budget of a binary that is not listed.
 const USUAL: f64 = 60.0;
 
 const SECONDS: &[(&str, f64)] = &[
@@ -28,7 +28,7 @@ struct Ran {
     seconds: f64,
 }
 
-/// Shows what each binary took, and fails if one took too long.
+/// Prints how long each binary took, and fails if one took too long.
 pub(crate) fn check(said: &str) -> Result<()> {
     let mut ran = read(said);
     ran.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
@@ -51,7 +51,7 @@ fn budget(name: &str) -> f64 {
     SECONDS.iter().find(|(listed, _)| *listed == name).map_or(USUAL, |(_, seconds)| *seconds)
 }
 
-/// Cargo names a binary before it runs, and the binary ends with what it took.
+/// Cargo prints the name of a binary before it runs it, and the binary prints its time at the end.
 fn read(said: &str) -> Vec<Ran> {
     let (mut ran, mut name) = (Vec::new(), None);
     for line in said.lines() {

@@ -1,6 +1,6 @@
 //! Which cargo features a manifest declares.
 //!
-//! Reads just the `[features]` table, in the ways that table is written by hand; it is no TOML parser.
+//! Reads just the `[features]` table, in the forms in which it is written by hand; it is not a TOML parser.
 
 /// The features in the order of the manifest, without `default`.
 pub(crate) fn declared(manifest: &str) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: our parser of Redis replies against the one of the `redis` crate, for as long as is wanted.
+//! `cargo xtask fuzz`: compares our parser of Redis replies with that of the `redis` crate, for as long as is wanted.
 
 use std::path::Path;
 
@@ -8,14 +8,14 @@ use crate::invocation::Invocation;
 
 const SECONDS: u64 = 60;
 const TEST: &str = "stores::redis::connection::parser::fuzz::the_parser_reads_what_the_crate_reads";
-/// What the line begins with that ends the report.
+/// The beginning of the line that ends the report.
 const VERDICT: &str = "violations: ";
 
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
     let invocation = invocation(words)?;
     println!("fuzz: {invocation}");
     let (is_success, said) = invocation.repeat(root)?;
-    // A test of another name would run nothing, and that succeeds.
+    // If the test was renamed, cargo runs no test and succeeds.
     let Some(verdict) = said.lines().rfind(|line| line.starts_with(VERDICT)) else {
         bail!("`{invocation}` compared nothing")
     };
@@ -31,7 +31,7 @@ fn invocation(words: &[&str]) -> Result<Invocation> {
     for pair in words.chunks(2) {
         let number = || -> Result<u64> {
             let Some(text) = pair.get(1) else { bail!("`{}` needs a number; see `cargo xtask help`", pair[0]) };
-            text.parse().with_context(|| format!("`{text}` is no number"))
+            text.parse().with_context(|| format!("`{text}` is not a number"))
         };
         match pair[0] {
             "--seconds" => seconds = number()?,
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_ignored_is_refused() {
+    fn an_unknown_or_incomplete_option_is_refused() {
         for (words, part) in [(["--seed", "x"], "`x`"), (["--fast", "1"], "--fast"), (["7", "--seed"], "\"7\"")] {
             assert!(format!("{:#}", invocation(&words).unwrap_err()).contains(part), "{words:?}");
         }

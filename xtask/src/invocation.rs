@@ -1,4 +1,4 @@
-//! A command that can be shown to a person exactly as it is run, so that they can repeat it.
+//! A command that is shown exactly as it is run, so that a person can repeat it.
 
 use std::fmt;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// A program with its arguments and the variables that matter to it.
+/// A program with its arguments and the environment variables that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Invocation {
     variables: Vec<(String, String)>,
@@ -34,7 +34,7 @@ impl Invocation {
         self
     }
 
-    /// Runs it in `folder`; what it prints goes straight to the terminal.
+    /// Runs it in `folder`; its output goes straight to the terminal.
     pub(crate) fn run(&self, folder: &Path) -> Result<()> {
         let status = self.command(folder).status().with_context(|| format!("could not start `{self}`"))?;
         if !status.success() {
@@ -43,13 +43,13 @@ impl Invocation {
         Ok(())
     }
 
-    /// The same, and returns all that it printed, errors included, in the order in which it came.
-    pub(crate) fn run_aloud(&self, folder: &Path) -> Result<String> {
+    /// The same, and returns its standard output and standard error, in the order in which they were written.
+    pub(crate) fn run_and_read(&self, folder: &Path) -> Result<String> {
         let (reader, writer) = std::io::pipe()?;
         let mut command = self.command(folder);
         let started = command.stdout(writer.try_clone()?).stderr(writer).spawn();
         let mut child = started.with_context(|| format!("could not start `{self}`"))?;
-        // Order matters: with these ends gone, the pipe ends with the program.
+        // Order matters: drop our write ends, so that the pipe ends with the program.
         drop(command);
         let (line, lines) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -64,7 +64,7 @@ impl Invocation {
                     said.push_str(&line);
                     said.push('\n');
                 }
-                // What it left running may have its end of the pipe for ever.
+                // A process that it left running may keep the pipe open for ever.
                 Err(RecvTimeoutError::Timeout) if ended.is_some() => break,
                 Err(RecvTimeoutError::Timeout) => ended = child.try_wait()?,
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -77,12 +77,12 @@ impl Invocation {
         Ok(said)
     }
 
-    /// Runs it in `folder`, repeats on the terminal what it prints, and returns whether it succeeded and all of that.
+    /// Runs it in `folder`, repeats its output on the terminal, and returns whether it succeeded and the output.
     pub(crate) fn repeat(&self, folder: &Path) -> Result<(bool, String)> {
         let started = self.command(folder).stdout(Stdio::piped()).spawn();
         let mut child = started.with_context(|| format!("could not start `{self}`"))?;
         let mut said = String::new();
-        for line in BufReader::new(child.stdout.take().expect("it is piped")).lines() {
+        for line in BufReader::new(child.stdout.take().expect("standard output is piped")).lines() {
             let line = line.with_context(|| format!("`{self}` printed something that is not UTF-8"))?;
             println!("{line}");
             said.push_str(&line);
@@ -91,7 +91,7 @@ impl Invocation {
         Ok((child.wait()?.success(), said))
     }
 
-    /// Runs it in `folder` and returns what it printed.
+    /// Runs it in `folder` and returns its output.
     pub(crate) fn read(&self, folder: &Path) -> Result<String> {
         let output = self.command(folder).output().with_context(|| format!("could not start `{self}`"))?;
         if !output.status.success() {
@@ -101,13 +101,13 @@ impl Invocation {
         String::from_utf8(output.stdout).with_context(|| format!("`{self}` printed something that is not UTF-8"))
     }
 
-    /// Whether it starts and succeeds; for asking what is installed.
+    /// Whether it starts and succeeds; used to find out whether a program is installed.
     pub(crate) fn succeeds(&self, folder: &Path) -> bool {
         self.read(folder).is_ok()
     }
 
     fn command(&self, folder: &Path) -> Command {
-        // Under `cargo run` this is the very cargo that built xtask, also when it is not the first one on PATH.
+        // Under `cargo run` this is the cargo that built xtask, also when it is not the first one on PATH.
         let cargo = std::env::var_os("CARGO").filter(|_| self.program == "cargo");
         let mut command = Command::new(cargo.unwrap_or_else(|| self.program.clone().into()));
         command.args(&self.args).envs(self.variables.iter().cloned()).current_dir(folder);
@@ -125,7 +125,7 @@ impl fmt::Display for Invocation {
     }
 }
 
-/// As a shell wants it.
+/// Quoted for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_can_be_pasted_into_a_shell() {
+    fn a_shown_command_can_be_pasted_into_a_shell() {
         let doc = Invocation::new("cargo doc --no-deps").with_variable("RUSTDOCFLAGS", "-D warnings");
         assert_eq!(doc.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps");
         assert_eq!(Invocation::new("echo").with_args(&["it's", ""]).to_string(), r"echo 'it'\''s' ''");

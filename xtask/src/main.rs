@@ -1,9 +1,9 @@
 //! Everything that CI does, runnable by hand: `cargo xtask help`.
 //!
-//! Owns the order of the checks and the rules that neither the compiler nor clippy knows. Builds with the standard
+//! Owns the order of the checks and the rules that neither the compiler nor clippy checks. Builds with the standard
 //! library and `anyhow` alone, so that the first `cargo xtask` on a fresh machine is quick. Never edits a source.
 
-#![expect(clippy::print_stdout, reason = "printing what it did is what this program is for")]
+#![expect(clippy::print_stdout, reason = "this program reports its steps on standard output")]
 
 mod bench;
 mod budgets;
@@ -33,21 +33,21 @@ Everything that CI does, runnable by hand.
 
     cargo xtask test           check everything: what CI runs, and what to run before a commit
       --redis PROGRAM          .. with another Redis or Valkey server than the `redis-server` on PATH
-    cargo xtask tidy           check only what the compiler cannot see; takes about a second
-    cargo xtask setup          install what the checks need; does nothing when it is all there
-    cargo xtask bench [NAME]   measure, in release mode; without a name, say what can be measured
+    cargo xtask tidy           check the repository's own rules, which the compiler does not know; takes about a second
+    cargo xtask setup          install the programs that the checks need; does nothing when they are installed
+    cargo xtask bench [NAME]   run a benchmark in release mode; without a name, list the benchmarks
     cargo xtask model [WORLD]  search the model of the protocol in full, or one world of it; takes two minutes
-    cargo xtask sim            many engines against one table in virtual time, with every fault; a minute
-      --seconds N --seed S     .. for so long, and from the world of this seed on (--seeds COUNT: so many worlds)
-    cargo xtask fuzz           the parser of Redis replies against the one of the redis crate, on random streams; a minute
-      --seconds N --seed S     .. for so long, and from the stream of this seed on
-    cargo xtask soak           `lockfast run` under hundreds of kills, breaks and stops, and in a crowd; takes minutes
+    cargo xtask sim            simulate many engines against one table in virtual time, with every fault; a minute
+      --seconds N --seed S     .. for N seconds, beginning with the world of seed S (--seeds COUNT: COUNT worlds)
+    cargo xtask fuzz           compare our parser of Redis replies with the redis crate's on random streams; a minute
+      --seconds N --seed S     .. for N seconds, beginning with the stream of seed S
+    cargo xtask soak           test `lockfast run` with hundreds of kills, breaks, stops and waiters; takes minutes
     cargo xtask replay FILE    step through a recording of a client (LOCKFAST_RECORD), and compare
       --client ID --from N --to M  .. only this client; print these steps
-    cargo xtask help           this text
+    cargo xtask help           print this text
 
 `test` runs setup, then fmt, clippy, doc, tidy, the tests, and the library with each of its features alone. It stops at
-the first step that fails and prints the command that repeats just that step. It says how long each test binary took,
+the first step that fails and prints the command that repeats just that step. It prints how long each test binary took,
 and fails when one took longer than its budget.
 
 `tidy` reports file:line and what to do about it:
@@ -58,16 +58,16 @@ and fails when one took longer than its budget.
     dependencies  no second TLS stack: rustls with ring, or none
     leftovers     no unfinished code, no skipped tests, no paths out of the repository
 
-`model` prints what it found in each world, and fails when a law was broken or a milestone was not reached. `test`
+`model` prints its findings for each world, and fails when a law was broken or a milestone was not reached. `test`
 searches smaller worlds, and shows that each rule of the protocol is needed.
 
-`sim` says how much virtual time passed and which faults bit. When an invariant breaks, it prints the seed, a small plan in
-which the same invariant breaks, and the last steps, and fails. `test` runs the worlds of a few seeds.
+`sim` prints how much virtual time passed and which faults had an effect. When an invariant breaks, it prints the seed, a
+small plan in which the same invariant breaks, and the last steps, and fails. `test` runs the worlds of a few seeds.
 
-`replay` prints each input, the phases it changed and what followed, and fails when that differs from the recording or
-the engine panics; `cargo xtask replay --help` says more.
+`replay` prints each input, the phases it changed and its effects, and fails when they differ from the recording or the
+engine panics; `cargo xtask replay --help` has the details.
 
-Words after the name of a benchmark go to the benchmark: cargo xtask bench core --help
+Arguments after the name of a benchmark go to the benchmark: cargo xtask bench core --help
 ";
 
 fn main() -> ExitCode {
@@ -108,7 +108,7 @@ fn dispatch(args: &[String], root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The top of the repository, wherever xtask was called from.
+/// The root of the repository, whatever the working directory is.
 fn root() -> PathBuf {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().expect("xtask is a folder of the workspace").to_path_buf()

@@ -1,8 +1,9 @@
-//! The lock libraries of other people that `foreign` shares keys with, in their languages' own package managers.
+//! Installs the lock libraries of other projects with which `foreign` shares keys, by the package managers of their
+//! languages.
 //!
-//! What is wanted is pinned in `foreign/drivers/`; it is installed below `target/`, where nothing else can see it. A copy
-//! of what was asked for is laid beside it when the installation is complete: that copy is how the next run knows that
-//! there is nothing to do, and that an interrupted one has to begin again.
+//! The versions are pinned in `foreign/drivers/`; the packages are installed below `target/`, where no other program finds
+//! them. The pinning files are copied beside the packages, and an empty file marks a complete installation: so the next run
+//! knows whether there is nothing to do, or whether an interrupted or outdated installation has to be repeated.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use anyhow::{Context, Result};
 
 use crate::invocation::Invocation;
 
-/// A package manager, the files that say what to install, and the command that does it in the folder of its own.
+/// A package manager: the files that pin its packages, and the command that installs them in the current folder.
 struct Kind {
     language: &'static str,
     asked_for: &'static [&'static str],
@@ -32,7 +33,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// One installation that is not there, or not as it is asked for now.
+/// One installation that is missing or outdated.
 pub(crate) struct Installation {
     kind: &'static Kind,
     folder: PathBuf,
@@ -40,10 +41,10 @@ pub(crate) struct Installation {
     files: Vec<(&'static str, String)>,
 }
 
-/// Stands in a folder when, and only when, all that its files ask for is installed.
+/// A file that exists in a folder exactly when all packages that its files pin are installed.
 const COMPLETE: &str = "complete";
 
-/// What has to be installed.
+/// The installations that have to be done.
 pub(crate) fn missing(root: &Path) -> Result<Vec<Installation>> {
     let mut wanted = wanted(root)?;
     wanted.retain(|installation| !installation.is_complete());
@@ -79,7 +80,7 @@ impl Installation {
         fs::write(self.folder.join(COMPLETE), "").with_context(|| format!("could not write in {folder}"))
     }
 
-    /// An empty folder with the files in it: what an earlier version installed is not mixed with this one.
+    /// Makes a folder with only the pinning files in it, so that the packages of an earlier version are not mixed with these.
     fn prepare(&self) -> std::io::Result<()> {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder)?;
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_that_was_interrupted_or_is_of_another_version_is_done_again() {
+    fn an_interrupted_or_outdated_installation_is_repeated() {
         let folder = std::env::temp_dir().join(format!("lockfast-xtask-peers-{}", std::process::id()));
         let (first, next) = (asks_for("redis==1\n", &folder), asks_for("redis==2\n", &folder));
         assert!(!first.is_complete());
@@ -117,11 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn everybody_installs_the_same_versions_from_their_own_registry() {
+    fn versions_are_pinned_and_registries_are_not() {
         let [python, node] = <[Installation; 2]>::try_from(wanted(&crate::root()).ok().unwrap()).ok().unwrap();
         let [(_, requirements)] = python.files.as_slice() else { panic!("one file") };
         assert!(requirements.lines().all(|line| line.contains("==")), "{requirements}");
-        // With `npm config set omit-lockfile-registry-resolved true` npm leaves the addresses out.
+        // Each machine uses its own registry, so the lock file has no addresses: `npm config set
+        // omit-lockfile-registry-resolved true`.
         let [(_, _), (_, lock)] = node.files.as_slice() else { panic!("two files") };
         assert!(lock.contains("\"integrity\"") && !lock.contains("\"resolved\""), "{lock}");
     }

@@ -1,4 +1,4 @@
-//! Which Redis server the tests start: the `redis-server` on PATH, or the one that somebody chose.
+//! Which Redis server the tests start: the `redis-server` on PATH, or one that `--redis` or the environment names.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::invocation::Invocation;
 
-/// Read by the crate `servers`, which starts them.
+/// Read by the crate `servers`, which starts the servers.
 const PROGRAM: &str = "LOCKFAST_REDIS_SERVER";
 
 /// A server program; the default is the one on PATH.
@@ -24,9 +24,9 @@ impl Server {
         }
     }
 
-    /// This program: a path, or a name that is looked for on PATH. It has to be a server.
+    /// This program: a path, or a name that is looked up on PATH. It has to be a server.
     pub(crate) fn at(program: &str) -> Result<Self> {
-        // Tests run in other folders than the one where this path was typed.
+        // Tests run in other folders, so a relative path would not be found.
         let is_path = program.contains('/');
         let program = if is_path { std::path::absolute(program)?.display().to_string() } else { program.to_string() };
         let server = Self { chosen: Some(program) };
@@ -34,22 +34,22 @@ impl Server {
         Ok(server)
     }
 
-    /// What it says about itself: `Redis server v=7.0.15`.
+    /// The version that it prints, like `Redis server v=7.0.15`.
     pub(crate) fn version(&self) -> Result<String> {
         let program = self.chosen.as_deref().unwrap_or("redis-server");
-        // Through `env`, because a path may have blanks in it.
+        // Through `env`, because a path may contain blanks.
         let ask = Invocation::new("env").with_args(&[program, "--version"]);
         let said = ask.read(Path::new(".")).with_context(|| format!("{program:?} is not a server that runs here"))?;
         match said.split_once(" sha=").filter(|(version, _)| version.contains(" server v=")) {
             Some((version, _)) => Ok(version.to_string()),
             None => {
-                bail!("{program:?} is not a Redis or Valkey server: asked for its version it said {:?}", said.trim())
+                bail!("{program:?} is not a Redis or Valkey server: its `--version` prints {:?}", said.trim())
             }
         }
     }
 
-    /// The same command, told to use this server.
-    pub(crate) fn tell(&self, command: Invocation) -> Invocation {
+    /// The same command with the variable that names this server.
+    pub(crate) fn configure(&self, command: Invocation) -> Invocation {
         match &self.chosen {
             Some(program) => command.with_variable(PROGRAM, program),
             None => command,
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_leads_nowhere_and_a_program_that_is_no_server_are_refused() {
+    fn a_program_that_is_no_redis_server_is_refused() {
         let nowhere = format!("{:#}", Server::at("no/such/server").unwrap_err());
         assert!(nowhere.contains("/no/such/server"), "{nowhere}");
         let other = format!("{:#}", Server::at("echo").unwrap_err());
@@ -70,12 +70,12 @@ mod tests {
     }
 
     #[test]
-    fn who_repeats_a_step_repeats_it_with_the_same_server() {
+    fn a_repeated_step_uses_the_same_server() {
         let tests = || Invocation::new("cargo test");
-        assert_eq!(Server::default().tell(tests()), tests());
+        assert_eq!(Server::default().configure(tests()), tests());
         let server = Server { chosen: Some("/opt/valkey/bin/valkey-server".to_string()) };
-        let told = server.tell(tests()).to_string();
-        assert_eq!(told, "LOCKFAST_REDIS_SERVER=/opt/valkey/bin/valkey-server cargo test");
+        let command = server.configure(tests()).to_string();
+        assert_eq!(command, "LOCKFAST_REDIS_SERVER=/opt/valkey/bin/valkey-server cargo test");
     }
 
     #[test]

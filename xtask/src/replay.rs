@@ -1,4 +1,4 @@
-//! `cargo xtask replay`: steps through a recording of what a client's engine was told.
+//! `cargo xtask replay`: steps through a recording of the inputs of a client's engine.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn invocation(words: &[&str]) -> Result<Invocation> {
         bail!("`replay` needs a recording; see `cargo xtask replay --help`");
     }
     let mut words: Vec<String> = words.iter().map(ToString::to_string).collect();
-    // It runs at the top of the repository, and the file is named from where xtask was called.
+    // The replay runs in the repository's root, but the path is relative to the caller's working directory.
     if let Some(file) = file_among(&words) {
         words[file] = std::path::absolute(&words[file])?.display().to_string();
     }

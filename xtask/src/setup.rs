@@ -1,7 +1,7 @@
-//! `cargo xtask setup`: installs what the checks need and a fresh Debian machine with Rust lacks.
+//! `cargo xtask setup`: installs the programs that the checks need and that a fresh Debian machine with Rust lacks.
 //!
-//! Asks before it acts, so that a second run changes nothing; calls the package manager only for what is missing, and
-//! says exactly what to type when it is not allowed to.
+//! Looks for each program first, so that a second run changes nothing; calls the package manager only for missing programs,
+//! and prints the exact command when it lacks the rights.
 
 use std::io::{IsTerminal, stdin};
 use std::path::Path;
@@ -11,20 +11,20 @@ use anyhow::{Context, Result, bail};
 use crate::invocation::Invocation;
 use crate::peers;
 
-/// A part of the Rust toolchain, and the question that only succeeds when it is installed. (With rustup, the program
+/// A component of the Rust toolchain, and a command that succeeds only when it is installed. (With rustup, the program
 /// `cargo-fmt` exists also when the component does not: looking for the file is not enough.)
 const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "cargo fmt --version"), ("clippy", "cargo clippy --version")];
 
-/// A program that something is built or tested with, how to ask for it, and the Debian packages it comes in.
+/// A program for building or testing, a command that succeeds only when it is installed, and its Debian packages.
 const PROGRAMS: &[Program] = &[
     Program { what: "a C compiler", ask: "cc --version", packages: &["gcc", "libc6-dev"] },
     Program { what: "a shell with job control", ask: "bash --version", packages: &["bash"] },
-    Program { what: "small disks of one's own (unshare)", ask: "unshare --version", packages: &["util-linux"] },
+    Program { what: "mount and time namespaces (unshare)", ask: "unshare --version", packages: &["util-linux"] },
     Program { what: "mount", ask: "mount --version", packages: &["mount"] },
-    Program { what: "a way to end with one's parent (setpriv)", ask: "setpriv --version", packages: &["util-linux"] },
-    // Its service may start by itself; no test talks to it.
+    Program { what: "parent-death signals (setpriv)", ask: "setpriv --version", packages: &["util-linux"] },
+    // Debian may start its service; no test uses that one.
     Program { what: "a Redis server", ask: "redis-server --version", packages: &["redis-server"] },
-    Program { what: "a way to make certificates (openssl)", ask: "openssl version", packages: &["openssl"] },
+    Program { what: "a tool for certificates (openssl)", ask: "openssl version", packages: &["openssl"] },
     Program { what: "Python", ask: "python3 --version", packages: &["python3"] },
     Program { what: "pip", ask: "python3 -m pip --version", packages: &["python3-pip"] },
     Program { what: "Node.js", ask: "node --version", packages: &["nodejs"] },
@@ -37,13 +37,13 @@ struct Program {
     packages: &'static [&'static str],
 }
 
-/// What this user may do on this machine.
+/// The rights of this user on this machine.
 #[derive(Clone, Copy, Debug)]
 struct Rights {
     has_apt: bool,
     is_root: bool,
     has_sudo: bool,
-    /// Whether somebody is there to type a password.
+    /// Whether standard input is a terminal, at which a password can be typed.
     is_attended: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         let add = Invocation::new("rustup component add").with_args(&components);
         println!("setup: {} missing; running `{add}`", components.join(" and "));
         add.run(root).context(
-            "could not add it to the Rust toolchain; without rustup, install it where your Rust compiler came from",
+            "could not add it to the Rust toolchain; without rustup, install it the way your Rust compiler was installed",
         )?;
     }
 
@@ -76,7 +76,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     }
 
     if components.is_empty() && programs.is_empty() && peers.is_empty() {
-        println!("setup: rustfmt, clippy, a C compiler and what the tests use are here; nothing to do");
+        println!("setup: rustfmt, clippy, a C compiler and the programs of the tests are installed; nothing to do");
     } else {
         println!("setup: done");
     }
@@ -110,7 +110,7 @@ fn installation(missing: &[&Program], rights: Rights) -> Result<Vec<Invocation>>
     let prefix = match rights {
         Rights { is_root: true, .. } => "",
         Rights { has_sudo: true, is_attended: true, .. } => "sudo ",
-        // Nobody can answer a password prompt: fail at once instead of hanging.
+        // Without a terminal no password can be typed: fail at once instead of hanging.
         Rights { has_sudo: true, is_attended: false, .. } => "sudo -n ",
         _ => bail!(
             "{what} is missing, and installing it takes root; as root, run: apt-get install -y {}",
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn sudo_asks_for_a_password_only_when_somebody_can_type_it() {
+    fn sudo_asks_for_a_password_only_at_a_terminal() {
         let user = Rights { is_root: false, has_sudo: true, ..ROOT };
         assert!(commands(user)[0].starts_with("sudo -n env "));
         assert!(commands(Rights { is_attended: true, ..user })[0].starts_with("sudo env "));

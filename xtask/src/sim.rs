@@ -1,4 +1,4 @@
-//! `cargo xtask sim`: worlds of many engines in virtual time, for as long as is wanted.
+//! `cargo xtask sim`: simulates worlds of many engines in virtual time, for as long as is wanted.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn invocation(words: &[&str]) -> Result<Invocation> {
         if !["--seconds", "--seed", "--seeds"].contains(name) {
             bail!("`sim` takes `--seconds N`, `--seed S` and `--seeds COUNT`, but was given {name:?}");
         }
-        number.parse::<u64>().with_context(|| format!("`{number}` is no number"))?;
+        number.parse::<u64>().with_context(|| format!("`{number}` is not a number"))?;
     }
     let invocation = Invocation::new("cargo run --release -p sim --").with_args(words);
     Ok(match words.contains(&"--seconds") {
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_ignored_is_refused() {
+    fn an_unknown_or_incomplete_option_is_refused() {
         for (words, part) in [(["--seed", "x"], "`x`"), (["--fast", "1"], "--fast"), (["7", "--seed"], "\"7\"")] {
             assert!(format!("{:#}", invocation(&words).unwrap_err()).contains(part), "{words:?}");
         }

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: the tests that come in large numbers, all of them, one after the other, saying what they did.
+//! `cargo xtask soak`: the tests of `many_waiters` with their full numbers, one after the other, with their output.
 
 use std::path::Path;
 
@@ -7,6 +7,6 @@ use anyhow::Result;
 use crate::invocation::Invocation;
 
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let tests = "cargo test --release -p lockfast-cli --test crowds -- --nocapture --test-threads=1";
+    let tests = "cargo test --release -p lockfast-cli --test many_waiters -- --nocapture --test-threads=1";
     Invocation::new(tests).with_variable("LOCKFAST_SOAK", "all").run(root)
 }

@@ -12,7 +12,7 @@ use crate::{budgets, features, setup, tidy};
 
 struct Step {
     name: String,
-    /// What a person types to repeat this step.
+    /// The command that repeats this step.
     repeat: Invocation,
     check: Check,
 }
@@ -37,7 +37,7 @@ pub(crate) fn run(root: &Path, server: &Server) -> Result<()> {
     let steps = steps(&features::declared(&manifest), server);
     in_order(&steps, |step| match step.check {
         Check::Command => step.repeat.run(root),
-        Check::Tests => budgets::check(&step.repeat.run_aloud(root)?),
+        Check::Tests => budgets::check(&step.repeat.run_and_read(root)?),
         Check::Tidy => tidy::run(root),
     })?;
     println!("\nAll {} steps passed in {:.1} s, with {version}.", steps.len(), started.elapsed().as_secs_f64());
@@ -55,10 +55,10 @@ fn steps(features: &[String], server: &Server) -> Vec<Step> {
                 .with_variable("RUSTDOCFLAGS", "-D warnings"),
         ),
         Step { name: "tidy".to_string(), repeat: Invocation::new("cargo xtask tidy"), check: Check::Tidy },
-        // No `--all-targets` here: with it cargo leaves out the examples in the documentation.
+        // No `--all-targets` here: with it cargo leaves out the doctests.
         Step {
             name: "tests and doctests".to_string(),
-            repeat: server.tell(Invocation::new("cargo test --workspace --all-features")),
+            repeat: server.configure(Invocation::new("cargo test --workspace --all-features")),
             check: Check::Tests,
         },
         command("lockfast without features", Invocation::new("cargo check -p lockfast --no-default-features")),

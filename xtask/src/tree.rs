@@ -1,6 +1,6 @@
-//! The files of the repository, read once: what `tidy` looks at.
+//! The files of the repository, read once, for `tidy`.
 //!
-//! A file belongs when git tracks it or would offer to. Paths are written with `/`, from the top of the repository.
+//! A file belongs to it when git tracks it or would offer to. Paths are relative to the root, with `/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,7 +24,7 @@ impl Tree {
         for path in list(root)? {
             let bytes = match fs::read(root.join(&path)) {
                 Ok(bytes) => bytes,
-                // Deleted but not yet committed, a link to a folder: nothing there to check.
+                // Deleted but not yet committed, or a link to a folder: there is no text to check.
                 Err(_) => continue,
             };
             tree.add(&path, String::from_utf8(bytes).ok());
@@ -77,13 +77,13 @@ impl Tree {
 }
 
 fn list(root: &Path) -> Result<Vec<String>> {
-    // In a container the repository often belongs to another user; git then answers only if told that this is fine.
+    // In a container the repository often belongs to another user; git then needs this setting.
     let trusted = format!("safe.directory={}", root.display());
     let git = Invocation::new("git").with_args(&["-c", &trusted, "ls-files", "-z"]);
     let listed = git.with_args(&["--cached", "--others", "--exclude-standard"]).read(root).unwrap_or_default();
     let mut paths: Vec<String> = listed.split_terminator('\0').map(str::to_string).collect();
     if paths.is_empty() {
-        // An unpacked archive, without git: everything but what a build leaves behind.
+        // An unpacked archive without git: all files except build output.
         walk(root, "", &mut paths)?;
     }
     Ok(paths)

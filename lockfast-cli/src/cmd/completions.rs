@@ -1,4 +1,4 @@
-//! `lockfast completions`: what a shell needs to complete our command line.
+//! `lockfast completions`: completion scripts for shells.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -48,9 +48,9 @@ mod tests {
     }
 
     #[test]
-    fn the_guardian_is_nobodys_to_start() {
+    fn the_guardian_command_is_not_completed() {
         for shell in Shell::value_variants() {
-            assert!(!script(*shell).contains(crate::run::link::GUARDIAN), "{shell}");
+            assert!(!script(*shell).contains(crate::run::guardian_connection::GUARDIAN), "{shell}");
         }
     }
 }

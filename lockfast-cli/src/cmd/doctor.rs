@@ -1,4 +1,4 @@
-//! `lockfast doctor`: is the store reachable, how fast is it, what does it promise, and what is wrong with it.
+//! `lockfast doctor`: checks whether the store is reachable, how fast it is, what it promises, and what is wrong with it.
 
 use lockfast::{Error, Locks};
 use serde::Serialize;
@@ -17,8 +17,8 @@ Examples:
   lockfast doctor > /dev/null && echo fine               for a health check
   lockfast doctor -o json | jq '.checks[] | select(.verdict != \"fine\")'
 
-It locks and unlocks a key of its own; nothing stays. Exits 0 when all is fine, 1 when something is wrong, 69 when the
-store cannot be reached, 78 when its URL makes no sense.";
+It locks and releases a key of its own, and leaves nothing in the store. Exits 0 when every check is fine, 1 when one is
+wrong, 69 when the store cannot be reached, 78 when its URL is invalid.";
 
 /// Check the store: reachable, how fast, what it promises, what is wrong
 #[derive(Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub(crate) async fn run(args: DoctorArgs, settings: Settings) -> Exit {
 
 async fn answer(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure> {
     let mut checks = vec![Check::fine("url", shown(&settings.store))];
-    let reached = look(settings, &mut checks).await;
+    let reached = check_store(settings, &mut checks).await;
     if let Err(error) = &reached {
         checks.push(Check::wrong("store", error.to_string()));
     }
@@ -54,7 +54,7 @@ async fn answer(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure>
         Format::Json => json::pretty(&findings),
     })?;
     match reached {
-        // What was wrong has been said above.
+        // The checks above contain the error.
         Err(Error::Invalid(_) | Error::Unsupported(_)) => Ok(Exit::Config),
         Err(_) => Ok(Exit::Store),
         Ok(_) if findings.fine => Ok(Exit::Yes),
@@ -62,12 +62,12 @@ async fn answer(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure>
     }
 }
 
-/// Everything that needs the store. Its clients are given back open, since some checks look at what an open store has.
-async fn look(settings: &Settings, checks: &mut Vec<Check>) -> Result<(Locks, Locks), Error> {
+/// The checks that need the store. Its clients are returned open, since later checks look at files of an open store.
+async fn check_store(settings: &Settings, checks: &mut Vec<Check>) -> Result<(Locks, Locks), Error> {
     let one = settings.builder().connect(&settings.store).await?;
     let other = settings.builder().connect(&settings.store).await?;
-    let lines = one.inspect("").await?.len();
-    checks.push(Check::fine("store", format!("answers; lines in use: {lines}")));
+    let queues = one.inspect("").await?.len();
+    checks.push(Check::fine("store", format!("answers; queues in use: {queues}")));
     let scratch = Scratch::new();
     checks.push(doctor::latency(&one, &scratch).await?);
     checks.push(doctor::hand_off(&one, &other, &scratch).await?);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_stands_out_and_cannot_write_on_the_terminal() {
+    fn a_wrong_check_stands_out_and_is_escaped() {
         let checks =
             vec![Check::fine("url", "memory:"), Check::note("reach", "one"), Check::wrong("file", "\u{1b}[2J")];
         let shown = text(&Findings { store: String::new(), fine: false, checks });

@@ -1,31 +1,31 @@
-//! `lockfast elect`: a command that runs on one of many servers, and on another one when that fails.
+//! `lockfast elect`: leader election. A command runs on one of many servers, and on another one when that fails.
 
 use std::time::Duration;
 
 use lockfast::{Clock, Error, Locks, TraceId};
 use tracing::Instrument;
 
-use super::run::{Ending, LEAVING, Line, TTL, exit_of, failed, refuse_nested};
+use super::run::{CommandLine, Ending, SHUTDOWN_WITHIN, TTL, exit_of, failed, refuse_nested};
 use crate::args::label;
 use crate::duration;
 use crate::exit::{Exit, Failure, conclude};
 use crate::run::signals::Signals;
-use crate::run::waiting::Contact;
+use crate::run::waiting::StoreStatus;
 use crate::run::{Ended, environment, supervise, waiting};
 use crate::settings::Settings;
 
 const EXAMPLES: &str = "\
 Examples:
   lockfast elect scheduler -- ./scheduler              start it on every server: one leads and runs it
-  lockfast elect scheduler --name 10.0.0.5 -- ./serve  say where the leader can be found: `lockfast inspect scheduler`
+  lockfast elect scheduler --name 10.0.0.5 -- ./serve  publish the leader's address: `lockfast inspect scheduler` shows it
   lockfast elect --ttl 10s scheduler -- ./scheduler    another one takes over ten seconds after a crash
 
-All others wait in line. When the leader's command ends by itself, so does lockfast, with its exit code, and the next one
-leads. When leadership is lost, the command is ended before anybody else can lead, and lockfast campaigns again.
+All others wait in the queue. When the leader's command ends by itself, lockfast ends with its exit code, and the next
+waiter leads. When leadership is lost, the command is ended before another one can lead, and lockfast campaigns again.
 Exit codes are those of `lockfast run`.";
 
-/// How long to wait before the store is asked again that did not answer.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// The pause after a campaign that failed because the store did not answer.
+const CAMPAIGN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Run a command on one of all servers that campaign, and on another one when that fails
 #[derive(Debug, clap::Args)]
@@ -34,19 +34,19 @@ pub(crate) struct ElectArgs {
     /// What to lead: any text
     #[arg(value_name = "KEY")]
     key: String,
-    /// How long leadership outlives a leader that is not heard of any more [default: 30s]
+    /// The lease (TTL): how long leadership lasts when the leader stops renewing it [default: 30s]
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     ttl: Option<Duration>,
-    /// Shown to whoever looks at who leads, like an address
+    /// A name for this candidate, like its address, shown by `ls` and `inspect`
     #[arg(long, value_name = "TEXT")]
     name: Option<String>,
-    /// Shown too (repeatable)
+    /// A label for this candidate, shown by `ls -o wide` and `inspect` (repeatable)
     #[arg(long, value_name = "K=V", value_parser = label)]
     label: Vec<(String, String)>,
     #[command(flatten)]
     ending: Ending,
     #[command(flatten)]
-    line: Line,
+    command_line: CommandLine,
 }
 
 /// Campaigns, and runs a command while leading.
@@ -57,11 +57,11 @@ pub(crate) async fn run(args: ElectArgs, settings: Settings) -> Exit {
 }
 
 async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Exit, Failure> {
-    let ElectArgs { key, ttl, name, label, ending, line } = args;
+    let ElectArgs { key, ttl, name, label, ending, command_line } = args;
     let ttl = ttl.or(settings.ttl).unwrap_or(TTL);
     let kill_after = ending.kill_after(ttl)?;
-    let mut task = ending.task(line.into_words(), &settings, ttl, kill_after);
-    let the_same_store = task.variables.clone();
+    let mut task = ending.task(command_line.into_words(), &settings, ttl, kill_after);
+    let store_variables = task.variables.clone();
     let mut signals = Signals::listen().map_err(|error| failed("listening to signals", &error))?;
     let mut builder = settings.builder().trace_id(trace).count_children(true);
     if let Some(name) = name {
@@ -74,21 +74,21 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
     };
     refuse_nested(&locks, std::iter::once(key.as_str())).await?;
     let exit = loop {
-        let contact = Contact::new(&key);
-        let campaign = campaign(&locks, &key, ttl, &contact);
-        let leadership = match waiting::unless_signalled(campaign, &mut signals, &locks, &contact).await {
+        let status = StoreStatus::new(&key);
+        let campaign = campaign(&locks, &key, ttl, &status);
+        let leadership = match waiting::unless_signalled(campaign, &mut signals, &locks, &status).await {
             Ok(leadership) => {
                 leadership.map_err(|error| Failure::while_running(format!("campaigning for {key}"), &error))?
             }
             Err(signal) => break Ok(Exit::Signal(signal as u8)),
         };
         tracing::info!("leading {key}");
-        task.variables = [the_same_store.clone(), environment::of(&leadership, &key, ttl, trace)].concat();
+        task.variables = [store_variables.clone(), environment::of(&leadership, &key, ttl, trace)].concat();
         let ended = supervise(&leadership, &task, &mut signals).await;
         let is_lost = matches!(ended, Ok(Ended::Lost));
-        // The command is dead: whether the store has heard of it or not, somebody else may lead.
+        // The command is dead, so another candidate may lead, whether the store receives the release or not.
         let stepped_down = leadership.step_down().await;
-        // Whoever was told to end, and was not done with it when leadership was lost, must not lead once more.
+        // A lockfast that got an ending signal before it lost leadership must not lead again.
         if is_lost && !signals.asked_to_end() {
             tracing::info!("campaigning again for {key}");
             continue;
@@ -100,13 +100,13 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
                 }
                 break Ok(Exit::Lost);
             }
-            // The command is over. That the store does not answer now is no failure of it; the lease ends by itself.
+            // The command is over, and its exit code counts even if the store does not answer now; the lease ends by itself.
             Err(error) if task.ends_on_loss => tracing::warn!("stepping down from {key}: {error}"),
             _ => {}
         }
         break exit_of(ended, &task);
     };
-    let _ = locks.shutdown(LEAVING).await;
+    let _ = locks.shutdown(SHUTDOWN_WITHIN).await;
     exit
 }
 
@@ -115,14 +115,14 @@ async fn campaign(
     locks: &Locks,
     key: &str,
     ttl: Duration,
-    contact: &Contact<'_>,
+    status: &StoreStatus<'_>,
 ) -> lockfast::Result<lockfast::Leadership> {
     loop {
         match locks.election(key).ttl(ttl).campaign().await {
             Err(error) if error.is_retryable() => {
-                contact.lost(&error.to_string());
+                status.unanswered(&error.to_string());
                 let mut timer = lockfast::store::Timer::new(Clock::boot());
-                timer.sleep_until(Clock::boot().now() + ASK_AGAIN).await;
+                timer.sleep_until(Clock::boot().now() + CAMPAIGN_AGAIN).await;
             }
             result => return result,
         }

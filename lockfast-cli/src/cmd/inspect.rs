@@ -6,17 +6,17 @@ use lockfast::Clock;
 use crate::exit::{Exit, Failure, conclude};
 use crate::out::put;
 use crate::settings::Settings;
-use crate::show::{json, lines};
+use crate::show::{json, text};
 
 const EXAMPLES: &str = "\
 Examples:
-  lockfast inspect nightly                            who holds it, since when, until when, and who waits, in order
+  lockfast inspect nightly                            its holder, since when, until when, and its waiters in order
   lockfast inspect nightly -o json | jq .holders[0].fence
   lockfast inspect nightly -o json | jq -r '.waiters[] | \"\\(.position) \\(.host)\"'
 
-Exits 0 when somebody is in its line, 1 when nobody is, 69 when the store cannot be reached.";
+Exits 0 when its queue has a holder or a waiter, 1 when its queue is empty, 69 when the store cannot be reached.";
 
-/// Show one lock in full: its holder, and who waits, in order
+/// Show one lock in full: its holder, and its waiters in order
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InspectArgs {
@@ -46,10 +46,10 @@ async fn answer(args: &InspectArgs, settings: &Settings) -> Result<Exit, Failure
     let found = found.map_err(|error| Failure::while_(format!("inspecting {:?}", args.key), &error))?;
     let now = Clock::boot().wall();
     match (&found, args.output) {
-        (Some(resource), Format::Text) => put(&lines::in_full(resource, now))?,
-        (Some(resource), Format::Json) => put(&json::pretty(&json::Line::of(resource, now)))?,
+        (Some(resource), Format::Text) => put(&text::in_full(resource, now))?,
+        (Some(resource), Format::Json) => put(&json::pretty(&json::Queue::of(resource, now)))?,
         (None, Format::Text) => {
-            return Err(Failure::new(Exit::No, format!("{:?} is free: nobody is in its line", args.key)));
+            return Err(Failure::new(Exit::No, format!("{:?} is free: its queue is empty", args.key)));
         }
         (None, Format::Json) => put("null\n")?,
     }

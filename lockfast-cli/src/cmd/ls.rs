@@ -1,4 +1,4 @@
-//! `lockfast ls`: who holds what, and who waits.
+//! `lockfast ls`: lists locks with their holders and waiters.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -17,26 +17,26 @@ use crate::show::{self, json, table};
 
 const EXAMPLES: &str = "\
 Examples:
-  lockfast ls                               every line that somebody holds or waits in
-  lockfast ls account:                      those whose key begins with account:
-  lockfast ls '*:daily' -o wide             those that end in :daily, with program, labels and owner
-  lockfast ls --watch                       redrawn as it changes
+  lockfast ls                               every lock that has a holder or a waiter
+  lockfast ls account:                      the locks whose key begins with account:
+  lockfast ls '*:daily' -o wide             the locks whose key ends in :daily, with program, labels and owner
+  lockfast ls --watch                       show them again when they change
   lockfast ls -o jsonl | jq -r 'select(.waiters | length > 3) | .key'
   lockfast ls -o name | xargs -n1 lockfast status
 
 Exits 0, also when there is nothing to list; 69 when the store cannot be reached.";
 
-/// List locks: who holds what, since when, and how many wait
+/// List locks: the holder, since when, the fencing token (fence), and the number of waiters
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LsArgs {
-    /// Only keys that begin with this, or match it if it has a `*` (any text) or `?` (one letter)
+    /// Only keys that begin with this, or match it if it has a `*` (any text) or `?` (one character)
     #[arg(value_name = "PATTERN")]
     pattern: Option<String>,
     /// How to show them
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-    /// Go on, and show them again when they change
+    /// Keep running, and show them again when they change
     #[arg(long)]
     watch: bool,
 }
@@ -49,7 +49,7 @@ enum Format {
     Wide,
     /// One array of objects
     Json,
-    /// One object a line
+    /// One object per line
     Jsonl,
     /// The keys alone
     Name,
@@ -74,18 +74,17 @@ async fn answer(args: &LsArgs, settings: &Settings) -> Result<Exit, Failure> {
     }
 }
 
-/// Everything in line under keys that match.
+/// Every resource with a queue whose key matches.
 pub(crate) async fn list(locks: &Locks, pattern: &Pattern) -> Result<Vec<Resource>, Failure> {
-    let found = locks.inspect(pattern.beginning()).await;
+    let found = locks.inspect(pattern.prefix()).await;
     let mut resources = found.map_err(|error| Failure::while_("listing locks", &error))?;
     resources.retain(|resource| pattern.matches(resource.name.as_str()));
     Ok(resources)
 }
 
-/// Shows them again and again, until something fails. At most once a second: faster than anybody reads, and no burden for
-/// the store.
+/// Shows them again and again, until something fails. At most once a second, to limit the load on the store.
 async fn follow(locks: &Locks, pattern: &Pattern, output: Format) -> Failure {
-    let mut changes = locks.changes(pattern.beginning());
+    let mut changes = locks.changes(pattern.prefix());
     let draws = std::io::stdout().is_terminal() && matches!(output, Format::Table | Format::Wide);
     let mut last = None;
     loop {
@@ -103,13 +102,13 @@ async fn follow(locks: &Locks, pattern: &Pattern, output: Format) -> Failure {
         last = Some(shape);
         tokio::time::sleep(Duration::from_secs(1)).await;
         if !draws {
-            // A table on a terminal shows how time passes; elsewhere only changes are news.
+            // A table on a terminal is redrawn for its times; elsewhere only changes are printed.
             changes.next().await;
         }
     }
 }
 
-/// What has to differ for a line to have changed: who is where, not for how long.
+/// What has to differ for a queue to have changed: its entries and their states, not their times.
 #[derive(Debug, PartialEq)]
 struct Shape {
     key: String,
@@ -129,10 +128,10 @@ fn shape(resources: &[Resource]) -> Vec<Shape> {
 
 fn render(resources: &[Resource], output: Format) -> String {
     let now = Clock::boot().wall();
-    let objects = || resources.iter().map(|resource| json::Line::of(resource, now));
+    let objects = || resources.iter().map(|resource| json::Queue::of(resource, now));
     match output {
-        Format::Table => table::lines(resources, false, show::colours()),
-        Format::Wide => table::lines(resources, true, show::colours()),
+        Format::Table => table::queues(resources, false, show::colours()),
+        Format::Wide => table::queues(resources, true, show::colours()),
         Format::Json => json::pretty(&objects().collect::<Vec<_>>()),
         Format::Jsonl => objects().map(|object| json::line(&object)).collect(),
         Format::Name => resources.iter().map(|resource| plain(resource.name.as_str()) + "\n").collect(),
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_to_show_lines_shows_them_all() {
+    fn every_output_format_shows_all_locks() {
         let resources = [resource("a", vec![entry(1, true)]), resource("b\n", vec![entry(2, true)])];
         assert_eq!(render(&resources, Format::Name), "a\nb\\n\n");
         assert_eq!(render(&resources, Format::Jsonl).lines().count(), 2);
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_changed_when_somebody_is_elsewhere_not_when_time_has_passed() {
+    fn a_listing_changes_with_its_entries_not_with_time() {
         let before = resource("a", vec![entry(1, true), entry(2, false)]);
         let mut later = before.clone();
         later.queue[0].since += Duration::from_secs(5);

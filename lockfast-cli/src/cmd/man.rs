@@ -1,4 +1,4 @@
-//! `lockfast man`: the manual pages, from the same words as `--help`.
+//! `lockfast man`: the manual pages, made from the same texts as `--help`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   lockfast man | man -l -                                    read the page
   lockfast man --dir ~/.local/share/man/man1                 install all pages, one for each command
-  man lockfast-ls                                            then read that of one command";
+  man lockfast-ls                                            then read the page of one command";
 
 /// Print the manual page, or write all of them
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ fn write_all(dir: &Path) -> Result<Exit, Failure> {
     Ok(Exit::Yes)
 }
 
-/// Each page with its name; the first is that of the program.
+/// Each page with its name; the first is the program's.
 fn pages() -> Vec<(String, String)> {
     let mut whole = Args::command().disable_help_subcommand(true);
     whole.build();
@@ -75,6 +75,6 @@ mod tests {
                 pages.iter().find(|(name, _)| *name == page).unwrap_or_else(|| panic!("{page} has no page"));
             assert!(text.contains("Examples:"), "{page} teaches by example");
         }
-        assert!(pages.iter().all(|(_, text)| !text.contains(crate::run::link::GUARDIAN)));
+        assert!(pages.iter().all(|(_, text)| !text.contains(crate::run::guardian_connection::GUARDIAN)));
     }
 }

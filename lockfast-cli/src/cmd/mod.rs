@@ -1,4 +1,5 @@
-//! The commands. Each file has a command's arguments and what it does: `run(args, settings)` says how the program ends.
+//! The commands. Each file has a command's arguments and its implementation, `run(args, settings)`, which returns the exit
+//! code.
 
 pub(crate) mod acquire;
 pub(crate) mod break_;

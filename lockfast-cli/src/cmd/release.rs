@@ -1,8 +1,8 @@
-//! `lockfast release`: gives back what `acquire` took.
+//! `lockfast release`: releases a lock that `acquire` took.
 
 use lockfast::Error;
 
-use crate::cmd::acquire::GOODBYE;
+use crate::cmd::acquire::SHUTDOWN_WITHIN;
 use crate::cmd::token::TokenSource;
 use crate::exit::{Exit, Failure, conclude};
 use crate::settings::Settings;
@@ -13,10 +13,10 @@ Examples:
   echo \"$token\" | lockfast release
   trap 'lockfast release --token-file \"$file\"' EXIT            at the end of a script, however it ends
 
-Exits 0 when it was given back; 1 when it was not held any more, so that somebody else may have had it in the meantime;
+Exits 0 when it was released; 1 when it was not held any more, so that there may have been another holder in the meantime;
 69 when the store cannot be reached.";
 
-/// Give back a lock that `acquire` took
+/// Release a lock that `acquire` took
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReleaseArgs {
@@ -35,7 +35,7 @@ async fn answer(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failure
     if matches!(released, Ok(()) | Err(Error::Lost { .. })) {
         args.token.remove();
     }
-    let _ = locks.shutdown(GOODBYE).await;
+    let _ = locks.shutdown(SHUTDOWN_WITHIN).await;
     released.map_err(|error| Failure::while_("releasing a token", &error))?;
     Ok(Exit::Yes)
 }

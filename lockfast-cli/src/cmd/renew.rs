@@ -1,4 +1,4 @@
-//! `lockfast renew`: keeps what `acquire` took.
+//! `lockfast renew`: renews the lease of a lock that `acquire` took.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::settings::Settings;
 
 const EXAMPLES: &str = "\
 Examples:
-  lockfast renew --token-file /run/deploy.token                for as long again as it was acquired for
+  lockfast renew --token-file /run/deploy.token                for the same lease as it was acquired with
   lockfast renew --token-file /run/deploy.token --ttl 1h       for an hour from now; never shortens
   echo \"$token\" | lockfast renew || exit 1                     stop when it is lost
 
-Exits 0 when it is still held, and renewed; 1 when it is lost: stop what it protected; 69 when the store cannot be reached.";
+Exits 0 when it is still held, and renewed; 1 when it is lost: stop the protected work; 69 when the store cannot be reached.";
 
-/// Renew a lock that `acquire` took
+/// Renew the lease (TTL) of a lock that `acquire` took
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RenewArgs {
     #[command(flatten)]
     token: TokenSource,
-    /// From now on, this long [default: what it was acquired for]
+    /// The new lease (TTL), counted from now [default: that of `acquire`]
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     ttl: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! `lockfast run`: a command under a lock.
+//! `lockfast run`: runs a command while it holds a lock.
 
 use std::ffi::OsString;
 use std::ops::Deref;
@@ -11,32 +11,32 @@ use tracing::Instrument;
 use crate::args::Wanted;
 use crate::duration::{self, brief};
 use crate::exit::{Exit, Failure, conclude};
-use crate::guardian::wire::Status;
+use crate::guardian::messages::Status;
 use crate::run::signals::{self, Signals};
 use crate::run::{Ended, Task, environment, supervise, waiting};
 use crate::settings::Settings;
 
 const EXAMPLES: &str = "\
 Examples:
-  lockfast run nightly -- ./backup.sh            wait until nobody else runs it, then run it
-  lockfast run -n nightly -- ./backup.sh         or give up at once, with exit code 75 and a word on who has it
+  lockfast run nightly -- ./backup.sh            wait in the queue for the lock, then run the command
+  lockfast run -n nightly -- ./backup.sh         or give up at once, with exit code 75 and the holder's name
   lockfast run --skip nightly -- ./backup.sh     or skip it: the same crontab line on every server
   lockfast run -w 1m30s db -c 'dump | gzip > x'  wait for at most 90 seconds; a shell line instead of a command
   lockfast run -j 3 api -- ./call.sh             at most three at once
   lockfast run --at-most 10m nightly -- ./job    end it after ten minutes, with exit code 124
   lockfast run --once 1d order:7 -- ./ship 7     at most once a day for this key, if it succeeds
 
-The command finds LOCKFAST_FENCE in its environment: a number that rises with every holder. Where it can be sent along
-with a write, a late write of an earlier holder can be refused.
+The command finds its fencing token in the environment, as LOCKFAST_FENCE: a number that rises with every holder. A system
+that is sent the fence with every write can refuse a late write of an earlier holder.
 
-The lock is the command's: it is given back when the command exits, whatever that left running in the background. When
-the lock is lost, the command and everything it has started is ended before anybody else can get the lock, also while
-lockfast itself is stopped or was killed. Nothing can end a command while the machine is suspended; after that it is
-dead within milliseconds, and until then only the fence protects.
+The lock is released when the command exits, even if the command left processes in the background. When the lock is lost,
+the command and all its descendants are ended before another holder can get the lock, also while lockfast itself is
+stopped or was killed. Nothing can end a command while the machine is suspended; after that it is dead within
+milliseconds, and until then only the fence protects.
 
 Exit codes: the command's own, or 128+n if signal n ended it. 75: not acquired. 79: the lock was lost. 124: --at-most.
-64: usage. 69: the store cannot be reached. 78: config or URL. 126, 127: the command cannot be run, is not there.
-125: lockfast itself failed, for instance when somebody killed its guardian process.";
+64: usage. 69: the store cannot be reached. 78: config or URL. 126: the command cannot be executed. 127: there is no such
+command. 125: lockfast itself failed, for instance because its guardian process was killed.";
 
 /// Run a command while holding a lock, and end it if the lock is lost
 #[derive(Debug, clap::Args)]
@@ -47,62 +47,62 @@ pub(crate) struct RunArgs {
     /// The exit code when the lock was not acquired [default: 75]
     #[arg(short = 'E', long, value_name = "N")]
     conflict_exit_code: Option<u8>,
-    /// When somebody else has it, say so and succeed without running the command
+    /// When the lock is held, print the holder and exit with 0 without running the command
     #[arg(long, conflicts_with_all = ["wait", "nonblock", "conflict_exit_code"])]
     skip: bool,
     /// End the command after this long
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     at_most: Option<Duration>,
-    /// Keep the lock for this long from the start, even if the command is quicker; does not wait for it
+    /// Keep the lock for this long from the start, even if the command ends earlier; lockfast does not wait for that
     #[arg(long, value_name = "DUR", value_parser = duration::parse)]
     at_least: Option<Duration>,
-    /// Run it at most once for KEY: when it has succeeded, that is remembered for this long
+    /// Run it at most once for KEY: after it has succeeded, KEY is remembered as done for this long
     #[arg(long, value_name = "DUR", value_parser = duration::parse, conflicts_with_all = ["shared", "slots", "also", "at_least"])]
     once: Option<Duration>,
     #[command(flatten)]
     pub(super) ending: Ending,
     #[command(flatten)]
-    pub(super) line: Line,
+    pub(super) command_line: CommandLine,
 }
 
-/// What ends a command that has to end.
+/// How a command is ended, and the environment it gets.
 #[derive(Debug, clap::Args)]
 pub(super) struct Ending {
-    /// What asks the command to end
+    /// The signal that ends the command
     #[arg(long, value_name = "SIG", default_value = "TERM", value_parser = signals::parse)]
     signal: i32,
-    /// Kill it if it has not ended this long after that; at most a third of the ttl [default: 5s]
+    /// Kill the command if it has not ended this long after that signal; at most a third of the lease (TTL) [default: 5s]
     #[arg(short, long, value_name = "DUR", value_parser = duration::parse)]
     kill_after: Option<Duration>,
-    /// What becomes of the command when the lock is lost
+    /// What to do with the command when the lock is lost
     #[arg(long, value_enum, value_name = "WHAT", default_value = "terminate")]
     on_lost: OnLost,
-    /// Take the store's URL and credentials out of the command's environment
+    /// Remove the store's URL and credentials from the command's environment
     #[arg(long)]
     clean_env: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum OnLost {
-    /// It is ended before anybody else can get the lock
+    /// End it before another holder can get the lock
     Terminate,
-    /// It goes on without the lock, and a line says so
+    /// Let it go on without the lock, and print a warning
     Warn,
 }
 
-/// What to run.
+/// The command to run.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-pub(super) struct Line {
+pub(super) struct CommandLine {
     /// Run this line with the shell
     #[arg(short = 'c', long = "command", value_name = "LINE")]
     shell: Option<OsString>,
-    /// The command and its arguments; nothing after `--` is ours to read
+    /// The command and its arguments; nothing after `--` is parsed
     #[arg(last = true, value_name = "COMMAND")]
     words: Vec<OsString>,
 }
 
-impl Line {
+impl CommandLine {
     pub(super) fn into_words(self) -> Vec<OsString> {
         match self.shell {
             Some(line) => vec!["/bin/sh".into(), "-c".into(), line],
@@ -114,7 +114,7 @@ impl Line {
 impl Ending {
     const KILL_AFTER: Duration = Duration::from_secs(5);
 
-    /// A task to run `command` under `guard`.
+    /// The task that runs `command`.
     pub(super) fn task(
         &self,
         command: Vec<OsString>,
@@ -138,7 +138,7 @@ impl Ending {
         }
     }
 
-    /// How long the command has to end by itself: it has to fit between two renewals.
+    /// The time between the ending signal and SIGKILL, which has to fit between two renewals.
     pub(super) fn kill_after(&self, ttl: Duration) -> Result<Duration, Failure> {
         match self.kill_after {
             None => Ok(Self::KILL_AFTER.min(ttl / 3)),
@@ -156,7 +156,7 @@ impl Ending {
     }
 }
 
-/// The ttl when nobody says anything.
+/// The lease when no source sets one.
 pub(super) const TTL: Duration = Duration::from_secs(30);
 
 /// Runs a command under a lock.
@@ -172,10 +172,10 @@ struct Run {
     trace: lockfast::TraceId,
 }
 
-/// What is held while the command runs.
+/// The guard that is held while the command runs.
 enum Held {
     Lock(Guard),
-    /// To be remembered as done.
+    /// Sealed when the command succeeds.
     Once(OnceGuard),
 }
 
@@ -185,7 +185,7 @@ impl Deref for Held {
     fn deref(&self) -> &Guard {
         match self {
             Self::Lock(guard) => guard,
-            Self::Once(doing) => doing,
+            Self::Once(guard) => guard,
         }
     }
 }
@@ -211,27 +211,27 @@ impl Run {
         let keys = std::iter::once(key).chain(also).map(String::as_str);
         refuse_nested(&locks, keys).await?;
 
-        let contact = waiting::Contact::new(key);
-        let entered = waiting::unless_signalled(self.enter(&locks, ttl), &mut signals, &locks, &contact).await;
-        let held = match entered {
+        let status = waiting::StoreStatus::new(key);
+        let acquired = waiting::unless_signalled(self.acquire(&locks, ttl), &mut signals, &locks, &status).await;
+        let held = match acquired {
             Ok(Ok(Some(held))) => held,
             Ok(Ok(None)) => {
                 tracing::info!("{key} was done already");
                 return Ok(Exit::Yes);
             }
-            Ok(Err(error)) => return self.not_entered(&error),
+            Ok(Err(error)) => return self.not_acquired(&error),
             Err(signal) => {
-                // Others must not wait for our place in line until its lease ends.
-                let _ = locks.shutdown(LEAVING).await;
+                // Leave the queue now: otherwise other waiters would wait until this claim's lease ends.
+                let _ = locks.shutdown(SHUTDOWN_WITHIN).await;
                 return Ok(Exit::Signal(signal as u8));
             }
         };
-        let mut task = self.args.ending.task(self.args.line.into_words(), &self.settings, ttl, kill_after);
+        let mut task = self.args.ending.task(self.args.command_line.into_words(), &self.settings, ttl, kill_after);
         task.at_most = self.args.at_most;
         task.variables.extend(environment::of(&held, key, ttl, self.trace));
         let ended = supervise(&held, &task, &mut signals).await;
-        let exit = give_back(held, ended, &task).await;
-        let _ = locks.shutdown(LEAVING).await;
+        let exit = release(held, ended, &task).await;
+        let _ = locks.shutdown(SHUTDOWN_WITHIN).await;
         exit
     }
 
@@ -251,10 +251,10 @@ impl Run {
         if self.args.skip { Some(Duration::ZERO) } else { self.args.wanted.patience() }
     }
 
-    /// Gets in, or finds that it was done before.
-    async fn enter(&self, locks: &Locks, ttl: Duration) -> lockfast::Result<Option<Held>> {
+    /// Acquires the lock; `None` when `--once` finds that it was done before.
+    async fn acquire(&self, locks: &Locks, ttl: Duration) -> lockfast::Result<Option<Held>> {
         let Wanted { key, also, shared, slots, .. } = &self.args.wanted;
-        // No patience at all is one attempt, as the client was told.
+        // Without patience, the client's retry setting makes it one attempt.
         let within = self.patience().filter(|patience| !patience.is_zero());
         if let Some(keep) = self.args.once {
             let once = locks.once(key).ttl(ttl).keep(keep);
@@ -263,64 +263,64 @@ impl Run {
                 None => once.begin().await?,
             };
             return Ok(match begun {
-                OnceState::Ours(doing) => Some(Held::Once(doing)),
+                OnceState::Ours(guard) => Some(Held::Once(guard)),
                 OnceState::AlreadyDone(_) => None,
             });
         }
-        /// Asks one of the faces, which have the same options and verbs of their own.
-        macro_rules! ask {
-            ($face:expr, $wait:ident, $within:ident) => {{
-                let mut face = $face.ttl(ttl);
+        /// Acquires through one of the primitives, which share options but not verbs.
+        macro_rules! acquire {
+            ($primitive:expr, $wait:ident, $within:ident) => {{
+                let mut primitive = $primitive.ttl(ttl);
                 if let Some(span) = self.args.at_least {
-                    face = face.hold_at_least(span);
+                    primitive = primitive.hold_at_least(span);
                 }
                 match within {
-                    Some(patience) => face.$within(patience).await,
-                    None => face.$wait().await,
+                    Some(patience) => primitive.$within(patience).await,
+                    None => primitive.$wait().await,
                 }
             }};
         }
         let guard = match slots {
-            Some(slots) => ask!(locks.semaphore(key, *slots), acquire, acquire_within),
-            None if *shared => ask!(locks.rwlock(key), read, read_within),
-            None if also.is_empty() => ask!(locks.mutex(key), lock, lock_within),
-            None => ask!(locks.multi(std::iter::once(key).chain(also)), lock, lock_within),
+            Some(slots) => acquire!(locks.semaphore(key, *slots), acquire, acquire_within),
+            None if *shared => acquire!(locks.rwlock(key), read, read_within),
+            None if also.is_empty() => acquire!(locks.mutex(key), lock, lock_within),
+            None => acquire!(locks.multi(std::iter::once(key).chain(also)), lock, lock_within),
         };
         guard.map(Held::Lock).map(Some)
     }
 
-    fn not_entered(&self, error: &Error) -> Result<Exit, Failure> {
+    fn not_acquired(&self, error: &Error) -> Result<Exit, Failure> {
         let Error::Busy { holder, held_for, position, waited, .. } = error else {
             return Err(Failure::while_running(format!("acquiring {}", self.args.wanted.key), error));
         };
-        let holder = holder.as_ref().map_or_else(|| "somebody else".to_owned(), ToString::to_string);
+        let holder = holder.as_ref().map_or_else(|| "another holder".to_owned(), ToString::to_string);
         let since = held_for.map(|span| format!(" for {}", brief(span))).unwrap_or_default();
         if self.args.skip {
             tracing::info!("skipped: held by {holder}{since}");
             return Ok(Exit::Yes);
         }
-        // Of several, the store does not say which.
+        // Of several keys, the store does not report which one is held.
         let Wanted { key, also, .. } = &self.args.wanted;
         let what = if also.is_empty() { key.clone() } else { format!("one of {key}, {}", also.join(", ")) };
         let mut text = format!("{what} is held by {holder}{since}");
-        // Who asks once has waited for the answer, however long that took, and for nobody.
+        // A single attempt has waited only for the store's reply, not for a holder.
         if self.patience() != Some(Duration::ZERO) {
             text += &format!("; gave up after {}", brief(*waited));
         }
         if let Some(ahead @ 1..) = position {
-            text += &format!(" with {ahead} ahead in line");
+            text += &format!(" with {ahead} ahead in the queue");
         }
         tracing::warn!("{text}");
         Ok(self.args.conflict_exit_code.map_or(Exit::NotAcquired, Exit::As))
     }
 }
 
-/// How long the store is waited for when everything else is over.
-pub(super) const LEAVING: Duration = Duration::from_secs(2);
+/// How long the client's shutdown may take, once everything else is over.
+pub(super) const SHUTDOWN_WITHIN: Duration = Duration::from_secs(2);
 
-/// Waiting for what a `run` around this one holds would be waiting for itself.
+/// Refuses a key that a `run` around this one holds: the two would wait for each other.
 pub(super) async fn refuse_nested(locks: &Locks, keys: impl Iterator<Item = &str>) -> Result<(), Failure> {
-    match environment::held_around_us(locks, keys).await {
+    match environment::held_by_outer_run(locks, keys).await {
         Ok(None) => Ok(()),
         Ok(Some(key)) => Err(Failure::new(
             Exit::RunUsage,
@@ -328,38 +328,38 @@ pub(super) async fn refuse_nested(locks: &Locks, keys: impl Iterator<Item = &str
                 "{key} is held by a lockfast around this one, which would have to end first; take it once, outside"
             ),
         )),
-        Err(error) => Err(Failure::while_running("looking at what is held around this command", &error)),
+        Err(error) => Err(Failure::while_running("checking which locks the outer command holds", &error)),
     }
 }
 
-/// Gives the lock back now that the command is over, and says what to end with.
-async fn give_back(held: Held, ended: std::io::Result<Ended>, task: &Task) -> Result<Exit, Failure> {
+/// Releases the lock now that the command is over, and returns the exit code.
+async fn release(held: Held, ended: std::io::Result<Ended>, task: &Task) -> Result<Exit, Failure> {
     let is_done = matches!(ended, Ok(Ended::Exited(Status::Code(0))));
     let is_lost_anyway = matches!(ended, Ok(Ended::Lost)) || !task.ends_on_loss;
     let title = held.names().collect::<Vec<_>>().join(", ");
-    let given_back = match held {
-        Held::Once(doing) if is_done => match doing.done("").await {
+    let released = match held {
+        Held::Once(guard) if is_done => match guard.done("").await {
             Err(error @ Error::Unavailable { .. }) => {
                 return Err(Failure::while_running(format!("remembering that {title} was done"), &error));
             }
-            given_back => given_back,
+            released => released,
         },
-        Held::Once(doing) => doing.release().await,
+        Held::Once(guard) => guard.release().await,
         Held::Lock(guard) => guard.release().await,
     };
-    match given_back {
+    match released {
         Err(error @ Error::Lost { .. }) if !is_lost_anyway => {
             tracing::error!("{error}");
             return Ok(Exit::Lost);
         }
-        // The command is over. That the store does not answer now is no failure of it; the lease ends by itself.
-        Err(error) if !is_lost_anyway => tracing::warn!("giving back {title}: {error}"),
+        // The command is over, and its exit code counts even if the store does not answer now; the lease ends by itself.
+        Err(error) if !is_lost_anyway => tracing::warn!("releasing {title}: {error}"),
         _ => {}
     }
     exit_of(ended, task)
 }
 
-/// What the end of a command means.
+/// The exit code for the end of a command.
 pub(super) fn exit_of(ended: std::io::Result<Ended>, task: &Task) -> Result<Exit, Failure> {
     let program = || task.command[0].to_string_lossy();
     match ended {
@@ -371,7 +371,7 @@ pub(super) fn exit_of(ended: std::io::Result<Ended>, task: &Task) -> Result<Exit
         Ok(Ended::NotStarted(error)) => {
             let exit = match error.kind() {
                 std::io::ErrorKind::NotFound => Exit::NotFound,
-                // No process could be had; nothing is wrong with the command.
+                // The system could not start another process; nothing is wrong with the command.
                 std::io::ErrorKind::WouldBlock | std::io::ErrorKind::OutOfMemory => Exit::Failed,
                 _ => Exit::NotExecutable,
             };

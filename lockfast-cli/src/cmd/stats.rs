@@ -1,4 +1,4 @@
-//! `lockfast stats`: what all clients of the store have counted, and where they wait for each other.
+//! `lockfast stats`: the counters of all clients of the store, and the keys with the most waiters.
 
 use lockfast::{Counters, Resource};
 use serde::Serialize;
@@ -14,19 +14,19 @@ use crate::show::{self, json, table};
 
 const EXAMPLES: &str = "\
 Examples:
-  lockfast stats                                  counters of the whole fleet, and the ten keys with the longest lines
-  lockfast stats --top 3 'account:*'              the three longest among those that match
+  lockfast stats                                  counters of the whole fleet, and the ten keys with the longest queues
+  lockfast stats --top 3 'account:*'              the three longest queues among the keys that match
   lockfast stats -o json | jq .counters.lost      for a graph
   watch -n5 lockfast stats                        every five seconds
 
-Counters add up over all clients since the store began to count; each reports about once a second.
+Counters are summed over all clients since the store began to count; each client reports about once a second.
 Exits 0, or 69 when the store cannot be reached.";
 
-/// Count: what the whole fleet acquired, waited for and lost, and the hottest keys
+/// Show counters of the whole fleet (acquired, released, contended, lost) and the hottest keys
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatsArgs {
-    /// Only keys that begin with this, or match it; the counters are always those of all
+    /// Only keys that begin with this, or match it; the counters always include all keys
     #[arg(value_name = "PATTERN")]
     pattern: Option<String>,
     /// How many keys to show
@@ -69,10 +69,11 @@ struct Counted {
     lost: u64,
 }
 
-/// At this moment, among the keys that were asked for.
+/// At this moment, among the keys that match.
 #[derive(Serialize)]
 struct Now {
-    lines: usize,
+    #[serde(rename = "lines")]
+    queues: usize,
     holders: usize,
     waiters: usize,
 }
@@ -95,12 +96,12 @@ impl<'a> Figures<'a> {
         };
         let mut hottest: Vec<_> = resources.iter().map(hot).collect();
         let now = Now {
-            lines: hottest.len(),
+            queues: hottest.len(),
             holders: hottest.iter().map(|it| it.holders).sum(),
             waiters: hottest.iter().map(|it| it.waiters).sum(),
         };
         hottest.retain(|it| it.waiters > 0);
-        // Stable, so that equals stay in name order.
+        // The sort is stable, so that equal keys stay in name order.
         hottest
             .sort_by(|a, b| b.waiters.cmp(&a.waiters).then(b.longest_wait_seconds.total_cmp(&a.longest_wait_seconds)));
         hottest.truncate(top);
@@ -110,10 +111,10 @@ impl<'a> Figures<'a> {
 
     fn text(&self, colours: bool) -> String {
         let Counted { acquired, released, contended, lost } = self.counters;
-        let Now { lines, holders, waiters } = self.now;
+        let Now { queues, holders, waiters } = self.now;
         let mut text = format!(
             "acquired {acquired}, released {released}, contended {contended}, lost {lost}\n\
-             now: lines {lines}, holders {holders}, waiters {waiters}\n"
+             now: queues {queues}, holders {holders}, waiters {waiters}\n"
         );
         if !self.hottest.is_empty() {
             let row = |hot: &Hot<'_>| {
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hottest_keys_are_those_with_the_longest_lines() {
+    fn the_hottest_keys_have_the_longest_queues() {
         let quiet = resource("quiet", vec![entry(1, true)]);
         let warm = resource("warm", vec![entry(1, true), entry(2, false)]);
         let hot = resource("hot", vec![entry(1, true), entry(2, false), entry(3, false)]);
@@ -142,10 +143,10 @@ mod tests {
         let resources = [quiet, warm, hot];
         let figures = Figures::of(&counters, &resources, 10);
         let keys: Vec<_> = figures.hottest.iter().map(|it| it.key).collect();
-        assert_eq!(keys, ["hot", "warm"], "and nobody who has no line");
-        assert_eq!((figures.now.lines, figures.now.holders, figures.now.waiters), (3, 3, 3));
+        assert_eq!(keys, ["hot", "warm"], "a key without waiters is not hot");
+        assert_eq!((figures.now.queues, figures.now.holders, figures.now.waiters), (3, 3, 3));
         let text = figures.text(false);
-        assert!(text.contains("acquired 7") && text.contains("now: lines 3, holders 3, waiters 3"), "{text}");
+        assert!(text.contains("acquired 7") && text.contains("now: queues 3, holders 3, waiters 3"), "{text}");
         assert_eq!(Figures::of(&counters, &resources, 1).hottest.len(), 1);
     }
 }

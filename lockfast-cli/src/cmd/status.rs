@@ -1,9 +1,9 @@
-//! `lockfast status`: whether a lock is held, for people in a line and for scripts as an exit code.
+//! `lockfast status`: whether a lock is held, as one line for people and as an exit code for scripts.
 
 use crate::exit::{Exit, Failure, conclude};
 use crate::out::{plain, put};
 use crate::settings::Settings;
-use crate::show::lines;
+use crate::show::text;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -11,10 +11,10 @@ Examples:
   lockfast status nightly > /dev/null && echo busy          for a script
   while lockfast status deploy; do sleep 5; done            (better: lockfast run -w 10m deploy -- ..)
 
-Exits 0 when it is held, 1 when it is free, 69 when the store cannot be reached. By the time you read the answer it may
-have changed: to do something while it is free, take it (`lockfast run -n`).";
+Exits 0 when it is held, 1 when it is free, 69 when the store cannot be reached. The state may have changed by the time you
+read it: to do something while the lock is free, take it (`lockfast run -n`).";
 
-/// Say in one line whether a lock is held; exits 0 if it is, 1 if it is free
+/// Print in one line whether a lock is held; exits 0 if it is, 1 if it is free
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
@@ -31,7 +31,7 @@ async fn answer(args: &StatusArgs, settings: &Settings) -> Result<Exit, Failure>
     let locks = settings.locks().await?;
     let found = locks.mutex(&args.key).info().await;
     let found = found.map_err(|error| Failure::while_(format!("looking at {:?}", args.key), &error))?;
-    put(&format!("{}: {}\n", plain(&args.key), lines::in_short(found.as_ref())))?;
+    put(&format!("{}: {}\n", plain(&args.key), text::in_short(found.as_ref())))?;
     let is_held = found.is_some_and(|resource| resource.holders().next().is_some());
     Ok(if is_held { Exit::Yes } else { Exit::No })
 }

@@ -1,5 +1,5 @@
-//! Where tokens are kept between commands: a file that only its owner can read, or a pipe. Never an argument, which
-//! everybody on the machine can see.
+//! Tokens between commands: in a file that only its owner can read, or in a pipe. Never in an argument, which every user of
+//! the machine can see.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, IsTerminal, Read, Write};
@@ -9,7 +9,7 @@ use lockfast::Token;
 
 use crate::exit::{Exit, Failure};
 
-/// A new, empty file for a token. Removed again unless it is kept: a token that is worth nothing must not stay.
+/// A new, empty file for a token. It is removed again unless it is kept: a token without a lock must not stay.
 pub(crate) struct TokenFile {
     path: PathBuf,
     file: File,
@@ -27,8 +27,8 @@ impl TokenFile {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Failure::new(
                 Exit::No,
                 format!(
-                    "the token file {} is there already; release what it holds (`lockfast release --token-file ..`), or \
-                     choose another",
+                    "the token file {} exists already; release its lock (`lockfast release --token-file ..`), or choose \
+                     another",
                     path.display()
                 ),
             )),
@@ -36,18 +36,18 @@ impl TokenFile {
         }
     }
 
-    /// Writes the token down, so that not even a power cut takes it away.
+    /// Writes the token to disk, so that it survives a power cut.
     pub(crate) fn write(&mut self, token: &Token) -> Result<(), Failure> {
         let written = writeln!(self.file, "{token}").and_then(|()| self.file.sync_all());
         written.map_err(|error| {
             Failure::new(
                 Exit::No,
-                format!("writing the token file {}: {error}; gave the lock back", self.path.display()),
+                format!("writing the token file {}: {error}; released the lock", self.path.display()),
             )
         })
     }
 
-    /// The token in it is worth something now.
+    /// The lock is held, so the file has to stay.
     pub(crate) fn keep(mut self) {
         self.is_kept = true;
     }
@@ -61,7 +61,7 @@ impl Drop for TokenFile {
     }
 }
 
-/// Where to read a token from: the same for `renew` and `release`.
+/// The source of a token: the same for `renew` and `release`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenSource {
     /// Read the token from this file; without it, from standard input
@@ -71,12 +71,12 @@ pub(crate) struct TokenSource {
 
 impl TokenSource {
     pub(crate) fn read(&self) -> Result<Token, Failure> {
-        let (text, place) = match &self.token_file {
+        let (text, origin) = match &self.token_file {
             Some(file) => (std::fs::read_to_string(file), format!("the file {}", file.display())),
             None if std::io::stdin().is_terminal() => {
                 return Err(Failure::new(
                     Exit::Usage,
-                    "which token? say --token-file FILE, or pass it on standard input: echo \"$token\" | lockfast release",
+                    "no token was given; use --token-file FILE, or standard input: echo \"$token\" | lockfast release",
                 ));
             }
             None => {
@@ -85,11 +85,11 @@ impl TokenSource {
             }
         };
         let text =
-            text.map_err(|error| Failure::new(Exit::Usage, format!("reading the token from {place}: {error}")))?;
-        text.parse().map_err(|error| Failure::while_(format!("reading the token from {place}"), &error))
+            text.map_err(|error| Failure::new(Exit::Usage, format!("reading the token from {origin}: {error}")))?;
+        text.parse().map_err(|error| Failure::while_(format!("reading the token from {origin}"), &error))
     }
 
-    /// What was in the file is worth nothing any more.
+    /// Removes the file, since its token has no lock any more.
     pub(crate) fn remove(&self) {
         if let Some(file) = &self.token_file
             && let Err(error) = std::fs::remove_file(file)
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_file_that_is_not_kept_does_not_stay() {
+    fn a_token_file_that_is_not_kept_is_removed() {
         let path = path("unused");
         drop(TokenFile::create(&path).unwrap());
         assert!(!path.exists());

@@ -1,5 +1,5 @@
-//! `lockfast watch`: what happens to lines, as JSON lines. Lines are compared with what they were: what came and went
-//! between two looks is not seen, and whoever left by itself looks the same as whoever's lease ended.
+//! `lockfast watch`: events of queues, as JSON lines. The events are the differences between two listings: a claim that joined
+//! and left in between is not seen, and a release looks the same as an expired lease.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -18,26 +18,26 @@ use crate::show::json;
 
 const EXAMPLES: &str = "\
 Examples:
-  lockfast watch                                   everything that happens, one JSON object a line, until Ctrl-C
-  lockfast watch 'cron:*'                          only to keys that match
+  lockfast watch                                   all events, one JSON object per line, until Ctrl-C
+  lockfast watch 'cron:*'                          only the events of keys that match
   lockfast watch | jq -r 'select(.event == \"held\") | \"\\(.at) \\(.key) \\(.host)\"'
   lockfast watch | jq 'select(.event == \"broken\")'
 
-Events: watching (the first line: from here on nothing is missed), joined (stands in line), held, left (gave it back, gave
-up, or its lease ended), broken (by an operator), sealed (done once and for all), unsealed.
+Events: watching (the first line: from here on nothing is missed), joined (is in the queue), held, left (released, gave up,
+or its lease ended), broken (by an operator), sealed (done once and for all), unsealed.
 Exits 0 when interrupted, 69 when the store cannot be reached.";
 
-/// Print what happens to locks, as JSON lines, until interrupted
+/// Print the events of locks, as JSON lines, until interrupted
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WatchArgs {
-    /// Only keys that begin with this, or match it if it has a `*` (any text) or `?` (one letter)
+    /// Only keys that begin with this, or match it if it has a `*` (any text) or `?` (one character)
     #[arg(value_name = "PATTERN")]
     pattern: Option<String>,
 }
 
-/// How often all lines are looked at, whatever was heard: nobody tells of a lease that ends.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often all queues are listed even without a notification: the end of a lease sends none.
+const LIST_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: WatchArgs, settings: Settings) -> Exit {
     conclude(answer(&args, &settings).await)
@@ -52,20 +52,20 @@ async fn answer(args: &WatchArgs, settings: &Settings) -> Result<Exit, Failure> 
     }
 }
 
-/// Lines as they were when last looked at.
+/// Queues as they were in the last listing.
 type Known = BTreeMap<String, Resource>;
 
 async fn follow(locks: &Locks, pattern: &Pattern) -> Failure {
-    // Order matters: listening begins before the first look, so nothing falls between the two.
-    let mut changes = locks.changes(pattern.beginning());
+    // Order matters: subscribe before the first listing, so that no change falls between the two.
+    let mut changes = locks.changes(pattern.prefix());
     let mut known: Option<Known> = None;
     loop {
-        // By the names that were heard of; or everything, when there is no knowing.
-        let heard = match &known {
-            Some(_) => tokio::time::timeout(LOOK_AGAIN, changes.next()).await.ok().flatten().flatten(),
+        // The name that a notification carries; `None` lists all names.
+        let changed = match &known {
+            Some(_) => tokio::time::timeout(LIST_AGAIN, changes.next()).await.ok().flatten().flatten(),
             None => None,
         };
-        let seen = match &heard {
+        let seen = match &changed {
             Some(name) if !pattern.matches(name.as_str()) => continue,
             Some(name) => match locks.mutex(name.as_str()).info().await {
                 Ok(resource) => BTreeMap::from([(name.to_string(), resource)]),
@@ -94,7 +94,7 @@ async fn follow(locks: &Locks, pattern: &Pattern) -> Failure {
             }
         }
         if first {
-            text = json::line(&Watching { at: json::time(now), event: "watching", lines: known.len() });
+            text = json::line(&Watching { at: json::time(now), event: "watching", queues: known.len() });
         }
         if let Err(failure) = put_next(text).await {
             return failure;
@@ -107,60 +107,61 @@ async fn follow(locks: &Locks, pattern: &Pattern) -> Failure {
 struct Watching {
     at: String,
     event: &'static str,
-    /// How many lines there are already.
-    lines: usize,
+    /// How many queues there are already.
+    #[serde(rename = "lines")]
+    queues: usize,
 }
 
-/// Something that happened to a line.
+/// A change of a queue.
 #[derive(Serialize)]
-struct Happened<'a> {
+struct Event<'a> {
     at: String,
     event: &'static str,
     key: &'a str,
     #[serde(flatten)]
-    claim: Option<json::Place<'a>>,
+    claim: Option<json::Claim<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sealed_for_seconds: Option<f64>,
 }
 
-/// What has happened to a line that was as `before` and is as `after`: first who left, then who came.
+/// The events between the states `before` and `after` of a queue: first the claims that left, then those that joined.
 fn events<'a>(
     key: &'a str,
     before: Option<&'a Resource>,
     after: Option<&'a Resource>,
     now: SystemTime,
-) -> Vec<Happened<'a>> {
-    let line = |resource: Option<&'a Resource>| resource.map_or(&[][..], |resource| &resource.queue);
-    let find = |line: &'a [Entry], entry: &Entry| line.iter().find(|other| other.owner == entry.owner);
+) -> Vec<Event<'a>> {
+    let queue = |resource: Option<&'a Resource>| resource.map_or(&[][..], |resource| &resource.queue);
+    let find = |queue: &'a [Entry], entry: &Entry| queue.iter().find(|other| other.owner == entry.owner);
     let event = |event, entry: &'a Entry| {
-        let claim = Some(json::Place::of(entry, None, now));
-        Happened { at: json::time(now), event, key, claim, sealed_for_seconds: None }
+        let claim = Some(json::Claim::of(entry, None, now));
+        Event { at: json::time(now), event, key, claim, sealed_for_seconds: None }
     };
-    let mut happened = Vec::new();
-    for entry in line(before).iter().filter(|entry| find(line(after), entry).is_none()) {
-        happened.push(event("left", entry));
+    let mut events = Vec::new();
+    for entry in queue(before).iter().filter(|entry| find(queue(after), entry).is_none()) {
+        events.push(event("left", entry));
     }
-    for entry in line(after) {
-        let was = find(line(before), entry);
+    for entry in queue(after) {
+        let was = find(queue(before), entry);
         if was.is_none() {
-            happened.push(event("joined", entry));
+            events.push(event("joined", entry));
         }
         if entry.holds && was.is_none_or(|was| !was.holds) {
-            happened.push(event("held", entry));
+            events.push(event("held", entry));
         }
         if entry.broken && was.is_none_or(|was| !was.broken) {
-            happened.push(event("broken", entry));
+            events.push(event("broken", entry));
         }
     }
     let sealed = |resource: Option<&Resource>| resource.and_then(|resource| resource.sealed_for);
     let name = match (sealed(before), sealed(after)) {
         (None, Some(_)) => "sealed",
         (Some(_), None) => "unsealed",
-        _ => return happened,
+        _ => return events,
     };
     let sealed_for_seconds = sealed(after).map(json::seconds);
-    happened.push(Happened { at: json::time(now), event: name, key, claim: None, sealed_for_seconds });
-    happened
+    events.push(Event { at: json::time(now), event: name, key, claim: None, sealed_for_seconds });
+    events
 }
 
 #[cfg(test)]
@@ -169,30 +170,30 @@ mod tests {
 
     use super::*;
 
-    fn told(before: Option<&Resource>, after: Option<&Resource>) -> Vec<(&'static str, Option<u64>)> {
-        let fence = |it: &Happened<'_>| serde_json::to_value(it).unwrap()["fence"].as_u64();
+    fn events_between(before: Option<&Resource>, after: Option<&Resource>) -> Vec<(&'static str, Option<u64>)> {
+        let fence = |it: &Event<'_>| serde_json::to_value(it).unwrap()["fence"].as_u64();
         events("a", before, after, SystemTime::UNIX_EPOCH).iter().map(|it| (it.event, fence(it))).collect()
     }
 
     #[test]
-    fn who_comes_holds_and_leaves_is_told_once() {
+    fn each_join_hold_and_leave_is_one_event() {
         let alone = resource("a", vec![entry(1, true)]);
         let both = resource("a", vec![entry(1, true), entry(2, false)]);
         let next = resource("a", vec![entry(2, true)]);
-        assert_eq!(told(None, Some(&alone)), [("joined", Some(41)), ("held", Some(41))]);
-        assert_eq!(told(Some(&alone), Some(&both)), [("joined", Some(42))]);
-        assert_eq!(told(Some(&both), Some(&both)), []);
-        assert_eq!(told(Some(&both), Some(&next)), [("left", Some(41)), ("held", Some(42))]);
-        assert_eq!(told(Some(&next), None), [("left", Some(42))]);
+        assert_eq!(events_between(None, Some(&alone)), [("joined", Some(41)), ("held", Some(41))]);
+        assert_eq!(events_between(Some(&alone), Some(&both)), [("joined", Some(42))]);
+        assert_eq!(events_between(Some(&both), Some(&both)), []);
+        assert_eq!(events_between(Some(&both), Some(&next)), [("left", Some(41)), ("held", Some(42))]);
+        assert_eq!(events_between(Some(&next), None), [("left", Some(42))]);
     }
 
     #[test]
-    fn what_is_broken_and_what_is_sealed_is_told() {
+    fn a_break_and_a_seal_are_events() {
         let held = resource("a", vec![entry(1, true)]);
         let broken = resource("a", vec![Entry { broken: true, ..entry(1, true) }]);
-        assert_eq!(told(Some(&held), Some(&broken)), [("broken", Some(41))]);
+        assert_eq!(events_between(Some(&held), Some(&broken)), [("broken", Some(41))]);
         let sealed = Resource { sealed_for: Some(Duration::from_secs(5)), ..resource("a", vec![]) };
-        assert_eq!(told(Some(&held), Some(&sealed)), [("left", Some(41)), ("sealed", None)]);
-        assert_eq!(told(Some(&sealed), None), [("unsealed", None)]);
+        assert_eq!(events_between(Some(&held), Some(&sealed)), [("left", Some(41)), ("sealed", None)]);
+        assert_eq!(events_between(Some(&sealed), None), [("unsealed", None)]);
     }
 }

@@ -1,4 +1,4 @@
-//! How fast the store is, measured on a name that nobody else uses.
+//! How fast the store is, measured on a name that no other client uses.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use lockfast::{Clock, Locks, Result};
 
 use super::Check;
 
-/// How often each thing is measured; half of them were quicker than what is shown.
+/// How often each duration is measured; the median is shown.
 const LOCKS: usize = 20;
 const HAND_OFFS: usize = 5;
-/// A store in which a free lock cannot be had in this time is out of order; whoever looks for the cause should not wait.
+/// A store in which acquiring a free lock takes longer is out of order, and `doctor` should report that soon.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a hand-off may take before something is wrong with its messages: waiters that only ask take longer.
+/// A hand-off by a notification is quicker than this; waiters that only poll take longer.
 const PROMPT: Duration = Duration::from_millis(100);
 
-/// A name of our own.
+/// A name that no other client uses.
 #[derive(Clone, Debug)]
 pub(crate) struct Scratch(String);
 
@@ -24,7 +24,7 @@ impl Scratch {
     }
 }
 
-/// How long a lock and its release take.
+/// How long acquiring and releasing a free lock take.
 pub(crate) async fn latency(locks: &Locks, Scratch(name): &Scratch) -> Result<Check> {
     let clock = Clock::boot();
     let mut spans = Vec::new();
@@ -37,7 +37,7 @@ pub(crate) async fn latency(locks: &Locks, Scratch(name): &Scratch) -> Result<Ch
     Ok(Check::fine("latency", format!("lock and release in {} (at most {})", precise(half), precise(longest))))
 }
 
-/// How long it takes until a waiter has what another client gives back.
+/// How long a hand-off takes: from the holder's release until a waiter of another client has the lock.
 pub(crate) async fn hand_off(one: &Locks, other: &Locks, Scratch(name): &Scratch) -> Result<Check> {
     let clock = Clock::boot();
     let mut spans = Vec::new();
@@ -48,30 +48,30 @@ pub(crate) async fn hand_off(one: &Locks, other: &Locks, Scratch(name): &Scratch
             let guard = mutex.lock_within(PATIENCE).await?;
             Ok((guard, clock.now()))
         };
-        let gives = async {
-            while one.mutex(name).info().await?.is_none_or(|line| line.waiters().next().is_none()) {
+        let releases = async {
+            while one.mutex(name).info().await?.is_none_or(|resource| resource.waiters().next().is_none()) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             let began = clock.now();
             held.release().await?;
             Ok(began)
         };
-        let ((guard, ended), began) = tokio::try_join!(waits, gives)?;
+        let ((guard, ended), began) = tokio::try_join!(waits, releases)?;
         spans.push(ended.since(began));
         guard.release().await?;
     }
     let half = median(&mut spans);
-    let text = format!("a waiter has the lock {} after it was given back", precise(half));
+    let text = format!("a waiter has the lock {} after its release", precise(half));
     Ok(match (one.guarantees().push, half <= PROMPT) {
         (true, false) => {
-            Check::wrong("hand-off", format!("{text}: messages do not arrive, and waiters find out by asking"))
+            Check::wrong("hand-off", format!("{text}: notifications do not arrive, and waiters have to poll"))
         }
-        (true, true) => Check::fine("hand-off", format!("{text}, by a message")),
-        (false, _) => Check::note("hand-off", format!("{text}: this store sends no messages, waiters ask")),
+        (true, true) => Check::fine("hand-off", format!("{text}, by a notification")),
+        (false, _) => Check::note("hand-off", format!("{text}: this store sends no notifications, waiters poll")),
     })
 }
 
-/// Sorts them, too.
+/// Also sorts the slice.
 fn median(spans: &mut [Duration]) -> Duration {
     spans.sort_unstable();
     spans.get(spans.len() / 2).copied().unwrap_or_default()
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_measured_leaves_nothing_behind() {
+    async fn measuring_leaves_no_entry_behind() {
         let store = Arc::new(Memory::new());
         let (one, other) = (Locks::new(store.clone()).unwrap(), Locks::new(store).unwrap());
         let scratch = Scratch::new();

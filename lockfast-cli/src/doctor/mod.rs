@@ -1,4 +1,4 @@
-//! What `lockfast doctor` looks at: what is true of every store here, and what each store brings in a file of its own.
+//! The checks of `lockfast doctor`: those of every store here, and those of one kind of store in a file of its own.
 
 mod measure;
 mod redis;
@@ -11,12 +11,12 @@ use serde::Serialize;
 
 pub(crate) use measure::{Scratch, hand_off, latency};
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 pub(crate) struct Check {
     pub(crate) name: &'static str,
     pub(crate) verdict: Verdict,
-    /// What was found; and what to do about it, if anything.
+    /// What was found, and what to do about it, if anything.
     pub(crate) text: String,
 }
 
@@ -43,7 +43,7 @@ impl Check {
     }
 }
 
-/// What the store behind this URL brings of its own. Called while a client of it is open.
+/// The checks of the kind of store behind this URL. Called while a client of it is open.
 pub(crate) async fn checks(url: &str, prefix: Option<&str>) -> Vec<Check> {
     match url.split_once(':') {
         Some(("redis" | "rediss", _)) => redis::checks(url, prefix).await,
@@ -53,17 +53,17 @@ pub(crate) async fn checks(url: &str, prefix: Option<&str>) -> Vec<Check> {
     }
 }
 
-/// What the store promises, in words.
+/// The guarantees of the store, as checks.
 pub(crate) fn promises(locks: &Locks) -> Vec<Check> {
     let promises = locks.guarantees();
     let shared = match promises.shared {
         Shared::Process => Check::note("reach", "the tasks of one process: other processes have locks of their own"),
         Shared::Machine => Check::fine("reach", "all processes on this machine that use the same URL"),
-        _ => Check::fine("reach", "everybody who can connect to it"),
+        _ => Check::fine("reach", "all processes that can connect to it"),
     };
     let order = match promises.fair {
         true => Check::fine("order", "first come, first served"),
-        false => Check::note("order", "not promised: whoever asks at the right moment is next"),
+        false => Check::note("order", "not promised: the first waiter that asks after a release is next"),
     };
     let fences = match promises.fenced {
         Fenced::Always => Check::fine("fences", "only go up, whatever happens to the store"),
@@ -81,10 +81,10 @@ pub(crate) fn promises(locks: &Locks) -> Vec<Check> {
     let clock = match (promises.clock, promises.shared) {
         (StoreClock::SinceBoot, Shared::Process | Shared::Machine) => Check::fine(
             "clock skew",
-            "none possible: leases are judged by this machine's own clock, which nobody can set",
+            "none possible: leases are judged by this machine's clock since boot, which cannot be set",
         ),
         (StoreClock::SinceBoot, _) => {
-            Check::fine("clock skew", "harmless: leases are judged by a clock that nobody can set")
+            Check::fine("clock skew", "harmless: leases are judged by a clock that cannot be set")
         }
         _ => Check::note("clock skew", "leases are judged by the server's time of day: do not set it by hand"),
     };

@@ -1,4 +1,4 @@
-//! What can be wrong with a Redis server that keeps locks: too old, not the primary, forgetful, or closed to this user.
+//! Checks of a Redis server: its version, role, replicas, eviction, persistence, this user's rights, and its clock.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use lockfast::{Redis, RedisCheckup};
 use super::Check;
 use super::measure::precise;
 
-/// Servers before this one lack what the scripts need.
+/// Older servers lack commands that the scripts need.
 const OLDEST: (u32, u32) = (6, 2);
-/// From here on a difference of clocks is worth a word.
+/// From here on, a difference of clocks is noted.
 const APART: Duration = Duration::from_secs(1);
 
-/// Why the server cannot be reached, if it cannot, has been said by whoever tried to open it.
+/// Empty when the server cannot be reached: the check of the store has reported that already.
 pub(super) async fn checks(url: &str, prefix: Option<&str>) -> Vec<Check> {
     let Ok(found) = Redis::checkup(url, prefix).await else { return Vec::new() };
     vec![
@@ -46,7 +46,7 @@ fn role(is_primary: bool) -> Check {
 
 fn replicas(connected: u32, wanted: u32) -> Check {
     match (connected, wanted) {
-        (0, 0) => Check::note("replicas", "none: what happens to this server happens to all locks"),
+        (0, 0) => Check::note("replicas", "none: if this server is lost, all its locks are lost"),
         (connected, 0) => Check::note(
             "replicas",
             format!(
@@ -63,7 +63,7 @@ fn replicas(connected: u32, wanted: u32) -> Check {
     }
 }
 
-/// Locks have an end, so the `volatile-` policies take them first of all.
+/// Locks have an expiry, so the `volatile-` policies evict them first of all.
 fn memory(eviction: &str, limit: u64) -> Check {
     let limited = format!("maxmemory is {} MB", limit.div_ceil(1 << 20));
     match (eviction, limit) {
@@ -87,7 +87,7 @@ fn persistence(found: &RedisCheckup) -> Check {
     if found.cannot_write {
         return Check::wrong(NAME, "the server could not write to its disk; it may refuse all locks, see its log");
     }
-    let forgets = "holders of forgotten locks lose them at their next renewal, and what `once` remembers is forgotten";
+    let forgets = "holders of forgotten locks lose them at their next renewal, and results of `once` are forgotten";
     match (found.append_only.as_deref(), found.snapshots.as_deref()) {
         (Some("always"), _) => {
             Check::fine(NAME, "append-only file, on the disk before the answer: a restart loses nothing")
@@ -120,7 +120,7 @@ fn rights(missing: Option<&[String]>) -> Check {
     }
 }
 
-/// The settings of a connection that are in force, whether they were said or not.
+/// The settings of a connection that are in force, defaults included.
 fn limits(found: &RedisCheckup) -> Check {
     let text = format!(
         "connect_timeout {:?}, response_timeout {:?}, heartbeat {:?}, keepalive {:?}, reconnect_cap {:?}",
@@ -136,7 +136,7 @@ fn clock(ahead: i64) -> Check {
     let text = format!("{} {side} this machine's clock; {judge}", crate::duration::brief(apart));
     match apart < APART {
         true => Check::fine("server time", text),
-        false => Check::note("server time", format!("{text}, so nothing is wrong unless somebody is about to set it")),
+        false => Check::note("server time", format!("{text}, so nothing is wrong unless it is going to be set")),
     }
 }
 

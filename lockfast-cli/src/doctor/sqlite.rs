@@ -1,5 +1,5 @@
-//! What can be wrong with a file of locks: where it is, who may write it, how it is written. Only asks the file system
-//! about the files and never opens one: closing it again would drop the locks that SQLite has on it in this process.
+//! Checks of a file of locks: its path, its permissions, its journal and its file system. Only asks the file system about the
+//! files and never opens one: closing it again would drop the locks that SQLite has on it in this process.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -37,7 +37,7 @@ fn of_file(path: &Path) -> Vec<Check> {
     checks
 }
 
-/// The write-ahead log is there as long as anybody has the file open, as we have.
+/// The write-ahead log exists as long as a process has the file open, as this one has.
 fn journal(path: &Path) -> Check {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
@@ -70,7 +70,7 @@ fn folder_permissions(folder: &Path) -> Check {
     }
 }
 
-/// Kinds of file systems that people have, by the number that Linux gives them.
+/// Common file systems, by the number that Linux gives them.
 const KINDS: [(u64, &str); 8] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_others_may_change_is_wrong_unless_it_is_sticky() {
+    fn a_directory_writable_by_others_is_wrong_unless_sticky() {
         let folder = std::env::temp_dir().join(format!("lockfast-doctor-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let verdict = |mode| {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_write_ahead_log_and_a_file_that_is_not_there_are_wrong() {
+    fn a_missing_file_and_a_missing_write_ahead_log_are_wrong() {
         let path = std::env::temp_dir().join(format!("lockfast-doctor-{}.db", std::process::id()));
         assert!(matches!(&of_file(&path)[..], [Check { name: "file", verdict: Verdict::Wrong, .. }]));
         std::fs::write(&path, "").unwrap();

@@ -1,4 +1,5 @@
-//! What a command finds in its environment, and what it does not; and how a `run` inside a `run` notices.
+//! The environment of a command: the variables about its lock, the store settings that are hidden from it, and how a nested
+//! `run` finds out what an outer one holds.
 
 use std::ffi::OsString;
 
@@ -6,13 +7,13 @@ use lockfast::{Guard, Locks, Result, TraceId};
 
 use crate::settings::Settings;
 
-/// What this process and those around it hold: `owner=key`, a space between two. Owners are labels, not the right to
-/// anything.
+/// The locks of this process and of the `run`s around it: `owner=key`, separated by spaces. An owner is a label, not the
+/// right to release.
 const HOLDS: &str = "LOCKFAST_HOLDS";
-/// Says nothing about the store.
+/// Variables that contain nothing about the store.
 const HARMLESS: [&str; 3] = ["LOCKFAST_LOG_FORMAT", "LOCKFAST_NAME", "LOCKFAST_LABELS"];
 
-/// What the command is told about the lock it runs under.
+/// The variables about the lock that the command runs under.
 pub(crate) fn of(guard: &Guard, key: &str, ttl: std::time::Duration, trace: TraceId) -> Vec<(&'static str, String)> {
     let owner = guard.owner().to_string();
     let mut holds = std::env::var(HOLDS).unwrap_or_default();
@@ -36,10 +37,10 @@ pub(crate) fn of(guard: &Guard, key: &str, ttl: std::time::Duration, trace: Trac
     variables
 }
 
-/// How a `lockfast` inside the command finds the same store, however this one was told.
+/// The variables by which a `lockfast` inside the command finds the same store, whichever source this one has it from.
 pub(crate) fn store(settings: &Settings) -> Vec<(&'static str, String)> {
     let store = match settings.store.split_once(':') {
-        // The command may be somewhere else by then.
+        // The command may change its directory.
         Some(("sqlite", path)) if !path.is_empty() && !path.starts_with('/') => {
             let whole = std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string());
             format!("sqlite:{whole}")
@@ -50,16 +51,16 @@ pub(crate) fn store(settings: &Settings) -> Vec<(&'static str, String)> {
     [("LOCKFAST_URL", store)].into_iter().chain(prefix).collect()
 }
 
-/// What a command with a clean environment does not see: everything that says where the store is and how to get in.
+/// The variables that `--clean-env` removes: the store's URL and credentials.
 pub(crate) fn credentials() -> Vec<OsString> {
     let is_ours =
         |key: &OsString| key.to_str().is_some_and(|key| key.starts_with("LOCKFAST_") && !HARMLESS.contains(&key));
     std::env::vars_os().map(|(key, _)| key).filter(is_ours).collect()
 }
 
-/// The first of `keys` that a `run` around this one holds. The store is asked: who has inherited an old environment, as a
-/// daemon does, is not kept out.
-pub(crate) async fn held_around_us(locks: &Locks, keys: impl Iterator<Item = &str>) -> Result<Option<String>> {
+/// The first of `keys` that a `run` around this one holds. The store decides, so that a process with an old environment, like
+/// a daemon, is not refused.
+pub(crate) async fn held_by_outer_run(locks: &Locks, keys: impl Iterator<Item = &str>) -> Result<Option<String>> {
     let Ok(holds) = std::env::var(HOLDS) else { return Ok(None) };
     for key in keys {
         let suffix = format!("={}", escaped(key));
@@ -76,13 +77,13 @@ pub(crate) async fn held_around_us(locks: &Locks, keys: impl Iterator<Item = &st
     Ok(None)
 }
 
-/// The trace that this process belongs to, or a new one.
+/// The trace from the environment, or a new one.
 pub(crate) fn trace() -> TraceId {
     let around = std::env::var("TRACEPARENT").ok().and_then(|header| header.parse().ok());
     around.unwrap_or_else(|| TraceId(fastrand::u128(1..)))
 }
 
-/// A step of its own in the trace; whether the trace is recorded stays as it was.
+/// A new span in the trace; the flags, which say whether the trace is recorded, stay as they were.
 fn traceparent(trace: TraceId) -> String {
     let around = std::env::var("TRACEPARENT").unwrap_or_default();
     let flags = around.rsplit('-').next().filter(|flags| is_two_digits(flags)).unwrap_or("01");
@@ -93,7 +94,7 @@ fn is_two_digits(text: &str) -> bool {
     text.len() == 2 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Without the signs that separate.
+/// Escapes the separators, and everything that is not visible ASCII.
 fn escaped(key: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%' && byte != b'=';
     key.bytes().map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") }).collect()
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_keys_are_written_the_same() {
+    fn no_two_keys_are_escaped_the_same() {
         let keys = ["a b", "a%20b", "a=b", "a", "ключ", "a\nb", "%", "%25"];
         let written: std::collections::HashSet<_> = keys.iter().map(|key| escaped(key)).collect();
         assert_eq!(written.len(), keys.len());

@@ -1,11 +1,11 @@
-//! Running a command under a lock that is held: starting it behind its guardian, telling the guardian each new deadline,
-//! passing signals on, and not coming back before the command is over.
+//! Running a command under a lock that is held: starts the command behind its guardian, sends the guardian each new deadline,
+//! forwards signals, and returns when the command is over.
 //!
-//! It promises that nothing of a command is alive when [`supervise`] comes back after a loss or a cap, or that it said so,
-//! and never gives the lock back itself: who holds it does, after the command is dead.
+//! When [`supervise`] returns after a loss or a cap, no process of the command is alive, or an error message said that some
+//! could not be killed. This module never releases the lock: its caller does, after the command is dead.
 
 pub(crate) mod environment;
-pub(crate) mod link;
+pub(crate) mod guardian_connection;
 pub(crate) mod signals;
 pub(crate) mod terminal;
 pub(crate) mod waiting;
@@ -17,47 +17,47 @@ use lockfast::store::{Moment, Timer};
 use lockfast::{Clock, Guard, LostWhy};
 use rustix::process::Pid;
 
-use crate::guardian::wire::{Cause, Deadline, Order, Report, Status};
-use link::Link;
+use crate::guardian::messages::{Cause, Deadline, Order, Report, Status};
+use guardian_connection::GuardianConnection;
 use signals::Signals;
 
-/// How long a guardian that works may take to kill what does not die, before lockfast looks into it.
+/// How long a guardian may take to kill the command's tree before lockfast kills it itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What to run, and what ends it.
+/// A command, its environment, and the conditions that end it.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) command: Vec<OsString>,
     /// Set in the command's environment.
     pub(crate) variables: Vec<(&'static str, String)>,
-    /// Removed from it.
+    /// Removed from the command's environment.
     pub(crate) hidden: Vec<OsString>,
-    /// What asks the command to end, and how long it has after that.
+    /// The ending signal, and the time between it and SIGKILL.
     pub(crate) signal: i32,
     pub(crate) kill_after: Duration,
-    /// The longest that it may run.
+    /// The longest that the command may run.
     pub(crate) at_most: Option<Duration>,
-    /// Whether it is ended when the lock is lost; otherwise that is only said.
+    /// Whether the command is ended when the lock is lost; otherwise a message reports the loss.
     pub(crate) ends_on_loss: bool,
     pub(crate) ttl: Duration,
 }
 
-/// How a command came to its end.
+/// How a command ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// By itself.
     Exited(Status),
     /// The lock was lost, and the command was ended.
     Lost,
-    /// It had its time, and was ended.
+    /// The command ran for as long as `--at-most` allows, and was ended.
     AtMost,
-    /// It could not be started.
+    /// The command could not be started.
     NotStarted(std::io::Error),
-    /// Its guardian died, so it was killed.
+    /// The guardian died, so the command was killed.
     Unguarded,
 }
 
-/// What is kept between killing the command and the end of the lock's validity, for the kernel to do its part.
+/// The time between SIGKILL and the end of the lock's validity, in which the kernel ends the processes.
 fn margin(ttl: Duration) -> Duration {
     (ttl / 50).clamp(Duration::from_millis(25), Duration::from_millis(250))
 }
@@ -66,15 +66,15 @@ fn before(moment: Moment, span: Duration) -> Moment {
     Moment::from_nanos(moment.as_nanos().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }
 
-/// Runs the command until it is over. The lock stays the caller's.
+/// Runs the command until it is over. The caller still holds the lock afterwards.
 pub(crate) async fn supervise(guard: &Guard, task: &Task, signals: &mut Signals) -> std::io::Result<Ended> {
     signals.listen_to_stops()?;
     let clock = Clock::boot();
     let cap = task.at_most.map_or(Moment::NEVER, |span| clock.now() + span);
     let deadline = deadline(guard, task);
-    let link = Link::start(task, deadline, cap)?;
+    let guardian = GuardianConnection::start(task, deadline, cap)?;
     let mut supervisor =
-        Supervisor { guard, task, clock, link, deadline, command: None, ended: None, act_at: Moment::NEVER };
+        Supervisor { guard, task, clock, guardian, deadline, command: None, ended: None, act_at: Moment::NEVER };
     supervisor.act_at = (deadline.kill_at + margin(task.ttl) / 2).min(cap + task.kill_after + PATIENCE);
     let ended = supervisor.run(signals).await;
     if let Some(command) = supervisor.command {
@@ -95,13 +95,13 @@ struct Supervisor<'a> {
     guard: &'a Guard,
     task: &'a Task,
     clock: Clock,
-    link: Link,
-    /// The last one that the guardian was told.
+    guardian: GuardianConnection,
+    /// The last deadline that was sent to the guardian.
     deadline: Deadline,
     command: Option<Pid>,
     /// Why the command is being ended, once it is.
     ended: Option<Ended>,
-    /// When the guardian has had its chance, and lockfast kills the command itself.
+    /// When lockfast kills the command itself, because the guardian has not.
     act_at: Moment,
 }
 
@@ -111,71 +111,71 @@ impl Supervisor<'_> {
         let guard = self.guard;
         let mut lost = std::pin::pin!(guard.lost());
         let mut is_lost = false;
-        // A guardian that knows an older deadline only acts too early; a tenth of the lease is soon enough.
+        // A guardian with an older deadline can only act too early, so a tenth of the lease is often enough.
         let mut renewed = tokio::time::interval(self.task.ttl / 10);
         loop {
             tokio::select! {
                 biased;
-                report = self.link.next() => match report {
-                    Some(report) => if let Some(ended) = self.take_in(report) {
+                report = self.guardian.next() => match report {
+                    Some(report) => if let Some(ended) = self.handle(report) {
                         return ended;
                     },
                     None => return self.take_over(Ended::Unguarded).await,
                 },
-                () = timer.sleep_until(self.act_at) => match self.last_word().await {
-                    Some(report) => if let Some(ended) = self.take_in(report) {
+                () = timer.sleep_until(self.act_at) => match self.unread_report().await {
+                    Some(report) => if let Some(ended) = self.handle(report) {
                         return ended;
                     },
                     None => {
-                        let has_had_its_time = self.clock.now() >= self.link.cap;
+                        let has_had_its_time = self.clock.now() >= self.guardian.cap;
                         let ended = if has_had_its_time { Ended::AtMost } else { Ended::Lost };
                         return self.take_over(ended).await;
                     }
                 },
                 why = &mut lost, if !is_lost => {
                     is_lost = true;
-                    self.lose(why);
+                    self.on_lost(why);
                 }
-                // Until the command has started there is nobody to pass a signal on to, and it is kept.
-                signal = signals.next(), if self.command.is_some() => self.link.order(Order::Signal(signal)),
+                // Signals are kept until the command has started: only then can they be forwarded.
+                signal = signals.next(), if self.command.is_some() => self.guardian.order(Order::Signal(signal)),
                 _ = renewed.tick(), if self.command.is_some() => self.renew(),
             }
         }
     }
 
-    /// Tells the guardian of a later deadline, if there is one.
+    /// Sends the guardian a later deadline, if there is one.
     fn renew(&mut self) {
         let deadline = deadline(self.guard, self.task);
         if deadline.kill_at > self.deadline.kill_at {
             self.deadline = deadline;
-            self.link.order(Order::Deadline(deadline));
+            self.guardian.order(Order::Deadline(deadline));
             if self.ended.is_none() {
-                let cap = self.link.cap + self.task.kill_after + PATIENCE;
+                let cap = self.guardian.cap + self.task.kill_after + PATIENCE;
                 self.act_at = (deadline.kill_at + margin(self.task.ttl) / 2).min(cap);
             }
         }
     }
 
-    fn lose(&mut self, why: LostWhy) {
+    fn on_lost(&mut self, why: LostWhy) {
         let names = names(self.guard);
         if !self.task.ends_on_loss {
             tracing::warn!("the lock on {names} was lost: {why}; the command goes on without it (--on-lost warn)");
         } else if self.ended.is_none() {
-            // Order matters: whoever should read the message may not, and then writing it takes for ever.
+            // Order matters: the end is ordered first, so that it never depends on whether a message can be written.
             self.ended = Some(Ended::Lost);
-            self.link.order(Order::End);
+            self.guardian.order(Order::End);
             tracing::error!("the lock on {names} was lost: {why}; ending the command");
         }
     }
 
-    /// What the guardian says, and whether that was its last word.
-    fn take_in(&mut self, report: Report) -> Option<Ended> {
+    /// Handles a report. Returns how the command ended if this was the last one.
+    fn handle(&mut self, report: Report) -> Option<Ended> {
         match report {
             Report::Started(pid) => {
                 self.command = Pid::from_raw(pid);
-                // It was lost between the charge and this.
+                // The lock was lost between the setup and this report.
                 if matches!(self.ended, Some(Ended::Lost)) {
-                    self.link.order(Order::End);
+                    self.guardian.order(Order::End);
                 }
             }
             Report::NotStarted(errno) => return Some(Ended::NotStarted(std::io::Error::from_raw_os_error(errno))),
@@ -196,31 +196,31 @@ impl Supervisor<'_> {
                 }
             }
             Report::Exited(status) if self.ended.is_none() => return Some(Ended::Exited(status)),
-            // It was asked to, and some of what it has started may be left.
+            // The command was ended; some of its descendants may be left.
             Report::Exited(_) => {}
             Report::Dead => return self.ended.take().or(Some(Ended::Lost)),
         }
         None
     }
 
-    /// The command was stopped: by Ctrl-Z, or because it wants the terminal, or by somebody else.
+    /// The command was stopped: by Ctrl-Z, because it used the terminal in the background, or by another process.
     fn stopped(&mut self, signal: i32) {
         let Some(command) = self.command else { return };
         if signals::wants_terminal(signal) && terminal::is_ours() {
             terminal::give_to(command);
-            return self.link.order(Order::Signal(signals::CONTINUE));
+            return self.guardian.order(Order::Signal(signals::CONTINUE));
         }
         let had_terminal = terminal::is_of(command);
         let by_terminal = had_terminal || signal == signals::STOP_FROM_TERMINAL || signals::wants_terminal(signal);
         if !by_terminal || self.ended.is_some() {
-            // Who stopped it will let it go on. The guardian's deadline stands.
+            // The process that stopped it will continue it. The guardian's deadline stays in force.
             return;
         }
         if terminal::has_a_shell() {
             terminal::take_from(command);
             terminal::stop_here();
-            // Much later, perhaps. While we stood still nobody renewed the lock, and by now the guardian may have ended the
-            // command; a lock that is still valid is ours.
+            // Any time may have passed. The lease was not renewed while lockfast was stopped, so the guardian may have ended
+            // the command; if the lease is still valid, the lock is still held.
             if self.task.ends_on_loss && self.guard.check().is_err() {
                 return;
             }
@@ -228,24 +228,24 @@ impl Supervisor<'_> {
                 terminal::give_to(command);
             }
         } else if signals::wants_terminal(signal) {
-            // It would only stop again. It stays as it is until somebody gives it the terminal.
+            // Continued without the terminal it would stop again, so it stays stopped until it gets the terminal.
             return;
         }
-        self.link.order(Order::Signal(signals::CONTINUE));
+        self.guardian.order(Order::Signal(signals::CONTINUE));
     }
 
-    /// What the guardian has said and we have not read: we may have been stopped, and see the time before anything else.
-    async fn last_word(&mut self) -> Option<Report> {
-        tokio::time::timeout(Duration::from_millis(5), self.link.next()).await.ok().flatten()
+    /// A report that was sent but not read yet. After lockfast was stopped, the timer is seen before the report.
+    async fn unread_report(&mut self) -> Option<Report> {
+        tokio::time::timeout(Duration::from_millis(5), self.guardian.next()).await.ok().flatten()
     }
 
-    /// The guardian is dead, or does not do its work. What it guarded falls to us, and is killed.
+    /// The guardian is dead or missed its deadline: kills it and the command's tree.
     async fn take_over(&mut self, otherwise: Ended) -> Ended {
         let ended = self.ended.take().unwrap_or(otherwise);
         tracing::error!("the guardian process does not answer; killing the command");
         let until = self.clock.now() + PATIENCE;
-        while !self.link.kill_all(self.command) {
-            // As long as the lock is ours it is not given back over a living command.
+        while !self.guardian.kill_all(self.command) {
+            // A lock that is still held must not be released while the command lives, so go on trying until it is lost.
             if self.clock.now() >= until && self.guard.check().is_err() {
                 tracing::error!("processes of the command are still there and cannot be killed");
                 break;
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_command_is_killed_a_margin_before_the_lock_is_not_valid_any_more() {
+    async fn the_command_is_killed_a_margin_before_the_lease_ends() {
         let locks = Locks::in_memory();
         for (seconds, margin) in [(1, 25), (5, 100), (30, 250), (3600, 250)] {
             let (ttl, margin) = (Duration::from_secs(seconds), Duration::from_millis(margin));

@@ -1,4 +1,4 @@
-//! The signals that lockfast passes on, and their names.
+//! The signals that lockfast forwards to the command, and their names.
 
 use std::future::poll_fn;
 use std::str::FromStr;
@@ -9,12 +9,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use Named::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2};
 
-/// Passed on to the command; while there is none, they end the wait for the lock.
-const PASSED_ON: &[i32] =
+/// Forwarded to the command; before it runs, they end the wait for the lock.
+const FORWARDED: &[i32] =
     &[SIGINT as i32, SIGTERM as i32, SIGHUP as i32, SIGQUIT as i32, SIGUSR1 as i32, SIGUSR2 as i32];
-/// What people and service managers end a program with.
+/// The signals with which people and service managers end a program.
 const ENDING: &[i32] = &[SIGINT as i32, SIGTERM as i32, SIGQUIT as i32];
-/// Everything that a guardian must not die of, or be stopped by.
+/// The signals that must neither end nor stop a guardian.
 pub(crate) const ALL: &[i32] = &[
     SIGINT as i32,
     SIGTERM as i32,
@@ -45,8 +45,8 @@ pub(crate) fn parse(text: &str) -> Result<i32, String> {
     }
 }
 
-/// Those of `kinds` that this process was not told to ignore. What `nohup` made us ignore, our children ignore too, and
-/// handling it would change that.
+/// The signals among `kinds` that this process does not ignore. A signal that `nohup` set to ignored is inherited as ignored
+/// by our children, and a handler here would change that.
 pub(crate) fn not_ignored(kinds: &[i32]) -> impl Iterator<Item = i32> {
     let ignored = ignored();
     kinds.iter().copied().filter(move |kind| ignored & (1 << (kind - 1)) == 0)
@@ -59,24 +59,25 @@ fn ignored() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Signals to this process, one after the other. What comes while nobody looks is kept, once for each kind.
+/// Signals to this process, one after the other. A signal that arrives between two calls of `next` is kept, once for each
+/// kind.
 #[derive(Debug)]
 pub(crate) struct Signals {
     kinds: Vec<(i32, Signal)>,
-    /// One of them was a request to end.
+    /// Whether one of [`ENDING`] has arrived.
     asked_to_end: bool,
 }
 
 impl Signals {
-    /// From here on, signals are for us to handle.
+    /// From here on, this process handles the signals itself.
     pub(crate) fn listen() -> std::io::Result<Self> {
         let each = |kind: i32| Ok((kind, signal(SignalKind::from_raw(kind))?));
-        let kinds = not_ignored(PASSED_ON).map(each).collect::<std::io::Result<_>>()?;
+        let kinds = not_ignored(FORWARDED).map(each).collect::<std::io::Result<_>>()?;
         Ok(Self { kinds, asked_to_end: false })
     }
 
-    /// The terminal's request to stop too. Not while waiting in line: there is nobody to pass it on to, and stopping is
-    /// what should happen.
+    /// Handles the terminal's stop signal too. Not called while waiting in the queue: there is no command to forward it to,
+    /// and lockfast itself should stop.
     pub(crate) fn listen_to_stops(&mut self) -> std::io::Result<()> {
         for kind in not_ignored(&[STOP_FROM_TERMINAL]) {
             if self.kinds.iter().all(|(known, _)| *known != kind) {
@@ -100,7 +101,7 @@ impl Signals {
         kind
     }
 
-    /// Whether one that came was a request to end, not to do something else.
+    /// Whether a signal that has arrived was a request to end.
     pub(crate) fn asked_to_end(&self) -> bool {
         self.asked_to_end
     }

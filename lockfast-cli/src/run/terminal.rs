@@ -1,4 +1,5 @@
-//! Who has the terminal. The command gets it while it runs, so that Ctrl-C and Ctrl-Z reach the command, and reach it once.
+//! The terminal's foreground group. The command's group has the terminal while it runs, so that Ctrl-C and Ctrl-Z reach the
+//! command, and reach it once.
 
 use std::fs::File;
 use std::io::IsTerminal;
@@ -26,7 +27,7 @@ pub(crate) fn is_of(group: Pid) -> bool {
 /// Gives the terminal to this group, if there is a terminal.
 pub(crate) fn give_to(group: Pid) {
     let Some(terminal) = controlling() else { return };
-    // Who does not have the terminal and gives it away all the same is stopped by SIGTTOU, unless that is blocked.
+    // A background process that changes the foreground group is stopped by SIGTTOU, unless that is blocked.
     let mut stop = SigSet::empty();
     stop.add(Signal::SIGTTOU);
     let blocked = stop.thread_block();
@@ -43,8 +44,8 @@ pub(crate) fn take_from(group: Pid) {
     }
 }
 
-/// Takes the terminal back from this group when it is over, or from a group below it that is no more: a terminal that
-/// belongs to nobody can be read by nobody.
+/// Takes the terminal back from this group when it is over, or from a descendant's group without members: no process can
+/// read a terminal whose foreground group is empty.
 pub(crate) fn take_back_from(group: Pid) {
     let is_empty = |group| rustix::process::test_kill_process_group(group) == Err(rustix::io::Errno::SRCH);
     let owner = controlling().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok());
@@ -53,8 +54,8 @@ pub(crate) fn take_back_from(group: Pid) {
     }
 }
 
-/// Whether somebody is there who would let us go on after we have stopped: a shell in the same session with another group.
-/// Without one, what the terminal says about stopping is ignored by the kernel too.
+/// Whether a shell in the same session, with another group, can continue this process after it has stopped. Without one, the
+/// kernel ignores stop signals from the terminal too.
 pub(crate) fn has_a_shell() -> bool {
     let Some(parent) = rustix::process::getppid() else { return false };
     let is_same_session = rustix::process::getsid(Some(parent)).ok() == rustix::process::getsid(None).ok();
@@ -62,7 +63,7 @@ pub(crate) fn has_a_shell() -> bool {
     controlling().is_some() && is_same_session && is_other_group
 }
 
-/// Stops this process until its shell lets it go on.
+/// Stops this process until its shell continues it.
 pub(crate) fn stop_here() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
 }

@@ -1,5 +1,5 @@
-//! Waiting for a lock as a program: a signal ends the wait, and people are told what is in the way: a holder, or a store
-//! that does not answer.
+//! Waiting for a lock in a command: a signal ends the wait, and messages say what it waits for: a holder, or a store that
+//! does not answer.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -14,40 +14,41 @@ use super::terminal;
 use crate::duration::brief;
 use crate::show::is_foreign;
 
-/// Who waits for less than this need not be told why.
-const A_MOMENT: Duration = Duration::from_millis(500);
+/// A shorter wait is not explained.
+const SHORT_WAIT: Duration = Duration::from_millis(500);
 
-/// Whether the store answers a waiter. A change is told once, however often the store is asked in between.
+/// Whether the store answers a waiter. A change is reported once, however many requests fail in between.
 #[derive(Debug)]
-pub(crate) struct Contact<'a> {
+pub(crate) struct StoreStatus<'a> {
     key: &'a str,
     is_lost: Cell<bool>,
 }
 
-impl<'a> Contact<'a> {
+impl<'a> StoreStatus<'a> {
     pub(crate) fn new(key: &'a str) -> Self {
         Self { key, is_lost: Cell::new(false) }
     }
 
-    pub(crate) fn lost(&self, cause: &str) {
+    pub(crate) fn unanswered(&self, cause: &str) {
         if !self.is_lost.replace(true) {
             tracing::warn!("the store does not answer: {cause}; still waiting for {}", self.key);
         }
     }
 
-    fn back(&self) {
+    fn answered(&self) {
         if self.is_lost.replace(false) {
             tracing::info!("the store answers again");
         }
     }
 
-    /// Tells what the client notices, for as long as this is polled: before the wait itself, whose end is one of the events.
+    /// Reports the client's events for as long as this is polled. Has to be polled before the wait itself, whose end is one of
+    /// the events.
     pub(crate) async fn listen(&self, locks: &Locks) -> Infallible {
         let mut events = locks.events();
         while let Some(event) = events.next().await {
             match event.kind {
-                EventKind::Unanswered { cause } => self.lost(&cause),
-                EventKind::Answered | EventKind::Waiting | EventKind::Acquired { .. } => self.back(),
+                EventKind::Unanswered { cause } => self.unanswered(&cause),
+                EventKind::Answered | EventKind::Waiting | EventKind::Acquired { .. } => self.answered(),
                 _ => {}
             }
         }
@@ -55,44 +56,44 @@ impl<'a> Contact<'a> {
     }
 }
 
-/// Waits for `entering`, unless a signal comes first: then its number.
+/// Waits for `acquiring`, unless a signal comes first: then its number.
 pub(crate) async fn unless_signalled<T>(
-    entering: impl Future<Output = T>,
+    acquiring: impl Future<Output = T>,
     signals: &mut Signals,
     locks: &Locks,
-    contact: &Contact<'_>,
+    status: &StoreStatus<'_>,
 ) -> Result<T, i32> {
-    let mut listening = std::pin::pin!(contact.listen(locks));
-    let mut entering = std::pin::pin!(entering);
-    let mut telling = std::pin::pin!(tell_who_is_in_the_way(locks, contact.key));
-    let mut is_told = false;
+    let mut listening = std::pin::pin!(status.listen(locks));
+    let mut acquiring = std::pin::pin!(acquiring);
+    let mut showing = std::pin::pin!(show_holder(locks, status.key));
+    let mut is_shown = false;
     loop {
         tokio::select! {
             biased;
             never = &mut listening => match never {},
-            entered = &mut entering => return Ok(entered),
+            acquired = &mut acquiring => return Ok(acquired),
             signal = signals.next() => match signal {
                 STOP_FROM_TERMINAL if terminal::has_a_shell() => terminal::stop_here(),
                 STOP_FROM_TERMINAL => {}
                 signal => return Err(signal),
             },
-            () = &mut telling, if !is_told => is_told = true,
+            () = &mut showing, if !is_shown => is_shown = true,
         }
     }
 }
 
-/// Says once who holds the lock and how many are ahead, to people at a terminal and to those who want to know more.
-async fn tell_who_is_in_the_way(locks: &Locks, key: &str) {
+/// Reports the holder and the number of waiters ahead once, on a terminal or with `-v`.
+async fn show_holder(locks: &Locks, key: &str) {
     if !std::io::stderr().is_terminal() && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
-    tokio::time::sleep(A_MOMENT).await;
+    tokio::time::sleep(SHORT_WAIT).await;
     if let Ok(Some(resource)) = locks.mutex(key).info().await {
-        tracing::info!("waiting for {key}{}", in_the_way(&resource));
+        tracing::info!("waiting for {key}{}", holder_and_position(&resource));
     }
 }
 
-fn in_the_way(resource: &Resource) -> String {
+fn holder_and_position(resource: &Resource) -> String {
     let mut text = String::new();
     if let Some(holder) = resource.holders().next() {
         text += &format!(", held by {}", holder.note);
@@ -102,9 +103,9 @@ fn in_the_way(resource: &Resource) -> String {
     }
     let ahead = resource.waiters().take_while(|entry| entry.note.pid != std::process::id()).count();
     match ahead {
-        0 => text += "; next in line",
-        1 => text += "; 1 ahead in line",
-        more => text += &format!("; {more} ahead in line"),
+        0 => text += "; next in the queue",
+        1 => text += "; 1 ahead in the queue",
+        more => text += &format!("; {more} ahead in the queue"),
     }
     text
 }

@@ -1,10 +1,10 @@
-//! Which source wins, and what is said about a wrong one.
+//! The precedence of sources, and the errors about wrong settings.
 
 use std::path::Path;
 
 use super::*;
 
-/// A directory that is gone when the test is.
+/// A directory that is removed at the end of the test.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -30,7 +30,7 @@ impl Drop for Dir {
 fn resolve(globals: &Globals, env: &[(&str, &str)], files: Vec<PathBuf>) -> Result<Settings, String> {
     let env = |key: &str| env.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned());
     let mut stdin = || Ok("redis://:from-stdin@db\n".to_owned());
-    Settings::merged(globals, Surroundings { env: &env, files, stdin: &mut stdin })
+    Settings::merged(globals, Inputs { env: &env, files, stdin: &mut stdin })
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn each_key_comes_from_the_most_important_source_that_has_it() {
 }
 
 #[test]
-fn a_config_file_that_is_named_is_the_only_one_and_has_to_be_there() {
+fn a_named_config_file_is_the_only_one_and_must_exist() {
     let dir = Dir::new("named");
     let (mine, other) = (dir.file("mine.toml", "ttl = 5"), dir.file("other.toml", "prefix = \"no\""));
     let flags = Globals { config: Some(mine.clone()), ..Globals::default() };
@@ -69,8 +69,8 @@ fn a_config_file_that_is_named_is_the_only_one_and_has_to_be_there() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_said_with_its_line_and_what_is_allowed() {
-    let wrong = |text: &str| match Layer::of_text(text, Path::new("lockfast.toml")) {
+fn an_error_in_a_file_names_its_line_and_the_choices() {
+    let wrong = |text: &str| match Source::of_text(text, Path::new("lockfast.toml")) {
         Ok(_) => panic!("{text:?} was accepted"),
         Err(said) => said,
     };
@@ -90,7 +90,7 @@ fn what_is_wrong_in_a_file_is_said_with_its_line_and_what_is_allowed() {
 }
 
 #[test]
-fn what_is_wrong_in_the_environment_is_said_with_its_name() {
+fn an_error_in_the_environment_names_its_variable() {
     for (key, value) in [("LOCKFAST_TTL", "soon"), ("LOCKFAST_LABELS", "team"), ("LOCKFAST_LOG_FORMAT", "xml")] {
         let said = resolve(&Globals::default(), &[(key, value)], vec![]).unwrap_err();
         assert!(said.contains(key), "{said}");
@@ -98,7 +98,7 @@ fn what_is_wrong_in_the_environment_is_said_with_its_name() {
 }
 
 #[test]
-fn a_url_with_a_password_can_come_from_a_file_or_from_standard_input() {
+fn a_url_can_come_from_a_file_or_from_standard_input() {
     let dir = Dir::new("secret");
     dir.file("url", "redis://:s3cret@db\n");
     let config = dir.file("lockfast.toml", "store_file = \"url\"\n");
@@ -113,7 +113,7 @@ fn a_url_with_a_password_can_come_from_a_file_or_from_standard_input() {
 }
 
 #[test]
-fn the_redis_table_says_what_the_url_does_not() {
+fn the_redis_table_completes_the_url() {
     let dir = Dir::new("redis");
     let here = dir.file("here.toml", "[redis]\nconnect_timeout = 1.5\nca = \"my ca.pem\"\n");
     let system = dir.file("system.toml", "[redis]\nconnect_timeout = \"9s\"\nheartbeat = \"1m30s\"\nreplicas = 2\n");
@@ -132,7 +132,7 @@ fn the_redis_table_says_what_the_url_does_not() {
 }
 
 #[test]
-fn a_certificate_and_its_key_come_from_one_place() {
+fn a_certificate_and_its_key_come_from_one_source() {
     let dir = Dir::new("pair");
     let file = dir.file("here.toml", "[redis]\ncert = \"/ours.pem\"\nkey = \"/ours.key\"\n");
     let store = |url: &str| resolve(&Globals::default(), &[("LOCKFAST_URL", url)], vec![file.clone()]).unwrap().store;
@@ -143,7 +143,7 @@ fn a_certificate_and_its_key_come_from_one_place() {
 
 const EXAMPLE: &str = include_str!("../../../lockfast.example.toml");
 
-/// The example with every key in force: those that are only proposals begin with `#` and no space.
+/// The example with every key in force: keys that are only proposals begin with `#` and no space.
 fn example_in_force() -> String {
     EXAMPLE
         .lines()
@@ -157,17 +157,17 @@ fn without_store() -> String {
 }
 
 #[tokio::test]
-async fn the_example_file_says_what_holds_without_it() {
+async fn the_example_file_shows_the_defaults() {
     let dir = Dir::new("example");
     let with = resolve(&Globals::default(), &[], vec![dir.file("lockfast.toml", EXAMPLE)]).unwrap();
     let without = resolve(&Globals::default(), &[], vec![]).unwrap();
     assert_eq!((with.store, with.log_format), (without.store, without.log_format));
     assert_eq!((with.name, with.labels), (without.name, without.labels));
     assert!(with.retry.is_none());
-    // Those that the library decides.
+    // Defaults of the library.
     let usual = format!("{:?}", Locks::builder());
     assert!(usual.contains(&format!("ttl: {:?}", with.ttl.unwrap())), "{usual}");
-    let proposed = Layer::of_text(&without_store(), Path::new("lockfast.example.toml")).ok().unwrap();
+    let proposed = Source::of_text(&without_store(), Path::new("lockfast.example.toml")).ok().unwrap();
     assert_eq!(proposed.renew_every, with.ttl.map(|ttl| ttl / 3), "in force it would not fit a shorter --ttl");
     assert!(with.prefix.is_none(), "in force it would go before that of a URL");
     let locks = Locks::connect("memory:example").await.unwrap();
@@ -180,7 +180,7 @@ async fn the_example_file_says_what_holds_without_it() {
 fn every_key_is_in_the_example_file() {
     let all = toml::from_str::<toml::Table>(&example_in_force()).unwrap();
     let keys_of = |prefix: &str| -> Vec<String> {
-        let said = Layer::of_text(&format!("{prefix}\nnonsense = 1\n"), Path::new("x")).err().unwrap();
+        let said = Source::of_text(&format!("{prefix}\nnonsense = 1\n"), Path::new("x")).err().unwrap();
         let (_, allowed) = said.split_once("expected one of ").unwrap();
         allowed.split(", ").map(|key| key.trim_matches('`').to_owned()).collect()
     };
@@ -197,9 +197,9 @@ fn every_key_is_in_the_example_file() {
 }
 
 #[test]
-fn what_the_example_file_proposes_is_accepted() {
-    let layer =
-        Layer::of_text(&without_store(), Path::new("lockfast.example.toml")).unwrap_or_else(|said| panic!("{said}"));
-    assert!(layer.retry.is_some() && layer.labels.is_some() && layer.name.is_some());
-    assert_eq!(layer.redis.len(), 9, "{:?}", layer.redis);
+fn every_proposal_of_the_example_file_is_accepted() {
+    let source =
+        Source::of_text(&without_store(), Path::new("lockfast.example.toml")).unwrap_or_else(|said| panic!("{said}"));
+    assert!(source.retry.is_some() && source.labels.is_some() && source.name.is_some());
+    assert_eq!(source.redis.len(), 9, "{:?}", source.redis);
 }

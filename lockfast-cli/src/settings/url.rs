@@ -1,8 +1,8 @@
-//! A store's URL: with what config files add to it, and as people may see it.
+//! A store's URL: completed with the parameters of config files, and without its secrets for messages.
 
 use std::collections::BTreeMap;
 
-/// Settings that may be shown, of those after the `?`. A key is shown as the path of its file; its content is never read here.
+/// Parameters after the `?` whose values may be shown. `key` is the path of a file, whose content is never read here.
 const HARMLESS: [&str; 10] = [
     "ca",
     "cert",
@@ -16,8 +16,8 @@ const HARMLESS: [&str; 10] = [
     "response_timeout",
 ];
 
-/// The URL of a Redis server with these parameters, but for those that it has and those that make no sense there. Any other URL
-/// stays as it is.
+/// Adds these parameters to the URL of a Redis server, except those that it has already and those that need TLS without TLS.
+/// Any other URL stays as it is.
 pub(super) fn completed(url: String, parameters: &BTreeMap<&'static str, String>) -> String {
     let is_encrypted = match url.split_once(':') {
         Some(("redis", _)) => false,
@@ -25,12 +25,12 @@ pub(super) fn completed(url: String, parameters: &BTreeMap<&'static str, String>
         _ => return url,
     };
     let query = url.split_once('?').map_or("", |(_, query)| query);
-    let says = |key: &str| query.split('&').any(|pair| pair.split('=').next() == Some(key));
+    let has = |key: &str| query.split('&').any(|pair| pair.split('=').next() == Some(key));
     let is_wanted = |key: &str| match key {
-        // A certificate and its key come from the same place, or they would not fit.
-        "cert" | "key" => is_encrypted && !says("cert") && !says("key"),
-        "ca" => is_encrypted && !says(key),
-        _ => !says(key),
+        // A certificate and its key come from the same source, or they would not fit.
+        "cert" | "key" => is_encrypted && !has("cert") && !has("key"),
+        "ca" => is_encrypted && !has(key),
+        _ => !has(key),
     };
     let mut whole = url.clone();
     for (key, value) in parameters.iter().filter(|(key, _)| is_wanted(key)) {
@@ -40,18 +40,18 @@ pub(super) fn completed(url: String, parameters: &BTreeMap<&'static str, String>
     whole
 }
 
-/// With a percent sign for what would mean something else in a URL.
+/// Percent-encodes every byte that has a meaning in a URL.
 fn escaped(value: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
     let one = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     value.bytes().map(one).collect()
 }
 
-/// The URL without what may be a secret: the password before the `@`, and most values after the `?`.
+/// The URL without its possible secrets: the password before the `@`, and most values after the `?`.
 pub(crate) fn shown(url: &str) -> String {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     let text = match scheme {
-        // Nobody logs in there, and a path may well have an `@` in it.
+        // These have no password, and a path may contain an `@`.
         "memory" | "sqlite" => url.to_owned(),
         _ => match rest.strip_prefix("//") {
             Some(rest) => format!("{scheme}://{}", redacted(rest)),
@@ -63,17 +63,17 @@ pub(crate) fn shown(url: &str) -> String {
 }
 
 fn redacted(rest: &str) -> String {
-    // The last `@` of all: a password may hold a slash, a `?` or an `@` that nobody has escaped.
+    // The last `@` of all: a password may contain a slash, a `?` or an `@` that is not escaped.
     let (login, rest) = match rest.rsplit_once('@') {
         Some((login, rest)) => (format!("{}:***@", login.split_once(':').map_or(login, |(user, _)| user)), rest),
         None => (String::new(), rest),
     };
-    let Some((place, query)) = rest.split_once('?') else { return login + rest };
+    let Some((address, query)) = rest.split_once('?') else { return login + rest };
     let pairs = query.split('&').map(|pair| match pair.split_once('=') {
         Some((key, _)) if HARMLESS.contains(&key) => pair.to_owned(),
         _ => format!("{}=***", pair.split('=').next().unwrap_or_default()),
     });
-    format!("{login}{place}?{}", pairs.collect::<Vec<_>>().join("&"))
+    format!("{login}{address}?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Lines as JSON: durations are numbers with `_seconds` in their name, times are RFC 3339 in UTC.
+//! Queues as JSON: durations are numbers with `_seconds` in their name, times are RFC 3339 in UTC.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -10,28 +10,28 @@ use serde::Serialize;
 use super::is_foreign;
 use crate::out::plain_json;
 
-/// One resource and its line.
+/// One resource and its queue.
 #[derive(Serialize)]
-pub(crate) struct Line<'a> {
+pub(crate) struct Queue<'a> {
     key: &'a str,
     mode: Option<&'static str>,
-    /// How many permits there are, if it is a semaphore.
+    /// The number of permits, if it is a semaphore.
     #[serde(skip_serializing_if = "Option::is_none")]
     slots: Option<u32>,
     /// How much longer it is remembered as done.
     #[serde(skip_serializing_if = "Option::is_none")]
     sealed_for_seconds: Option<f64>,
-    holders: Vec<Place<'a>>,
-    waiters: Vec<Place<'a>>,
+    holders: Vec<Claim<'a>>,
+    waiters: Vec<Claim<'a>>,
 }
 
-/// One claim in line.
+/// One claim in the queue.
 #[derive(Serialize)]
-pub(crate) struct Place<'a> {
-    /// How many are ahead among those who wait, counted from one.
+pub(crate) struct Claim<'a> {
+    /// The position among the waiters, counted from one.
     #[serde(skip_serializing_if = "Option::is_none")]
     position: Option<usize>,
-    /// Another program's lock has none, and nobody knows since when it is held.
+    /// A lock of a program that does not use lockfast has no fence, and its `since` is unknown.
     fence: Option<u64>,
     owner: String,
     mode: &'static str,
@@ -42,7 +42,7 @@ pub(crate) struct Place<'a> {
     program: &'a str,
     name: Option<&'a str>,
     labels: BTreeMap<&'a str, &'a str>,
-    /// Since when it has held, or waited.
+    /// When it began to hold, or to wait.
     since: Option<String>,
     since_seconds: Option<f64>,
     expires: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Place<'a> {
     broken: bool,
 }
 
-impl<'a> Line<'a> {
+impl<'a> Queue<'a> {
     pub(crate) fn of(resource: &'a Resource, now: SystemTime) -> Self {
         let first = resource.queue.first();
         Self {
@@ -59,17 +59,17 @@ impl<'a> Line<'a> {
             mode: first.map(|entry| mode(entry.mode)),
             slots: first.filter(|entry| entry.mode == Mode::Permits).map(|_| resource.capacity),
             sealed_for_seconds: resource.sealed_for.map(seconds),
-            holders: resource.holders().map(|entry| Place::of(entry, None, now)).collect(),
+            holders: resource.holders().map(|entry| Claim::of(entry, None, now)).collect(),
             waiters: resource
                 .waiters()
                 .enumerate()
-                .map(|(ahead, entry)| Place::of(entry, Some(ahead + 1), now))
+                .map(|(ahead, entry)| Claim::of(entry, Some(ahead + 1), now))
                 .collect(),
         }
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> Claim<'a> {
     pub(crate) fn of(entry: &'a Entry, position: Option<usize>, now: SystemTime) -> Self {
         let known = |entry: &&Entry| !is_foreign(entry);
         let ends = (entry.expires_in != Duration::MAX).then_some(entry.expires_in);
@@ -114,15 +114,15 @@ pub(crate) fn time(at: SystemTime) -> String {
     format!("{:.3}", Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-/// As text over several lines, for one answer.
+/// As text over several lines, for one result.
 pub(crate) fn pretty(value: &impl Serialize) -> String {
-    let text = serde_json::to_string_pretty(value).expect("what we show has text keys and finite numbers");
+    let text = serde_json::to_string_pretty(value).expect("all keys are text and all numbers are finite");
     plain_json(&text) + "\n"
 }
 
-/// As one line, for one of many.
+/// As one line, for one of many results.
 pub(crate) fn line(value: &impl Serialize) -> String {
-    let text = serde_json::to_string(value).expect("what we show has text keys and finite numbers");
+    let text = serde_json::to_string(value).expect("all keys are text and all numbers are finite");
     plain_json(&text) + "\n"
 }
 
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_in_json_has_seconds_and_times_in_utc() {
+    fn json_has_durations_in_seconds_and_times_in_utc() {
         let note = Note {
             text: Some("reports".into()),
             labels: vec![("team".into(), "a".into())],
@@ -146,7 +146,7 @@ mod tests {
         let held = Entry { note: Arc::new(note), ..entry(1, true) };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let resource = resource("nightly", vec![held, entry(2, false)]);
-        let shown: Value = serde_json::from_str(&pretty(&Line::of(&resource, now))).unwrap();
+        let shown: Value = serde_json::from_str(&pretty(&Queue::of(&resource, now))).unwrap();
         assert_eq!(shown["key"], "nightly");
         assert_eq!(shown["holders"][0]["since"], "2027-01-15T07:56:48.000Z");
         assert_eq!(shown["holders"][0]["since_seconds"], 192.0);
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_in_json_is_one_line_whatever_its_name() {
-        let text = line(&Line::of(&resource("a\n\u{1b}[2J\u{9b}", vec![]), SystemTime::UNIX_EPOCH));
+    fn a_queue_in_json_is_one_line_whatever_its_name() {
+        let text = line(&Queue::of(&resource("a\n\u{1b}[2J\u{9b}", vec![]), SystemTime::UNIX_EPOCH));
         assert_eq!(text.lines().count(), 1);
         assert!(text.is_ascii() && !text.contains('\u{1b}'), "{text:?}");
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["key"], "a\n\u{1b}[2J\u{9b}");

@@ -1,14 +1,14 @@
-//! What people and programs get to see of lines: pure functions from resources to text.
+//! How locks are shown to people and programs: pure functions from resources to text.
 
 pub(crate) mod json;
-pub(crate) mod lines;
 pub(crate) mod table;
+pub(crate) mod text;
 
 use lockfast::{Entry, Mode, Note, Resource};
 
 use crate::out::plain;
 
-/// How it is held, or wanted, in one word or two.
+/// The mode of the resource's claims, in one word or two.
 pub(crate) fn mode(resource: &Resource) -> String {
     if resource.sealed_for.is_some() {
         return "sealed".to_owned();
@@ -23,17 +23,17 @@ pub(crate) fn mode(resource: &Resource) -> String {
     }
 }
 
-/// Who somebody is: `reports on web-2 (pid 812)`.
-pub(crate) fn who(note: &Note) -> String {
+/// The holder or waiter behind a claim: `reports on web-2 (pid 812)`.
+pub(crate) fn describe(note: &Note) -> String {
     plain(&note.to_string())
 }
 
-/// Whether it is another program's lock, of which no more is known than that it is there, and perhaps for how long.
+/// Whether it is the lock of a program that does not use lockfast: only its existence and perhaps its expiry are known.
 pub(crate) fn is_foreign(entry: &Entry) -> bool {
     entry.tickets.first.0 == 0
 }
 
-/// What is special about a place in line.
+/// The special state of an entry, if it has one.
 pub(crate) fn remark(entry: &Entry) -> &'static str {
     match (entry.broken, entry.lingers) {
         (true, _) => ", broken",
@@ -42,7 +42,7 @@ pub(crate) fn remark(entry: &Entry) -> &'static str {
     }
 }
 
-/// Bold, if anybody can see it.
+/// Bold, if colours are wanted.
 pub(crate) fn bold(text: &str, colours: bool) -> String {
     if colours { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
 }
@@ -64,7 +64,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A place in line as a test wants it: the first is held since 192 s, each has a lease of 17 s left.
+    /// An entry for tests: a holder has held for 192 s, a waiter waits for 5 s, each has a lease of 17 s left.
     pub(crate) fn entry(number: u8, holds: bool) -> Entry {
         let note = Note {
             host: format!("web-{number}"),
@@ -86,14 +86,14 @@ pub(crate) mod tests {
         }
     }
 
-    pub(crate) fn resource(name: &str, line: Vec<Entry>) -> Resource {
-        Resource { name: Name::new(name).unwrap(), capacity: Demand::ALL, queue: line, more: 0, sealed_for: None }
+    pub(crate) fn resource(name: &str, queue: Vec<Entry>) -> Resource {
+        Resource { name: Name::new(name).unwrap(), capacity: Demand::ALL, queue, more: 0, sealed_for: None }
     }
 
     #[test]
     fn permits_are_counted_by_weight() {
         let permits = |number, weight, holds| Entry { mode: Mode::Permits, weight, ..entry(number, holds) };
-        let line = vec![permits(1, 2, true), permits(2, 1, true), permits(3, 4, false)];
-        assert_eq!(mode(&Resource { capacity: 5, ..resource("api", line) }), "permits 3/5");
+        let queue = vec![permits(1, 2, true), permits(2, 1, true), permits(3, 4, false)];
+        assert_eq!(mode(&Resource { capacity: 5, ..resource("api", queue) }), "permits 3/5");
     }
 }

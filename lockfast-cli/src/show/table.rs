@@ -1,16 +1,16 @@
-//! Lines as a table, one for each row.
+//! Locks as a table, one in each row.
 
 use std::time::Duration;
 
 use comfy_table::{Table, presets};
 use lockfast::Resource;
 
-use super::{bold, is_foreign, mode, remark, who};
+use super::{bold, describe, is_foreign, mode, remark};
 use crate::duration::brief;
 use crate::out::plain;
 
-/// KEY MODE HOLDER HELD TTL FENCE WAITERS; `wide` adds who the holder says it is.
-pub(crate) fn lines(resources: &[Resource], wide: bool, colours: bool) -> String {
+/// KEY MODE HOLDER HELD TTL FENCE WAITERS; `wide` adds the holder's program, labels and owner.
+pub(crate) fn queues(resources: &[Resource], wide: bool, colours: bool) -> String {
     let mut header = vec!["KEY", "MODE", "HOLDER", "HELD", "TTL", "FENCE", "WAITERS"];
     if wide {
         header.extend(["PROGRAM", "LABELS", "OWNER"]);
@@ -24,7 +24,7 @@ fn row(resource: &Resource, wide: bool) -> Vec<String> {
     let holder = first.map_or_else(nothing, |entry| {
         let more = resource.holders().count() - 1;
         let more = if more == 0 { String::new() } else { format!(" +{more}") };
-        format!("{}{}{more}", who(&entry.note), remark(entry))
+        format!("{}{}{more}", describe(&entry.note), remark(entry))
     });
     let left = resource.sealed_for.or_else(|| resource.holders().map(|entry| entry.expires_in).max());
     let left = left.filter(|span| *span != Duration::MAX);
@@ -43,15 +43,15 @@ fn row(resource: &Resource, wide: bool) -> Vec<String> {
             let labels: Vec<_> = entry.note.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
             plain(&labels.join(","))
         };
-        let said = |text: String| if text.is_empty() { nothing() } else { text };
-        row.push(first.map_or_else(nothing, |entry| said(plain(&entry.note.program))));
-        row.push(first.map_or_else(nothing, |entry| said(labels(entry))));
+        let or_nothing = |text: String| if text.is_empty() { nothing() } else { text };
+        row.push(first.map_or_else(nothing, |entry| or_nothing(plain(&entry.note.program))));
+        row.push(first.map_or_else(nothing, |entry| or_nothing(labels(entry))));
         row.push(first.map_or_else(nothing, |entry| entry.owner.to_string()));
     }
     row
 }
 
-/// To the second above one: nobody reads more in a table.
+/// Rounded down to the second, unless it is shorter than one.
 fn whole(span: Duration) -> Duration {
     if span.as_secs() == 0 { span } else { Duration::from_secs(span.as_secs()) }
 }
@@ -85,13 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_row_with_its_first_holder_and_how_many_wait() {
+    fn a_row_has_the_first_holder_and_the_number_of_waiters() {
         let busy = resource("nightly", vec![entry(1, true), entry(2, false), entry(3, false)]);
         let readers = resource(
             "catalog",
             vec![Entry { weight: 1, mode: lockfast::Mode::Shared, ..entry(4, true) }, entry(5, true)],
         );
-        let text = lines(&[busy, readers], false, false);
+        let text = queues(&[busy, readers], false, false);
         let rows: Vec<Vec<&str>> =
             text.lines().map(|line| line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect()).collect();
         assert_eq!(rows[0], ["KEY", "MODE", "HOLDER", "HELD", "TTL", "FENCE", "WAITERS"]);
@@ -102,17 +102,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_broken_or_lingers_is_said() {
+    fn sealed_broken_and_lingering_are_shown() {
         let sealed = Resource { sealed_for: Some(Duration::from_secs(3600)), ..resource("webhook", vec![]) };
         let broken = resource("a", vec![Entry { broken: true, ..entry(1, true) }]);
         let lingers = resource("b", vec![Entry { lingers: true, ..entry(1, true) }]);
-        let text = lines(&[sealed, broken, lingers], false, false);
+        let text = queues(&[sealed, broken, lingers], false, false);
         assert!(text.contains("sealed") && text.contains("1h"), "{text}");
         assert!(text.contains("(pid 812), broken") && text.contains("(pid 812), lingers"), "{text}");
     }
 
     #[test]
-    fn others_cannot_write_on_our_terminal() {
+    fn a_note_cannot_control_the_terminal() {
         let evil = "\u{1b}[2J\r\n\u{9b}31m";
         let note = Note {
             host: evil.into(),
@@ -121,14 +121,14 @@ mod tests {
             labels: vec![(evil.into(), evil.into())],
             ..Note::default()
         };
-        let text = lines(&[resource(evil, vec![Entry { note: Arc::new(note), ..entry(1, true) }])], true, false);
+        let text = queues(&[resource(evil, vec![Entry { note: Arc::new(note), ..entry(1, true) }])], true, false);
         assert_eq!(text.lines().count(), 2);
         assert!(!text.contains(['\u{1b}', '\r', '\u{9b}']), "{text:?}");
     }
 
     #[test]
     fn colours_are_only_in_the_header_and_only_when_wanted() {
-        assert!(!lines(&[], false, false).contains('\u{1b}'));
-        assert!(lines(&[], false, true).starts_with("\u{1b}[1mKEY"));
+        assert!(!queues(&[], false, false).contains('\u{1b}'));
+        assert!(queues(&[], false, true).starts_with("\u{1b}[1mKEY"));
     }
 }

@@ -6,115 +6,116 @@ use std::net::TcpStream;
 use serde_json::Value;
 use servers::{Certificates, Redis};
 
-use crate::stage::{Stage, until};
+use crate::fixture::until;
+use crate::processes::Fixture;
 
-/// One command to the server, as its administrator; the first line of what it answers.
-pub(crate) fn tell(redis: &Redis, command: &str) -> String {
+/// Sends one command to the server, as its administrator, and returns the first line of the reply.
+pub(crate) fn send(redis: &Redis, command: &str) -> String {
     let mut server = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
     writeln!(server, "{command}\r").unwrap();
-    let mut answer = String::new();
-    BufReader::new(server).read_line(&mut answer).unwrap();
-    answer.trim_end().to_owned()
+    let mut reply = String::new();
+    BufReader::new(server).read_line(&mut reply).unwrap();
+    reply.trim_end().to_owned()
 }
 
-fn start() -> (Redis, Stage) {
+fn start() -> (Redis, Fixture) {
     let redis = Redis::start();
-    let stage = Stage::on(redis.url());
-    (redis, stage)
+    let fixture = Fixture::on(redis.url());
+    (redis, fixture)
 }
 
 #[test]
-fn a_token_outlives_its_process_is_listed_renewed_and_given_back() {
-    let (_redis, stage) = start();
-    let token = stage.acquire("deploy");
-    assert_eq!(stage.run(&["ls", "-o", "name"]).yes(), "deploy\n", "its process has ended");
-    assert_eq!(stage.run(&["acquire", "-n", "deploy"]).code, Some(1));
-    stage.run_with(&["renew"], &token).yes();
-    stage.run_with(&["release"], &token).yes();
-    assert_eq!(stage.run(&["ls", "-o", "name"]).yes(), "");
-    assert_eq!(stage.run_with(&["renew"], &token).code, Some(1));
+fn a_token_outlives_its_process_until_it_is_released() {
+    let (_redis, fixture) = start();
+    let token = fixture.acquire("deploy");
+    assert_eq!(fixture.run(&["ls", "-o", "name"]).yes(), "deploy\n", "its process has ended");
+    assert_eq!(fixture.run(&["acquire", "-n", "deploy"]).code, Some(1));
+    fixture.run_with(&["renew"], &token).yes();
+    fixture.run_with(&["release"], &token).yes();
+    assert_eq!(fixture.run(&["ls", "-o", "name"]).yes(), "");
+    assert_eq!(fixture.run_with(&["renew"], &token).code, Some(1));
 }
 
 #[test]
-fn who_holds_and_who_waits_is_shown() {
-    let (_redis, stage) = start();
-    stage.run(&["acquire", "nightly", "--name", "reports", "--label", "team=a b"]).yes();
-    let _first = stage.start(&["acquire", "nightly", "--name", "first"]);
-    stage.wait_for_waiters("nightly", 1);
-    let _second = stage.start(&["acquire", "nightly", "--name", "second"]);
-    stage.wait_for_waiters("nightly", 2);
-    let text = stage.run(&["inspect", "nightly"]).yes();
+fn the_holder_and_the_waiters_are_shown() {
+    let (_redis, fixture) = start();
+    fixture.run(&["acquire", "nightly", "--name", "reports", "--label", "team=a b"]).yes();
+    let _first = fixture.start(&["acquire", "nightly", "--name", "first"]);
+    fixture.wait_for_waiters("nightly", 1);
+    let _second = fixture.start(&["acquire", "nightly", "--name", "second"]);
+    fixture.wait_for_waiters("nightly", 2);
+    let text = fixture.run(&["inspect", "nightly"]).yes();
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part:?} is not in\n{text}"));
     assert!(at("reports on ") < at("waiter 1   first on") && at("waiter 1   first on") < at("waiter 2   second on"));
-    let wide = stage.run(&["ls", "-o", "wide"]).yes();
+    let wide = fixture.run(&["ls", "-o", "wide"]).yes();
     assert!(wide.contains("reports on ") && wide.contains("team=a b"), "{wide}");
-    let held = stage.run(&["status", "nightly"]);
-    assert!(held.code == Some(0) && held.out.starts_with("nightly: held by "), "{held:?}");
-    assert_eq!(stage.run(&["status", "other"]).code, Some(1));
-    let line = stage.line("nightly");
-    let lease = line["holders"][0]["expires_in_seconds"].as_f64().unwrap();
-    // `acquire` asks for its thirty seconds anew when it has come in, and for what the client's margin takes away on top.
-    assert!(lease > 0.0 && lease <= 30.604, "{line}");
-    assert!(line["holders"][0]["since_seconds"].as_f64().unwrap() < 30.0, "{line}");
+    let held = fixture.run(&["status", "nightly"]);
+    assert!(held.code == Some(0) && held.stdout.starts_with("nightly: held by "), "{held:?}");
+    assert_eq!(fixture.run(&["status", "other"]).code, Some(1));
+    let queue = fixture.queue("nightly");
+    let lease = queue["holders"][0]["expires_in_seconds"].as_f64().unwrap();
+    // `acquire` asks for its 30 s anew once it holds the lock, plus the client's margin.
+    assert!(lease > 0.0 && lease <= 30.604, "{queue}");
+    assert!(queue["holders"][0]["since_seconds"].as_f64().unwrap() < 30.0, "{queue}");
 }
 
 #[test]
-fn names_and_notes_of_any_kind_come_back_as_they_went() {
-    let (_redis, stage) = start();
+fn names_and_notes_survive_a_round_trip() {
+    let (_redis, fixture) = start();
     let odd = "a{b}c = 100 %\u{1b}[2J ключ\n🔒";
-    stage.run(&["acquire", odd, "--name", odd, "--label", &format!("x={odd}")]).yes();
-    let line = stage.line(odd);
-    assert_eq!((&line["key"], &line["holders"][0]["name"]), (&odd.into(), &odd.into()), "{line}");
-    assert_eq!(line["holders"][0]["labels"]["x"], odd, "{line}");
-    assert!(!stage.run(&["ls"]).yes().contains('\u{1b}'));
+    fixture.run(&["acquire", odd, "--name", odd, "--label", &format!("x={odd}")]).yes();
+    let queue = fixture.queue(odd);
+    assert_eq!((&queue["key"], &queue["holders"][0]["name"]), (&odd.into(), &odd.into()), "{queue}");
+    assert_eq!(queue["holders"][0]["labels"]["x"], odd, "{queue}");
+    assert!(!fixture.run(&["ls"]).yes().contains('\u{1b}'));
 }
 
 #[test]
-fn a_broken_claim_is_told_to_its_owner_and_now_passes_on_at_once() {
-    let (_redis, stage) = start();
-    let token = stage.acquire("deploy");
-    let waits = stage.start(&["acquire", "deploy"]);
-    stage.wait_for_waiters("deploy", 1);
-    let fence = stage.fence("deploy").to_string();
-    assert_eq!(stage.run(&["break", "deploy", "--fence", "7"]).code, Some(1));
-    stage.run(&["break", "deploy", "--fence", &fence]).yes();
-    assert_eq!(stage.line("deploy")["holders"][0]["broken"], true, "it keeps its place until it has left");
-    let lost = stage.run_with(&["renew"], &token);
-    assert!(lost.code == Some(1) && lost.err.contains("an operator broke it"), "{lost:?}");
-    stage.run(&["break", "deploy", "--fence", &fence, "--now"]).yes();
+fn a_break_reaches_its_owner_and_now_hands_off_at_once() {
+    let (_redis, fixture) = start();
+    let token = fixture.acquire("deploy");
+    let waits = fixture.start(&["acquire", "deploy"]);
+    fixture.wait_for_waiters("deploy", 1);
+    let fence = fixture.fence("deploy").to_string();
+    assert_eq!(fixture.run(&["break", "deploy", "--fence", "7"]).code, Some(1));
+    fixture.run(&["break", "deploy", "--fence", &fence]).yes();
+    assert_eq!(fixture.queue("deploy")["holders"][0]["broken"], true, "it stays in the queue until it has left");
+    let lost = fixture.run_with(&["renew"], &token);
+    assert!(lost.code == Some(1) && lost.stderr.contains("an operator broke it"), "{lost:?}");
+    fixture.run(&["break", "deploy", "--fence", &fence, "--now"]).yes();
     waits.end().yes();
-    assert!(stage.fence("deploy").to_string() > fence);
+    assert!(fixture.fence("deploy").to_string() > fence);
 }
 
 #[test]
-fn watch_tells_of_changes_that_other_processes_make() {
-    let (_redis, stage) = start();
-    let mut watch = stage.start(&["watch"]);
+fn watch_prints_changes_by_other_processes() {
+    let (_redis, fixture) = start();
+    let mut watch = fixture.start(&["watch"]);
     assert_eq!(watch.event()["event"], "watching");
-    let token = stage.acquire("deploy");
-    let fence = stage.fence("deploy");
+    let token = fixture.acquire("deploy");
+    let fence = fixture.fence("deploy");
     let mut next = || {
         let event = watch.event();
         assert_eq!(event["key"], "deploy", "{event}");
         (event["event"].as_str().unwrap().to_owned(), event["fence"].as_u64().unwrap())
     };
     assert_eq!([next(), next()], [("joined".to_owned(), fence), ("held".to_owned(), fence)]);
-    let waits = stage.start(&["acquire", "deploy"]);
+    let waits = fixture.start(&["acquire", "deploy"]);
     let (joined, behind) = next();
     assert!(joined == "joined" && behind > fence);
-    stage.run_with(&["release"], &token).yes();
+    fixture.run_with(&["release"], &token).yes();
     assert_eq!([next(), next()], [("left".to_owned(), fence), ("held".to_owned(), behind)]);
     waits.end().yes();
 }
 
 #[test]
 fn stats_count_over_all_processes() {
-    let (_redis, stage) = start();
-    let token = stage.acquire("quiet");
-    stage.run_with(&["release"], &token).yes();
-    stage.acquire("hot");
-    assert_eq!(stage.run(&["acquire", "-n", "hot"]).code, Some(1));
-    let stats = || serde_json::from_str::<Value>(&stage.run(&["stats", "-o", "json"]).yes()).unwrap();
+    let (_redis, fixture) = start();
+    let token = fixture.acquire("quiet");
+    fixture.run_with(&["release"], &token).yes();
+    fixture.acquire("hot");
+    assert_eq!(fixture.run(&["acquire", "-n", "hot"]).code, Some(1));
+    let stats = || serde_json::from_str::<Value>(&fixture.run(&["stats", "-o", "json"]).yes()).unwrap();
     until("all have reported", || stats()["counters"]["acquired"] == 2);
     assert_eq!(stats()["counters"]["released"], 1, "{}", stats());
 }
@@ -122,36 +123,36 @@ fn stats_count_over_all_processes() {
 #[test]
 fn the_prefix_of_the_url_is_where_other_programs_see_the_lock() {
     let redis = Redis::start();
-    let bare = Stage::on(format!("{}?prefix=", redis.url()));
+    let bare = Fixture::on(format!("{}?prefix=", redis.url()));
     bare.acquire("nightly");
-    assert_eq!(tell(&redis, "EXISTS nightly"), ":1");
-    assert_eq!(tell(&redis, "SET another token NX PX 60000"), "+OK");
+    assert_eq!(send(&redis, "EXISTS nightly"), ":1");
+    assert_eq!(send(&redis, "SET another token NX PX 60000"), "+OK");
     let refused = bare.run(&["acquire", "-n", "another"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    let usual = Stage::on(redis.url());
+    let usual = Fixture::on(redis.url());
     assert_eq!(usual.run(&["status", "nightly"]).code, Some(1));
     usual.acquire("nightly");
-    assert_eq!(tell(&redis, "EXISTS lock:nightly"), ":1");
+    assert_eq!(send(&redis, "EXISTS lock:nightly"), ":1");
     let flag = bare.run(&["ls", "-o", "name", "--prefix", "lock:"]);
-    assert_eq!(flag.out, "nightly\n", "the flag goes before the URL: {flag:?}");
+    assert_eq!(flag.stdout, "nightly\n", "the flag goes before the URL: {flag:?}");
 }
 
 #[test]
 fn another_programs_lock_is_shown_as_far_as_it_is_known() {
-    let (redis, stage) = start();
-    tell(&redis, "SET lock:report token NX PX 60000");
-    tell(&redis, "SET lock:forever token NX");
-    assert_eq!(stage.run(&["status", "report"]).yes(), "report: held by another program\n");
-    let text = stage.run(&["inspect", "report"]).yes();
+    let (redis, fixture) = start();
+    send(&redis, "SET lock:report token NX PX 60000");
+    send(&redis, "SET lock:forever token NX");
+    assert_eq!(fixture.run(&["status", "report"]).yes(), "report: held by another program\n");
+    let text = fixture.run(&["inspect", "report"]).yes();
     assert!(text.contains("holder   another program\n  expires  20") && !text.contains("pid"), "{text}");
-    assert!(stage.run(&["inspect", "forever"]).yes().contains("expires  never"));
-    let line = stage.line("forever");
-    assert!(line["holders"][0]["fence"].is_null() && line["holders"][0]["expires"].is_null(), "{line}");
-    let refused = stage.run(&["acquire", "-w", "1", "report"]);
+    assert!(fixture.run(&["inspect", "forever"]).yes().contains("expires  never"));
+    let queue = fixture.queue("forever");
+    assert!(queue["holders"][0]["fence"].is_null() && queue["holders"][0]["expires"].is_null(), "{queue}");
+    let refused = fixture.run(&["acquire", "-w", "1", "report"]);
     let says = "is held by another program; gave up";
-    assert!(refused.code == Some(1) && refused.err.contains(says), "{refused:?}");
-    tell(&redis, "DEL lock:report");
-    stage.acquire("report");
+    assert!(refused.code == Some(1) && refused.stderr.contains(says), "{refused:?}");
+    send(&redis, "DEL lock:report");
+    fixture.acquire("report");
 }
 
 const ALL: [&[&str]; 7] = [
@@ -165,79 +166,79 @@ const ALL: [&[&str]; 7] = [
 ];
 
 #[test]
-fn a_server_out_of_reach_is_69_and_a_wrong_password_78_for_every_command_in_one_line() {
+fn every_command_ends_with_69_or_78_and_one_line() {
     let mut redis = Redis::options().setting("requirepass r1ghtcanary").start();
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let wrong = format!("redis://me:wr0ngcanary@127.0.0.1:{}/3", redis.port());
     let without = redis.url();
     for (url, says) in [(&wrong, "does not accept the user or password"), (&without, "does not accept")] {
         for args in ALL {
-            let failed = stage.run(&[args, &["--store", url]].concat());
-            assert_eq!((failed.code, failed.err.lines().count()), (Some(78), 1), "{args:?} {failed:?}");
-            assert!(failed.err.contains(says) && !format!("{failed:?}").contains("canary"), "{failed:?}");
+            let failed = fixture.run(&[args, &["--store", url]].concat());
+            assert_eq!((failed.code, failed.stderr.lines().count()), (Some(78), 1), "{args:?} {failed:?}");
+            assert!(failed.stderr.contains(says) && !format!("{failed:?}").contains("canary"), "{failed:?}");
         }
     }
     redis.kill();
     for args in ALL {
-        let failed = stage.run(&[args, &["--store", &wrong]].concat());
-        assert_eq!((failed.code, failed.err.lines().count()), (Some(69), 1), "{args:?} {failed:?}");
-        let place = format!("lockfast: opening the store redis://me:***@127.0.0.1:{}/3: ", redis.port());
-        assert!(failed.err.starts_with(&place) && !failed.err.contains("canary"), "{failed:?}");
+        let failed = fixture.run(&[args, &["--store", &wrong]].concat());
+        assert_eq!((failed.code, failed.stderr.lines().count()), (Some(69), 1), "{args:?} {failed:?}");
+        let beginning = format!("lockfast: opening the store redis://me:***@127.0.0.1:{}/3: ", redis.port());
+        assert!(failed.stderr.starts_with(&beginning) && !failed.stderr.contains("canary"), "{failed:?}");
     }
 }
 
 #[test]
 fn no_command_shows_the_password_however_much_it_says() {
     let redis = Redis::options().setting("requirepass r1ghtcanary").start();
-    let stage = Stage::on(format!("redis://:r1ghtcanary@127.0.0.1:{}/0?prefix=team:", redis.port()));
-    let token = stage.run(&["-vv", "acquire", "-n", "a"]);
+    let fixture = Fixture::on(format!("redis://:r1ghtcanary@127.0.0.1:{}/0?prefix=team:", redis.port()));
+    let token = fixture.run(&["-vv", "acquire", "-n", "a"]);
     let mut said = format!("{token:?}");
     for args in [&["ls"][..], &["inspect", "a"], &["status", "a"], &["stats"], &["doctor"], &["doctor", "-o", "json"]] {
-        let ended = stage.run(&[&["-vv"], args].concat());
+        let ended = fixture.run(&[&["-vv"], args].concat());
         assert_eq!(ended.code, Some(0), "{args:?} {ended:?}");
         said += &format!("{ended:?}");
     }
-    said += &format!("{:?}", stage.run_with(&["-vv", "release"], &token.out));
+    said += &format!("{:?}", fixture.run_with(&["-vv", "release"], &token.stdout));
     assert!(said.contains("redis://:***@127.0.0.1") && !said.contains("canary"), "{said}");
 }
 
 #[test]
-fn a_server_that_demands_a_certificate_is_used_with_one_and_refused_without() {
+fn a_client_certificate_is_sent_and_its_absence_refused() {
     let certificates = Certificates::new();
     certificates.sign("client");
     let redis = Redis::options().tls(&certificates, true).start();
     let file = |name: &str| certificates.file(name);
     let trusting = format!("{}?ca={}", redis.tls_url(), file("ca.pem"));
-    let known = Stage::on(format!("{trusting}&cert={}&key={}", file("client.pem"), file("client.key")));
+    let known = Fixture::on(format!("{trusting}&cert={}&key={}", file("client.pem"), file("client.key")));
     let token = known.acquire("deploy");
     assert_eq!(known.run(&["ls", "-o", "name"]).yes(), "deploy\n");
     known.run_with(&["release"], &token).yes();
     let doctor = known.run(&["doctor"]).yes();
     assert!(doctor.contains(&format!("&key={}\n", file("client.key"))), "{doctor}");
     let refused = known.run(&["ls", "--store", &trusting]);
-    assert!(refused.code == Some(78) && refused.err.contains("demands a certificate"), "{refused:?}");
+    assert!(refused.code == Some(78) && refused.stderr.contains("demands a certificate"), "{refused:?}");
     let half = known.run(&["ls", "--store", &format!("{trusting}&cert={}", file("client.pem"))]);
-    assert!(half.code == Some(78) && half.err.contains("belong together"), "{half:?}");
-    assert_eq!(half.err.lines().count(), 1, "{half:?}");
+    assert!(half.code == Some(78) && half.stderr.contains("belong together"), "{half:?}");
+    assert_eq!(half.stderr.lines().count(), 1, "{half:?}");
 }
 
 #[test]
 fn errors_show_names_as_they_were_written() {
     let redis = Redis::start();
-    let stage = Stage::on(format!("{}?prefix=pre:fix:", redis.url()));
-    let token = stage.acquire("deploy");
-    let fence = stage.fence("deploy").to_string();
-    // Every command connects, and may not touch the key.
-    assert_eq!(tell(&redis, "ACL SETUSER default resetkeys ~lockfast:*"), "+OK");
+    let fixture = Fixture::on(format!("{}?prefix=pre:fix:", redis.url()));
+    let token = fixture.acquire("deploy");
+    let fence = fixture.fence("deploy").to_string();
+    // Every command can connect, but has no right to the key.
+    assert_eq!(send(&redis, "ACL SETUSER default resetkeys ~lockfast:*"), "+OK");
     let refused = [
-        stage.run(&["acquire", "-n", "deploy"]),
-        stage.run_with(&["renew"], &token),
-        stage.run_with(&["release"], &token),
-        stage.run(&["break", "deploy", "--fence", &fence]),
-        stage.run(&["inspect", "deploy"]),
-        stage.run(&["status", "deploy"]),
+        fixture.run(&["acquire", "-n", "deploy"]),
+        fixture.run_with(&["renew"], &token),
+        fixture.run_with(&["release"], &token),
+        fixture.run(&["break", "deploy", "--fence", &fence]),
+        fixture.run(&["inspect", "deploy"]),
+        fixture.run(&["status", "deploy"]),
     ];
     for ended in refused {
-        assert!(ended.err.contains("ing \"deploy\";") && !ended.err.contains("pre:fix:"), "{ended:?}");
+        assert!(ended.stderr.contains("ing \"deploy\";") && !ended.stderr.contains("pre:fix:"), "{ended:?}");
     }
 }

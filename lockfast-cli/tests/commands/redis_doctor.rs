@@ -1,15 +1,16 @@
-//! `doctor` on Redis servers that are fine, and on those that are not.
+//! `doctor` on Redis servers that are fine, and on servers with a fault.
 
 use serde_json::Value;
 use servers::{Redis, RedisOptions};
 
-use crate::redis::tell;
-use crate::stage::{Stage, until};
+use crate::fixture::until;
+use crate::processes::Fixture;
+use crate::redis::send;
 
-/// What `doctor` says about one thing, and its exit code.
+/// The verdict and text of one check of `doctor`, and its exit code.
 fn found(url: &str, check: &str) -> (String, String, Option<i32>) {
-    let ended = Stage::on(url).run(&["doctor", "-o", "json"]);
-    let findings: Value = serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    let ended = Fixture::on(url).run(&["doctor", "-o", "json"]);
+    let findings: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
     let one = findings["checks"].as_array().unwrap().iter().find(|it| it["name"] == check);
     let one = one.unwrap_or_else(|| panic!("{check} is not in {findings:#}"));
     let text = |key: &str| one[key].as_str().unwrap().to_owned();
@@ -28,14 +29,14 @@ fn assert_found(options: RedisOptions, check: &str, verdict: &str, parts: &[&str
 #[test]
 fn a_healthy_server_is_fine_and_stays_as_it_was() {
     let redis = Redis::options().setting("appendonly yes").start();
-    let stage = Stage::on(redis.url());
-    stage.acquire("nightly");
-    let text = stage.run(&["doctor"]).yes();
+    let fixture = Fixture::on(redis.url());
+    fixture.acquire("nightly");
+    let text = fixture.run(&["doctor"]).yes();
     for part in [
-        "answers; lines in use: 1",
+        "answers; queues in use: 1",
         "lock and release in",
-        "by a message",
-        "everybody who can connect",
+        "by a notification",
+        "all processes that can connect",
         "ok     server        Redis ",
         "ok     role          primary",
         "ok     memory        nothing is evicted",
@@ -49,20 +50,20 @@ fn a_healthy_server_is_fine_and_stays_as_it_was() {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
     assert!(!text.contains("WRONG"), "{text}");
-    assert_eq!(stage.run(&["ls", "-o", "name"]).yes(), "nightly\n", "nothing of its own is left");
+    assert_eq!(fixture.run(&["ls", "-o", "name"]).yes(), "nightly\n", "nothing of its own is left");
 }
 
 #[test]
 fn the_settings_of_a_connection_that_are_in_force_are_shown() {
     let redis = Redis::start();
-    let stage = Stage::on(format!("{}?connect_timeout=1s", redis.url()));
-    std::fs::write(stage.path("lockfast.toml"), "[redis]\nconnect_timeout = 9\nheartbeat = \"2.5s\"\n").unwrap();
-    let text = stage.run(&["doctor"]).yes();
+    let fixture = Fixture::on(format!("{}?connect_timeout=1s", redis.url()));
+    std::fs::write(fixture.path("lockfast.toml"), "[redis]\nconnect_timeout = 9\nheartbeat = \"2.5s\"\n").unwrap();
+    let text = fixture.run(&["doctor"]).yes();
     assert!(text.contains("connect_timeout 1s, response_timeout 5s, heartbeat 2.5s, "), "{text}");
-    std::fs::write(stage.path("lockfast.toml"), "[redis]\nresponse_timeout = 6\n").unwrap();
-    let refused = stage.run(&["ls"]);
+    std::fs::write(fixture.path("lockfast.toml"), "[redis]\nresponse_timeout = 6\n").unwrap();
+    let refused = fixture.run(&["ls"]);
     let says = "response_timeout is 6s; it may be from 100ms to 5s";
-    assert!(refused.code == Some(78) && refused.err.contains(says), "{refused:?}");
+    assert!(refused.code == Some(78) && refused.stderr.contains(says), "{refused:?}");
 }
 
 #[test]
@@ -77,7 +78,7 @@ fn a_policy_that_throws_locks_away_is_wrong() {
 }
 
 #[test]
-fn what_a_restart_would_lose_is_said() {
+fn persistence_shows_what_a_restart_loses() {
     assert_found(Redis::options(), "persistence", "note", &["none", "forgets all locks"]);
     let snapshots = Redis::options().setting("save 3600 1");
     assert_found(snapshots, "persistence", "note", &["snapshots only (3600 1)"]);
@@ -89,13 +90,13 @@ fn what_a_restart_would_lose_is_said() {
 fn a_server_that_cannot_write_to_its_disk_is_wrong() {
     let redis = Redis::start();
     std::fs::remove_dir_all(redis.folder()).unwrap();
-    assert!(tell(&redis, "SAVE").starts_with("-ERR"), "there is nowhere to write to");
-    tell(&redis, "BGSAVE");
+    assert!(send(&redis, "SAVE").starts_with("-ERR"), "there is nowhere to write to");
+    send(&redis, "BGSAVE");
     until("the attempt has failed", || found(&redis.url(), "persistence").0 == "wrong");
 }
 
 #[test]
-fn replicas_are_counted_and_a_replica_is_no_place_for_locks() {
+fn replicas_are_counted_and_a_replica_is_wrong() {
     let primary = Redis::start();
     let replica = Redis::options().setting(format!("replicaof 127.0.0.1 {}", primary.port())).start();
     assert_eq!(found(&Redis::start().url(), "replicas").0, "note");
@@ -109,17 +110,17 @@ fn replicas_are_counted_and_a_replica_is_no_place_for_locks() {
 }
 
 #[test]
-fn the_user_of_the_documents_may_do_all_that_locks_need_and_nothing_is_refused_to_it() {
+fn the_documented_user_has_all_rights_that_locks_need() {
     let redis = Redis::start();
     let documents = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/stores/redis.md")).unwrap();
     let line =
         documents.lines().find_map(|line| line.split_once("ACL SETUSER ").map(|(_, rest)| rest.replace('\'', "")));
-    assert_eq!(tell(&redis, &format!("ACL SETUSER {}", line.expect("the documents have the line"))), "+OK");
-    let stage = Stage::on(format!("redis://locks:secret@127.0.0.1:{}", redis.port()));
-    let token = stage.acquire("nightly");
-    let waits = stage.start(&["acquire", "nightly"]);
-    stage.wait_for_waiters("nightly", 1);
-    stage.run_with(&["release"], &token).yes();
+    assert_eq!(send(&redis, &format!("ACL SETUSER {}", line.expect("the documents have the line"))), "+OK");
+    let fixture = Fixture::on(format!("redis://locks:secret@127.0.0.1:{}", redis.port()));
+    let token = fixture.acquire("nightly");
+    let waits = fixture.start(&["acquire", "nightly"]);
+    fixture.wait_for_waiters("nightly", 1);
+    fixture.run_with(&["release"], &token).yes();
     waits.end().yes();
     for args in [
         &["ls"][..],
@@ -130,26 +131,26 @@ fn the_user_of_the_documents_may_do_all_that_locks_need_and_nothing_is_refused_t
         &["run", "-j", "2", "c", "--", "true"],
         &["run", "--also", "e", "--at-least", "1", "d", "--", "true"],
     ] {
-        stage.run(args).yes();
+        fixture.run(args).yes();
     }
-    assert_eq!(tell(&redis, "ACL LOG 1"), "*0", "nothing was refused");
-    let (verdict, text, code) = found(&stage.url(), "rights");
+    assert_eq!(send(&redis, "ACL LOG 1"), "*0", "nothing was refused");
+    let (verdict, text, code) = found(&fixture.url(), "rights");
     assert_eq!((verdict.as_str(), code), ("fine", Some(0)), "{text}");
 }
 
 #[test]
 fn missing_rights_are_named_without_being_tried() {
     let redis = Redis::start();
-    tell(&redis, "ACL SETUSER poor on >secret ~* &* +@all -zadd -pubsub -config");
+    send(&redis, "ACL SETUSER poor on >secret ~* &* +@all -zadd -pubsub -config");
     let url = format!("redis://poor:secret@127.0.0.1:{}", redis.port());
     let (verdict, text, _) = found(&url, "rights");
     assert!(verdict == "wrong" && text.contains("ZADD") && text.contains("PUBSUB NUMSUB"), "{text}");
-    tell(&redis, "ACL SETUSER hasty on >secret ~* &* +@all -wait");
+    send(&redis, "ACL SETUSER hasty on >secret ~* &* +@all -wait");
     let url = format!("redis://hasty:secret@127.0.0.1:{}", redis.port());
     assert_eq!(found(&url, "rights").0, "fine");
     let (verdict, text, _) = found(&format!("{url}?replicas=1"), "rights");
     assert!(verdict == "wrong" && text.contains("WAIT"), "{text}");
-    tell(&redis, "ACL SETUSER elsewhere on >secret ~team:* ~lockfast:* &* +@all");
+    send(&redis, "ACL SETUSER elsewhere on >secret ~team:* ~lockfast:* &* +@all");
     let url = format!("redis://elsewhere:secret@127.0.0.1:{}", redis.port());
     let (verdict, text, _) = found(&url, "rights");
     assert!(verdict == "wrong" && text.contains("GET lock:"), "{text}");
@@ -157,15 +158,15 @@ fn missing_rights_are_named_without_being_tried() {
 }
 
 #[test]
-fn a_server_out_of_reach_is_69_a_wrong_password_78_and_neither_is_shown() {
+fn an_unreachable_server_is_69_and_a_wrong_password_78() {
     let mut redis = Redis::options().setting("requirepass r1ghtcanary").start();
     let url = format!("redis://:wr0ngcanary@127.0.0.1:{}", redis.port());
-    let stage = Stage::on(&*url);
-    let wrong = stage.run(&["doctor"]);
+    let fixture = Fixture::on(&*url);
+    let wrong = fixture.run(&["doctor"]);
     assert_eq!(wrong.code, Some(78), "{wrong:?}");
-    assert!(wrong.out.contains("WRONG  store") && !format!("{wrong:?}").contains("canary"), "{wrong:?}");
+    assert!(wrong.stdout.contains("WRONG  store") && !format!("{wrong:?}").contains("canary"), "{wrong:?}");
     redis.kill();
-    let away = stage.run(&["doctor"]);
+    let away = fixture.run(&["doctor"]);
     assert_eq!(away.code, Some(69), "{away:?}");
-    assert!(away.out.contains("WRONG  store") && !format!("{away:?}").contains("canary"), "{away:?}");
+    assert!(away.stdout.contains("WRONG  store") && !format!("{away:?}").contains("canary"), "{away:?}");
 }

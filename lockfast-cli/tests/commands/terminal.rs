@@ -1,4 +1,4 @@
-//! What is different when standard output is a terminal.
+//! Output to a terminal: colours and redrawing.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::stage::{PATIENCE, Running, Stage};
+use crate::fixture::PATIENCE;
+use crate::processes::{Fixture, Running};
 
-/// Both ends of a terminal: ours, and that of the program.
+/// Both ends of a terminal: the test's and the program's.
 fn terminal() -> (File, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&ours).unwrap();
@@ -19,23 +20,23 @@ fn terminal() -> (File, File) {
     (ours.into(), theirs)
 }
 
-/// What a program writes to its terminal, until everybody has left it.
-fn words(mut ours: File) -> Receiver<String> {
-    let (tell, told) = channel();
+/// The text that is written to the terminal, until its last writer has closed it.
+fn text_of(mut ours: File) -> Receiver<String> {
+    let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut some = [0; 4096];
         while let Ok(many) = ours.read(&mut some)
-            && tell.send(String::from_utf8_lossy(&some[..many]).into_owned()).is_ok()
+            && sender.send(String::from_utf8_lossy(&some[..many]).into_owned()).is_ok()
         {}
     });
-    told
+    receiver
 }
 
-/// What the program has written by the time that `enough` is satisfied, or it has ended.
-fn read_until(words: &Receiver<String>, enough: impl Fn(&str) -> bool) -> String {
+/// The text until `enough` is satisfied, or until the program has ended.
+fn read_until(texts: &Receiver<String>, enough: impl Fn(&str) -> bool) -> String {
     let mut text = String::new();
     while !enough(&text) {
-        match words.recv_timeout(PATIENCE) {
+        match texts.recv_timeout(PATIENCE) {
             Ok(more) => text += &more,
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => panic!("waited too long after {text:?}"),
@@ -44,42 +45,42 @@ fn read_until(words: &Receiver<String>, enough: impl Fn(&str) -> bool) -> String
     text
 }
 
-fn on_terminal(stage: &Stage, args: &[&str], env: &[(&str, &str)]) -> String {
+fn on_terminal(fixture: &Fixture, args: &[&str], env: &[(&str, &str)]) -> String {
     let (ours, theirs) = terminal();
-    let mut command = stage.command(args);
+    let mut command = fixture.command(args);
     command.envs(env.iter().copied()).stdout(Stdio::from(theirs));
     let running = Running::start(&mut command);
     drop(command);
-    let text = read_until(&words(ours), |_| false);
+    let text = read_until(&text_of(ours), |_| false);
     assert_eq!(running.end().code, Some(0));
     text
 }
 
 #[test]
 fn colours_are_for_terminals_that_want_them() {
-    let stage = Stage::new();
-    stage.acquire("a");
-    assert!(on_terminal(&stage, &["ls"], &[]).starts_with("\u{1b}[1mKEY"));
+    let fixture = Fixture::new();
+    fixture.acquire("a");
+    assert!(on_terminal(&fixture, &["ls"], &[]).starts_with("\u{1b}[1mKEY"));
     for env in [("NO_COLOR", "1"), ("TERM", "dumb")] {
-        let text = on_terminal(&stage, &["ls"], &[env]);
+        let text = on_terminal(&fixture, &["ls"], &[env]);
         assert!(text.contains("KEY") && !text.contains('\u{1b}'), "{env:?} {text:?}");
     }
 }
 
 #[test]
 fn ls_watch_draws_over_what_it_drew() {
-    let stage = Stage::new();
-    stage.acquire("first");
+    let fixture = Fixture::new();
+    fixture.acquire("first");
     let (ours, theirs) = terminal();
-    let mut command = stage.command(&["ls", "--watch"]);
+    let mut command = fixture.command(&["ls", "--watch"]);
     let watch = Running::start(command.stdout(Stdio::from(theirs)));
     drop(command);
-    let words = words(ours);
+    let texts = text_of(ours);
     let clear = "\u{1b}[H\u{1b}[2J";
-    let drawn = read_until(&words, |text| text.contains("first"));
+    let drawn = read_until(&texts, |text| text.contains("first"));
     assert!(drawn.starts_with(clear), "{drawn:?}");
-    stage.acquire("second");
-    let drawn = read_until(&words, |text| text.contains("second"));
+    fixture.acquire("second");
+    let drawn = read_until(&texts, |text| text.contains("second"));
     assert!(drawn.contains(clear), "{drawn:?}");
     watch.signal(rustix::process::Signal::INT);
     assert_eq!(watch.end().code, Some(0));

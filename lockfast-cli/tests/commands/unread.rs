@@ -4,40 +4,40 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::full::full_pipe;
-use crate::stage::{Running, Stage, until};
+use crate::fixture::{full_pipe, handles_sigterm, until};
+use crate::processes::{Fixture, Running};
 
-/// Whether a thread of this process waits until there is room in a pipe.
+/// Whether a thread of this process blocks on a full pipe.
 fn waits_for_a_reader(process: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
-    let mut places = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("wchan")).ok());
-    places.any(|place| place.contains("pipe_write"))
+    let mut functions = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("wchan")).ok());
+    functions.any(|function| function.contains("pipe_write"))
 }
 
 #[test]
-fn a_signal_ends_a_command_whose_answer_is_not_read() {
-    let stage = Stage::new();
-    stage.acquire("there");
+fn a_signal_ends_a_command_whose_output_is_not_read() {
+    let fixture = Fixture::new();
+    fixture.acquire("there");
     let lines: [(&[&str], i32); 4] =
         [(&["watch"], 0), (&["ls", "--watch"], 0), (&["acquire", "k"], 143), (&["acquire", "k", "-o", "json"], 143)];
     for (line, code) in lines {
         let (_unread, writer) = full_pipe();
-        let command = Running::start(stage.command(line).stdout(writer));
-        until("it has something to say", || waits_for_a_reader(command.child.id()));
+        let command = Running::start(fixture.command(line).stdout(writer));
+        until("it blocks on the pipe", || waits_for_a_reader(command.child.id()));
         command.signal(Signal::TERM);
         assert_eq!(command.end().code, Some(code), "{line:?}");
         assert_eq!(
-            stage.run(&["status", "k"]).code,
+            fixture.run(&["status", "k"]).code,
             Some(1),
-            "{line:?}: a lock whose token was not read is given back"
+            "{line:?}: a lock whose token was not read is released"
         );
     }
 }
 
 #[test]
-fn a_reader_that_has_left_does_not_change_the_answer() {
-    let stage = Stage::new();
-    stage.acquire("held");
+fn a_closed_reader_does_not_change_the_exit_code() {
+    let fixture = Fixture::new();
+    fixture.acquire("held");
     let lines: [(&[&str], i32); 6] = [
         (&["status", "held"], 0),
         (&["status", "free"], 1),
@@ -49,24 +49,20 @@ fn a_reader_that_has_left_does_not_change_the_answer() {
     for (line, code) in lines {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let ended = Running::start(stage.command(line).stdout(writer).stdin(Stdio::null())).end();
-        assert_eq!(ended.code, Some(code), "{line:?}: {}", ended.err);
+        let ended = Running::start(fixture.command(line).stdout(writer).stdin(Stdio::null())).end();
+        assert_eq!(ended.code, Some(code), "{line:?}: {}", ended.stderr);
     }
 }
 
 #[test]
 fn a_signal_ends_the_wait_for_a_server_that_does_not_answer() {
     let redis = servers::Redis::start();
-    let stage = Stage::on(redis.url());
+    let fixture = Fixture::on(redis.url());
     let server = rustix::process::Pid::from_raw(redis.pid() as i32).unwrap();
     rustix::process::kill_process(server, Signal::STOP).unwrap();
     for (line, code) in [(&["acquire", "k"][..], 143), (&["watch"], 0)] {
-        let command = stage.start(line);
-        until("it listens to signals", || {
-            let status = std::fs::read_to_string(format!("/proc/{}/status", command.child.id())).unwrap_or_default();
-            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default().trim();
-            u64::from_str_radix(caught, 16).is_ok_and(|caught| caught & (1 << (Signal::TERM.as_raw() - 1)) != 0)
-        });
+        let command = fixture.start(line);
+        until("it handles signals", || handles_sigterm(command.child.id()));
         command.signal(Signal::TERM);
         assert_eq!(command.end().code, Some(code), "{line:?}");
     }

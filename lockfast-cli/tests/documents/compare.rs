@@ -1,15 +1,14 @@
-//! Whether what was said is what is written, but for what differs from one time to the next:
+//! Compares output with a document, except for text that differs between runs:
 //!
-//! - a span like `3m12s`, a time like `2027-01-15T08:00:00.000Z` and the number after `pid` stand for any other;
-//! - a number or id of 15 digits or more stands for one that was said, and for the same one wherever it is written again,
-//!   in commands too;
-//! - `[..]` stands for anything within a line, a line `...` for any lines;
+//! - a duration like `3m12s`, a time like `2027-01-15T08:00:00.000Z` and the number after `pid` match any other;
+//! - a number or id of 15 digits or more matches any other, and the same one wherever it is written again, in commands too;
+//! - `[..]` matches anything within a line, a line `...` any lines;
 //! - `web-1` is this machine's name;
-//! - spaces separate, however many.
+//! - any number of spaces matches any other.
 
 use std::collections::BTreeMap;
 
-/// Which id was said where a document has its example.
+/// The real ids behind the example ids of a document.
 #[derive(Debug, Default)]
 pub(crate) struct Bindings(BTreeMap<String, String>);
 
@@ -25,7 +24,7 @@ enum Part {
 }
 
 impl Bindings {
-    /// A command, with what was said in place of the examples.
+    /// Replaces the example ids in a command with the real ones.
     pub(crate) fn apply(&self, command: &str) -> String {
         self.0.iter().fold(command.to_owned(), |command, (example, said)| command.replace(example, said))
     }
@@ -55,7 +54,7 @@ impl Bindings {
         }
     }
 
-    /// One example is one id, and another example another one.
+    /// Each example id has one real id, and two examples never have the same.
     fn bind(&mut self, example: &str, id: &str) -> bool {
         if let Some(bound) = self.0.get(example) {
             return bound == id;

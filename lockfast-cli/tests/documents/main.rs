@@ -1,11 +1,10 @@
-//! What the documents show is what happens: every `console` block of `README.md` and `docs/` is typed into a shell, and what
-//! comes out is compared with what is written there.
+//! The documents show the real output: every `console` block of `README.md` and `docs/` is typed into a shell, and its output
+//! is compared with the document.
 //!
-//! Lines that begin with `$ ` are commands, with `> ` where they go on; the lines after a command are all that it says on
+//! Lines that begin with `$ ` are commands, lines that begin with `> ` continue them. The lines after a command are its whole
 //! standard output and standard error, and a line like `? 75` is its exit code, if that is not 0. The blocks of one document
 //! go into one shell with a home of its own; if one of them names `redis://localhost`, that is a server which was started for
-//! the document. What differs from one time to the next is written as an example, and how those
-//! are compared is in `compare.rs`.
+//! the document. Text that differs between runs is written as an example; `compare.rs` says how examples are compared.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +16,7 @@ use std::path::{Path, PathBuf};
 use compare::Bindings;
 use shell::Shell;
 
-/// A command, and what a document says about it.
+/// A command with its output and exit code in a document.
 #[derive(Debug, Default)]
 struct Step {
     line: usize,
@@ -62,7 +61,7 @@ fn blocks(text: &str) -> Result<Vec<Vec<Step>>, String> {
     Ok(blocks)
 }
 
-/// Types a document into a shell, and says how many blocks it has, or where it is wrong.
+/// Types a document into a shell. Returns how many blocks it has, or where it is wrong.
 fn run(text: &str) -> Result<usize, String> {
     let blocks = blocks(text)?;
     let has_need = blocks.iter().flatten().any(|step| step.command.contains("redis://"));
@@ -97,7 +96,7 @@ fn documents(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn what_the_documents_show_is_what_happens() {
+fn the_documents_show_the_real_output() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = vec![root.join("README.md")];
     documents(&root.join("docs"), &mut found);
@@ -109,7 +108,7 @@ fn what_the_documents_show_is_what_happens() {
         }
     }
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
-    // Who finds none has shown nothing.
+    // A search that finds no blocks proves nothing.
     assert!(count >= 25, "only {count} blocks were found in {} documents", found.len());
 }
 
@@ -118,7 +117,7 @@ fn block(lines: &str) -> String {
 }
 
 #[test]
-fn what_is_right_is_accepted() {
+fn a_block_with_the_real_output_is_accepted() {
     for right in [
         "$ echo a  b\na b",
         "$ echo one; echo two >&2\none\ntwo",
@@ -136,7 +135,7 @@ fn what_is_right_is_accepted() {
 }
 
 #[test]
-fn what_is_wrong_is_noticed() {
+fn a_block_with_another_output_is_refused() {
     for wrong in [
         "$ echo one\ntwo",
         "$ echo one",

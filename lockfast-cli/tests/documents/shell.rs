@@ -1,5 +1,4 @@
-//! A shell with a home of its own and the `lockfast` that was just built. What it has started ends with it, a Redis server
-//! too.
+//! A shell with a home of its own and the `lockfast` that was just built. Its processes and its Redis server end with it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -11,16 +10,16 @@ use std::time::Duration;
 use lockfast::Clock;
 use rustix::process::{Pid, Signal};
 
-/// Longer than anything here takes on a machine that is busy with other things.
+/// Longer than anything in these tests takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Before the exit code of each command.
-const MARK: &str = "----- the command has ended with";
+/// Printed before the exit code of each command.
+const END: &str = "----- the command has ended with";
 
 pub(crate) struct Shell {
     home: PathBuf,
     process: Child,
     lines: Receiver<String>,
-    /// What `localhost` stands for, if a document has need of it.
+    /// The server behind `localhost`, if the document needs one.
     redis: Option<servers::Redis>,
 }
 
@@ -51,32 +50,33 @@ impl Shell {
         shell
     }
 
-    /// What a command says, and its exit code. One that goes on in the background says nothing here, and is waited for until
-    /// it holds or stands in line.
+    /// The output of a command, and its exit code. A command in the background has no output here, and this waits until it
+    /// holds or waits in a queue.
     pub(crate) fn enter(&mut self, command: &str) -> (Vec<String>, i32) {
         if !command.ends_with('&') {
-            return self.ask(command);
+            return self.run(command);
         }
-        let started = self.ask(&format!("{{ {command}\n}} >/dev/null 2>&1"));
-        let in_line = format!("\"pid\": {},", self.ask("echo $!").0.concat());
+        let started = self.run(&format!("{{ {command}\n}} >/dev/null 2>&1"));
+        let entry = format!("\"pid\": {},", self.run("echo $!").0.concat());
         let clock = Clock::boot();
         let patience = clock.now() + PATIENCE;
-        while !self.ask("lockfast ls -o json").0.concat().contains(&in_line) {
+        while !self.run("lockfast ls -o json").0.concat().contains(&entry) {
             assert!(clock.now() < patience, "{command} neither holds nor waits");
         }
         started
     }
 
-    fn ask(&mut self, command: &str) -> (Vec<String>, i32) {
+    fn run(&mut self, command: &str) -> (Vec<String>, i32) {
         let redis = self.redis.as_ref().map(|redis| format!("127.0.0.1:{}", redis.port()));
         let command = redis.as_ref().map_or(command.to_owned(), |redis| command.replace("localhost", redis));
-        // The shell's own input is the commands that follow. Text without an end of line ends before the mark, too.
-        self.write(&format!("{{ {command}\n}} </dev/null\nprintf '\\n{MARK} %d\\n' $?"));
+        // The shell reads the next commands from its own input, so this one gets another. The leading newline separates output
+        // without an end of line from the exit code.
+        self.write(&format!("{{ {command}\n}} </dev/null\nprintf '\\n{END} %d\\n' $?"));
         let mut said = Vec::new();
         loop {
             let line = self.lines.recv_timeout(PATIENCE);
             let line = line.unwrap_or_else(|_| panic!("{command} has not ended; it said {said:?}"));
-            match line.strip_prefix(MARK) {
+            match line.strip_prefix(END) {
                 None => {
                     let line = line.replace(self.home.to_str().unwrap(), "/home/ann");
                     said.push(redis.as_ref().map_or(line.clone(), |redis| line.replace(redis, "localhost")));
@@ -92,7 +92,7 @@ impl Shell {
     }
 
     fn write(&mut self, text: &str) {
-        let input = self.process.stdin.as_mut().expect("it is taken only when the shell is dropped");
+        let input = self.process.stdin.as_mut().expect("standard input is taken only when the shell is dropped");
         writeln!(input, "{text}").unwrap();
     }
 
@@ -105,7 +105,7 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // Each passes it on to its command, and leaves when that is over; the shell takes them off its list of children.
+        // Each lockfast forwards the signal to its command and ends after it; the shell reaps them.
         for child in self.children() {
             let _ = rustix::process::kill_process(child, Signal::TERM);
         }

@@ -1,4 +1,4 @@
-//! On a real terminal, with a shell that knows jobs: Ctrl-C, Ctrl-Z, `fg`, and who has the terminal.
+//! On a real terminal, with a shell that has job control: Ctrl-C, Ctrl-Z, `fg`, and the terminal's foreground group.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::stage::{PATIENCE, Place, children_of, is_alive, now, pid, until};
+use crate::fixture::{Directory, PATIENCE, now, until};
+use crate::processes::{descendants_of, is_alive, pid};
 
 /// A terminal with an interactive shell on it.
 struct Terminal {
@@ -18,7 +19,7 @@ struct Terminal {
     keyboard: File,
     screen: Receiver<String>,
     seen: String,
-    place: Place,
+    directory: Directory,
 }
 
 impl Terminal {
@@ -27,18 +28,18 @@ impl Terminal {
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-        let place = Place::new();
+        let directory = Directory::new();
         // `setsid -c` makes the terminal the controlling one of a new session.
         let slave = || Stdio::from(File::options().read(true).write(true).open(&name).unwrap());
         let mut command = Command::new("setsid");
         command.args(["-c", "bash", "--norc", "--noprofile", "--noediting", "-i"]).env_clear();
-        command.env("PATH", std::env::var_os("PATH").unwrap()).env("PS1", "prompt> ").env("HOME", place.path());
-        command.env("LOCKFAST_URL", "memory:").env("L", env!("CARGO_BIN_EXE_lockfast")).current_dir(place.path());
+        command.env("PATH", std::env::var_os("PATH").unwrap()).env("PS1", "prompt> ").env("HOME", directory.path());
+        command.env("LOCKFAST_URL", "memory:").env("L", env!("CARGO_BIN_EXE_lockfast")).current_dir(directory.path());
         let shell = command.stdin(slave()).stdout(slave()).stderr(slave()).spawn().unwrap();
         let screen = text_of(master.try_clone().unwrap());
-        let mut terminal = Self { shell, keyboard: master.into(), screen, seen: String::new(), place };
+        let mut terminal = Self { shell, keyboard: master.into(), screen, seen: String::new(), directory };
         terminal.shows("prompt> ");
-        // What is typed is not shown: only what programs write.
+        // Typed text is not echoed: the screen shows only what programs write.
         terminal.types("stty -echo\n");
         terminal.shows("prompt> ");
         terminal
@@ -48,7 +49,7 @@ impl Terminal {
         self.keyboard.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits until `text` is on the screen, and forgets everything up to its end. What was there before it.
+    /// Waits until `text` is on the screen, and drops everything up to its end. Returns the text before it.
     fn shows(&mut self, text: &str) -> String {
         let patience = now() + PATIENCE;
         loop {
@@ -64,7 +65,7 @@ impl Terminal {
         }
     }
 
-    /// What the last command ended with.
+    /// The exit code of the last command.
     fn code(&mut self) -> String {
         self.types("echo code=$?.\n");
         self.shows("code=");
@@ -74,18 +75,12 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let mut all = vec![self.shell.id()];
-        let mut at = 0;
-        while at < all.len() {
-            all.extend(children_of(all[at]));
-            at += 1;
-        }
-        for number in all.into_iter().skip(1) {
+        for number in descendants_of(self.shell.id()) {
             let _ = rustix::process::kill_process(pid(number), Signal::KILL);
         }
         let _ = self.shell.kill();
         let _ = self.shell.wait();
-        let _ = self.place.path();
+        let _ = self.directory.path();
     }
 }
 
@@ -104,10 +99,10 @@ fn text_of(master: OwnedFd) -> Receiver<String> {
 }
 
 #[test]
-fn the_command_reads_from_the_terminal_and_the_shell_gets_it_back() {
+fn the_command_has_the_terminal_and_the_shell_gets_it_back() {
     let mut terminal = Terminal::open();
-    terminal.types("$L run k -- sh -c 'echo who; read name; echo hello $name; exit 5'\n");
-    terminal.shows("who");
+    terminal.types("$L run k -- sh -c 'echo ready; read name; echo hello $name; exit 5'\n");
+    terminal.shows("ready");
     terminal.types("me\n");
     terminal.shows("hello me");
     terminal.shows("prompt> ");
@@ -158,11 +153,11 @@ fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
     terminal.types("\x1a");
     terminal.shows("Stopped");
     terminal.shows("prompt> ");
-    until("the command stands still", || crate::stage::state_of(command) == Some('T'));
+    until("the command is stopped", || crate::processes::state_of(command) == Some('T'));
     terminal.types("echo the shell is here\n");
     terminal.shows("the shell is here");
     terminal.types("fg\n");
-    until("the command goes on", || crate::stage::state_of(command) == Some('S'));
+    until("the command goes on", || crate::processes::state_of(command) == Some('S'));
     terminal.types("me\n");
     terminal.shows("hello me");
     terminal.shows("prompt> ");
@@ -170,7 +165,7 @@ fn ctrl_z_stops_it_and_fg_lets_it_go_on() {
 }
 
 #[test]
-fn who_does_not_come_back_in_time_is_told_that_the_command_is_dead() {
+fn a_job_stopped_for_longer_than_its_lease_ends_with_79() {
     let mut terminal = Terminal::open();
     terminal.types("$L run --ttl 1 k -- sh -c 'echo ready $$.; read name; echo never'\n");
     terminal.shows("ready ");
@@ -178,7 +173,7 @@ fn who_does_not_come_back_in_time_is_told_that_the_command_is_dead() {
     terminal.types("\x1a");
     terminal.shows("Stopped");
     until("the command is dead", || !is_alive(command));
-    // Lockfast was stopped, and is let go on to say so.
+    // The guardian continues lockfast, which reports the loss.
     terminal.shows("the lock on k");
     terminal.types("wait %1; echo it was $?.\n");
     terminal.shows("it was 79.");
@@ -189,14 +184,14 @@ fn a_command_in_the_background_waits_for_the_terminal() {
     let mut terminal = Terminal::open();
     terminal.types("$L run k -- sh -c 'echo ready; read name; echo hello $name; exit 5' &\n");
     terminal.shows("ready");
-    // The shell tells of its jobs when it is asked for something.
+    // The shell reports the state of its jobs at the next command.
     until("the job has stopped", || {
         terminal.types("jobs\n");
         terminal.shows("[1]+  ");
         terminal.shows("prompt> ").starts_with("Stopped")
     });
     terminal.types("fg\n");
-    // It is in front when the terminal is its group's; what is typed before that is kept for it.
+    // Text that is typed before the job is in the foreground is kept for it.
     terminal.types("me\n");
     terminal.shows("hello me");
     terminal.shows("prompt> ");
@@ -204,9 +199,9 @@ fn a_command_in_the_background_waits_for_the_terminal() {
 }
 
 #[test]
-fn a_script_has_the_terminal_again_when_a_job_of_the_command_was_killed_in_front_of_it() {
+fn the_terminal_returns_after_a_foreground_job_was_killed() {
     let mut terminal = Terminal::open();
-    // The inner shell gives the terminal to its job; the script around lockfast is no shell that would take it back.
+    // The inner shell gives the terminal to its job; the script around lockfast has no job control and would not take it back.
     let command = "bash --norc -i -c \"set -m; sleep 600; :\"";
     let run = format!("$L run --at-most 1 -k 0 k -- {command}");
     terminal.types(&format!("sh -c '{run}; echo over; read name; echo hello $name.'\n"));

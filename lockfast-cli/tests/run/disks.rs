@@ -1,18 +1,19 @@
-//! Disks that are full or cannot be written to: small file systems in memory, mounted where nobody else sees them.
+//! Disks that are full or read-only: small file systems in memory, mounted in a namespace of the test.
 
 use std::process::Command;
 
-use crate::stage::{Outcome, Place, outcome};
+use crate::fixture::{Directory, Outcome};
+use crate::processes::outcome;
 
 /// Runs a script that has a disk of its own in `$D`, the store there in `$LOCKFAST_URL`, and lockfast as `$L`.
 fn on_a_disk_of(size: &str, script: &str) -> Outcome {
-    let place = Place::new();
+    let directory = Directory::new();
     let mounted = format!("mount -t tmpfs -o size={size} none $D && {script}");
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &mounted]);
-    let lockfast = crate::stage::lockfast(&[]);
+    let lockfast = crate::processes::lockfast(&[]);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("L", lockfast.get_program());
-    command.env("D", place.path()).env("LOCKFAST_URL", format!("sqlite:{}/locks.db", place.path().display()));
+    command.env("D", directory.path()).env("LOCKFAST_URL", format!("sqlite:{}/locks.db", directory.path().display()));
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     outcome(command)
 }
@@ -37,13 +38,13 @@ fn a_disk_that_fills_up_loses_no_exit_code_and_is_usable_again() {
     let script = format!("$L run --ttl 3 k -- sh -c '{fill}'; echo $?; rm $D/fill; $L run -n k -- echo again");
     let said = on_a_disk_of("1m", &script);
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "5\nagain\n"), "{}", said.stderr);
-    // A little may still fit where something was written before; if not, that is said.
-    let is_told = said.stderr.contains("giving back k") && said.stderr.contains("no space is left");
-    assert!(said.stderr.is_empty() || is_told, "{}", said.stderr);
+    // The release may still fit into pages that were written before; if not, a message says so.
+    let is_reported = said.stderr.contains("releasing k") && said.stderr.contains("no space is left");
+    assert!(said.stderr.is_empty() || is_reported, "{}", said.stderr);
 }
 
 #[test]
-fn a_command_ends_in_time_when_its_lock_cannot_be_renewed_any_more() {
+fn a_command_ends_in_time_when_renewals_fail() {
     let fill = "dd if=/dev/zero of=$D/fill bs=1k 2>/dev/null; echo full; sleep 100; echo never";
     let said = on_a_disk_of("1m", &format!("$L run --ttl 3 k -- sh -c '{fill}'"));
     assert_eq!((said.code, said.stdout.as_str()), (Some(79), "full\n"), "{}", said.stderr);

@@ -1,13 +1,13 @@
-//! `lockfast elect`: one leader, and the next one when it is gone.
+//! `lockfast elect`: one leader at a time, and the next one when it has ended.
 
 use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::stage::{Running, Shared, is_alive, kill, run, until};
-use crate::together::fence_of;
+use crate::fixture::until;
+use crate::processes::{Running, SharedStore, is_alive, kill, run};
 
-fn candidate(shared: &Shared, name: &str, options: &[&str]) -> Running {
+fn candidate(shared: &SharedStore, name: &str, options: &[&str]) -> Running {
     let script = format!("echo {name} leads $$; read line; exit 6");
     let line: Vec<&str> = [&["elect"], options, &["post", "--", "sh", "-c", &script]].concat();
     let mut command = shared.lockfast(&line);
@@ -17,11 +17,11 @@ fn candidate(shared: &Shared, name: &str, options: &[&str]) -> Running {
 
 #[test]
 fn one_leads_and_the_next_one_follows() {
-    let shared = Shared::new();
+    let shared = SharedStore::new();
     let mut first = candidate(&shared, "first", &[]);
     assert!(first.line().starts_with("first leads"));
     let mut second = candidate(&shared, "second", &[]);
-    shared.until_in_line("post", 2);
+    shared.until_queued("post", 2);
     assert!(!second.has_ended());
     first.write("enough\n");
     assert_eq!(first.end().code, Some(6));
@@ -31,27 +31,27 @@ fn one_leads_and_the_next_one_follows() {
 }
 
 #[test]
-fn who_loses_the_lead_ends_its_command_and_campaigns_again() {
-    let shared = Shared::new();
+fn a_leader_that_loses_the_lead_campaigns_again() {
+    let shared = SharedStore::new();
     let first = candidate(&shared, "first", &[]);
     let command: u32 = first.line().rsplit(' ').next().unwrap().parse().unwrap();
     let mut second = candidate(&shared, "second", &[]);
-    shared.until_in_line("post", 2);
-    assert_eq!(shared.run(&["break", "post", "--fence", &fence_of(&shared, "post")]).code, Some(0));
+    shared.until_queued("post", 2);
+    assert_eq!(shared.run(&["break", "post", "--fence", &shared.fence_of("post")]).code, Some(0));
     assert!(second.line().starts_with("second leads"));
     assert!(!is_alive(command));
-    shared.until_in_line("post", 2);
+    shared.until_queued("post", 2);
     second.write("enough\n");
     assert!(first.line().starts_with("first leads"), "it had campaigned again");
 }
 
 #[test]
 fn a_signal_ends_the_campaign_or_goes_to_the_command() {
-    let shared = Shared::new();
+    let shared = SharedStore::new();
     let mut first = candidate(&shared, "first", &[]);
     assert!(first.line().starts_with("first leads"));
     let second = candidate(&shared, "second", &[]);
-    shared.until_in_line("post", 2);
+    shared.until_queued("post", 2);
     second.signal(Signal::TERM);
     assert_eq!(second.end().code, Some(143));
     first.signal(Signal::TERM);
@@ -60,15 +60,15 @@ fn a_signal_ends_the_campaign_or_goes_to_the_command() {
 }
 
 #[test]
-fn who_was_told_to_end_and_loses_the_lead_does_not_campaign_again() {
-    let shared = Shared::new();
+fn a_terminated_leader_does_not_campaign_again() {
+    let shared = SharedStore::new();
     let script = "trap 'echo ending' TERM; echo up; while :; do sleep 0.01; done";
     let line = ["elect", "--ttl", "3s", "-k", "0.2", "post", "--", "sh", "-c", script];
     let leader = Running::start(shared.lockfast(&line));
     assert_eq!(leader.line(), "up");
     leader.signal(Signal::TERM);
     assert_eq!(leader.line(), "ending");
-    assert_eq!(shared.run(&["break", "post", "--fence", &fence_of(&shared, "post")]).code, Some(0));
+    assert_eq!(shared.run(&["break", "post", "--fence", &shared.fence_of("post")]).code, Some(0));
     let said = leader.end();
     assert_eq!(said.code, Some(79), "{said:?}");
     assert!(!said.stdout.contains("up"), "it led once more: {said:?}");
@@ -81,8 +81,8 @@ fn a_command_that_cannot_be_run_is_no_leader() {
 }
 
 #[test]
-fn without_its_guardian_nobody_leads() {
-    let shared = Shared::new();
+fn a_leader_without_its_guardian_ends_with_125() {
+    let shared = SharedStore::new();
     let mut leader = candidate(&shared, "first", &[]);
     let command: u32 = leader.line().strip_prefix("first leads ").unwrap().parse().unwrap();
     let guardian = leader.guardian();

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::stage::{Running, is_alive, kill, lockfast, now, run, until};
+use crate::fixture::{now, until};
+use crate::processes::{Running, is_alive, kill, lockfast, run};
 
-/// A command that does not want to end, with a child in its group and a grandchild outside of it. Says all three numbers.
+/// A command that ignores SIGTERM, with a child in its group and a grandchild outside of it. Prints all three process ids.
 const STUBBORN: &str = r#"
     trap '' TERM
     sh -c 'trap "" TERM; echo $$; while :; do sleep 1; done' &
@@ -24,7 +25,7 @@ fn start_stubborn(options: &[&str]) -> (Running, [u32; 3]) {
     (running, tree)
 }
 
-/// Without being told that lockfast is dead, a guardian would act only at its deadline, just before a lease of 30 s ends.
+/// A guardian that did not notice lockfast's death would act only at its deadline, just before a lease of 30 s ends.
 const BEFORE_THE_DEADLINE: Duration = Duration::from_secs(15);
 
 fn until_dead(tree: &[u32]) {
@@ -40,28 +41,28 @@ fn a_command_that_takes_too_long_is_asked_to_end() {
 }
 
 #[test]
-fn the_signal_that_asks_it_can_be_chosen() {
+fn the_ending_signal_can_be_chosen() {
     let script = "trap 'echo asked; exit 3' USR2; echo ready; while :; do sleep 0.01; done";
     let said = run(&["run", "--at-most", "0.3", "--signal", "usr2", "k", "--", "sh", "-c", script]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(124), "ready\nasked\n"));
 }
 
 #[test]
-fn a_command_that_ignores_being_asked_is_killed_with_all_its_descendants() {
+fn a_command_that_ignores_the_signal_is_killed_with_its_tree() {
     let began = now();
     let (running, tree) = start_stubborn(&["--at-most", "0.5", "-k", "0.2"]);
     let said = running.end();
     assert_eq!(said.code, Some(124));
-    // Lockfast came back: by then nothing may be left.
+    // When lockfast has ended, no descendant may be left.
     assert!(!tree.iter().any(|pid| is_alive(*pid)));
-    // By the guardian. Lockfast would kill what is left 10 s later, and say so.
+    // By the guardian: lockfast itself would kill the tree 10 s later, with a message.
     assert!(now().since(began) < Duration::from_secs(9), "killed only {:?} after the start", now().since(began));
     assert!(!said.stderr.contains("guardian"), "{}", said.stderr);
 }
 
 #[test]
 fn the_time_to_clean_up_is_the_same_after_many_renewals() {
-    // The first deadline that the guardian got is over when the cap is reached: only the last one counts.
+    // The guardian's first deadline has passed when the cap is reached: only the last one counts.
     let script = "trap 'sleep 0.3; echo cleaned up; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
     let said = run(&["run", "--ttl", "6", "--at-most", "7", "-k", "2", "k", "--", "sh", "-c", script]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(124), "ready\ncleaned up\n"), "{}", said.stderr);
@@ -74,7 +75,7 @@ fn a_command_that_ends_in_time_is_not_touched() {
 }
 
 #[test]
-fn what_a_command_leaves_in_the_background_is_left_alone() {
+fn background_processes_outlive_a_command_that_exits() {
     let mut running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"]));
     let left = running.line_pid();
     until("lockfast has ended", || running.has_ended());
@@ -90,7 +91,7 @@ fn a_stopped_lockfast_loses_the_command_before_the_lease_ends() {
     let stopped = now();
     until_dead(&tree);
     assert!(now() < stopped + ttl, "dead only {:?} after the stop", now().since(stopped));
-    // The guardian lets it go on.
+    // The guardian continues it.
     let said = running.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);
     assert!(said.stderr.contains("the lock on k"), "{}", said.stderr);
@@ -153,7 +154,7 @@ fn the_command_dies_with_a_killed_guardian() {
 }
 
 #[test]
-fn nothing_that_ends_a_program_ends_a_guardian() {
+fn ordinary_signals_do_not_end_the_guardian() {
     let mut command = lockfast(&["run", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
     command.stdin(std::process::Stdio::piped());
     let mut running = Running::start(command);
@@ -175,7 +176,7 @@ fn a_stopped_guardian_does_not_keep_the_command_alive() {
     let stopped = now();
     kill(guardian, Signal::STOP);
     until("the lease has ended", || now() >= stopped + Duration::from_secs(2));
-    assert!(tree.iter().all(|pid| is_alive(*pid)), "nobody was there to end it");
+    assert!(tree.iter().all(|pid| is_alive(*pid)), "neither lockfast nor its guardian could end it");
     running.signal(Signal::CONT);
     let said = running.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);
@@ -193,7 +194,7 @@ fn a_cap_that_a_stopped_guardian_missed_is_still_a_cap() {
 }
 
 #[test]
-fn a_command_that_may_go_on_without_the_lock_goes_on() {
+fn on_lost_warn_lets_the_command_go_on() {
     let mut command =
         lockfast(&["run", "--ttl", "1", "--on-lost", "warn", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
     command.stdin(std::process::Stdio::piped());

@@ -1,9 +1,10 @@
-//! The table of exit codes, and what a command finds around it.
+//! The table of exit codes, and the environment of a command.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
-use crate::stage::{Place, Running, Shared, lockfast, outcome, run};
+use crate::fixture::Directory;
+use crate::processes::{Running, SharedStore, lockfast, outcome, run};
 
 #[test]
 fn the_exit_code_is_the_commands_own() {
@@ -20,9 +21,9 @@ fn a_command_that_died_of_a_signal_is_128_and_its_number() {
 }
 
 #[test]
-fn a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_is_126() {
-    let place = Place::new();
-    let file = place.path().join("plain");
+fn a_missing_command_is_127_and_a_non_executable_one_126() {
+    let directory = Directory::new();
+    let file = directory.path().join("plain");
     std::fs::write(&file, "not a program").unwrap();
     let file = file.to_str().unwrap();
     let missing = run(&["run", "k", "--", "/nowhere/at/all", "x"]);
@@ -36,7 +37,7 @@ fn a_command_that_is_not_there_is_127_and_one_that_cannot_be_run_is_126() {
 }
 
 #[test]
-fn what_makes_no_sense_is_64_and_says_what_would() {
+fn a_usage_error_is_64_with_a_hint() {
     let lines: &[(&[&str], &str)] = &[
         (&["run"], "KEY"),
         (&["run", "k"], "COMMAND"),
@@ -66,14 +67,14 @@ fn what_makes_no_sense_is_64_and_says_what_would() {
 }
 
 #[test]
-fn a_url_that_makes_no_sense_is_78_and_shows_no_password() {
+fn an_invalid_url_is_78_and_shows_no_password() {
     let refused = run(&["run", "--store", "mysql://root:s3cret@db", "k", "--", "true"]);
     assert_eq!(refused.code, Some(78));
     assert!(refused.stderr.contains("mysql") && !refused.stderr.contains("s3cret"), "{}", refused.stderr);
 }
 
 #[test]
-fn standard_output_is_the_commands_and_nobody_elses() {
+fn standard_output_is_the_commands_alone() {
     let said = run(&["-vv", "run", "k", "--", "echo", "only", "this"]);
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "only this\n"));
     assert!(!said.stderr.is_empty());
@@ -82,8 +83,8 @@ fn standard_output_is_the_commands_and_nobody_elses() {
 }
 
 #[test]
-fn messages_that_nobody_can_read_change_no_exit_code() {
-    let shared = Shared::new();
+fn messages_without_a_reader_change_no_exit_code() {
+    let shared = SharedStore::new();
     let (_holder, _) = shared.hold(&["held"]);
     let lines: &[(&[&str], i32)] = &[
         (&["run", "--skip", "held", "--", "true"], 0),
@@ -115,7 +116,7 @@ fn standard_input_goes_to_the_command() {
 }
 
 #[test]
-fn nothing_after_the_two_dashes_is_ours() {
+fn nothing_after_the_two_dashes_is_parsed() {
     let said = run(&["run", "k", "--", "echo", "--store", "x", "-v", "--", "--help"]);
     assert_eq!(said.stdout, "--store x -v -- --help\n");
 }
@@ -127,7 +128,7 @@ fn a_shell_line_is_run_by_the_shell() {
 }
 
 #[test]
-fn the_command_knows_what_it_holds() {
+fn the_command_finds_its_lock_in_the_environment() {
     let mut command = lockfast(&["run", "--ttl", "12s", "the key", "--", "env"]);
     command.env("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
     let said = outcome(command).stdout;
@@ -147,7 +148,7 @@ fn the_command_knows_what_it_holds() {
 }
 
 #[test]
-fn a_clean_environment_has_no_way_to_the_store() {
+fn a_clean_environment_has_no_store_settings() {
     let mut command = lockfast(&["run", "--clean-env", "k", "--", "env"]);
     command.env("LOCKFAST_TOKEN", "s3cret").env("LOCKFAST_PREFIX", "s3cret").env("HOME", "/home/me");
     let said = outcome(command).stdout;

@@ -2,15 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod at_terminal;
+mod contention;
 mod disks;
 mod elect;
 mod ends;
 mod exits;
-mod full;
+#[path = "../fixture/mod.rs"]
+mod fixture;
 mod namespaces;
+mod processes;
 mod redis;
 mod signals;
-mod silence;
-mod stage;
-mod together;
+mod silent_store;
 mod unread;

@@ -1,11 +1,12 @@
-//! Processes in other time namespaces, whose clocks since the boot show something else.
+//! Processes in other time namespaces, whose clocks since boot differ.
 
 use std::process::{Command, Stdio};
 
-use crate::stage::{Outcome, Running, Shared, now, outcome};
+use crate::fixture::{Outcome, now};
+use crate::processes::{Running, SharedStore, outcome};
 
 /// A command line of lockfast in a time namespace whose clock is ahead by this many seconds.
-fn ahead_by(seconds: i64, shared: &Shared, args: &[&str]) -> Command {
+fn ahead_by(seconds: i64, shared: &SharedStore, args: &[&str]) -> Command {
     let plain = shared.lockfast(args);
     let mut command = Command::new("unshare");
     command.args(["--user", "--map-root-user", "--time", "--boottime", &seconds.to_string(), "--fork", "--"]);
@@ -19,15 +20,15 @@ fn is_refused(said: &Outcome) {
     assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
 }
 
-/// Each of two processes, with clocks apart by `seconds`, holds for ten seconds what the other must not get.
+/// Of two processes with clocks apart by `seconds`, each holds the lock with a lease of 10 s while the other is refused.
 fn exclude_each_other(seconds: i64) {
-    let shared = Shared::new();
+    let shared = SharedStore::new();
     let attempt = ["run", "-n", "k", "--", "echo", "never"];
     let (mut here, _) = shared.hold(&["--ttl", "10", "k"]);
     is_refused(&outcome(ahead_by(seconds, &shared, &attempt)));
     is_refused(&outcome(ahead_by(seconds, &shared, &attempt)));
     here.write("\n");
-    assert_eq!(here.end().code, Some(0), "and it kept it to the end");
+    assert_eq!(here.end().code, Some(0), "it kept the lock to the end");
     let hold = ["run", "--ttl", "10", "k", "--", "sh", "-c", "echo $$; read line"];
     let mut holding = ahead_by(seconds, &shared, &hold);
     holding.stdin(Stdio::piped());
@@ -36,7 +37,7 @@ fn exclude_each_other(seconds: i64) {
     is_refused(&shared.run(&attempt));
     is_refused(&shared.run(&attempt));
     there.write("\n");
-    assert_eq!(there.end().code, Some(0), "and it kept it to the end");
+    assert_eq!(there.end().code, Some(0), "it kept the lock to the end");
 }
 
 #[test]
@@ -46,7 +47,7 @@ fn a_clock_that_is_ahead_in_its_namespace_ends_no_lease_early() {
 
 #[test]
 fn a_clock_that_is_behind_in_its_namespace_ends_no_lease_early() {
-    // The kernel allows no clock that shows less than nothing.
+    // The kernel refuses an offset that makes the clock negative.
     let since_boot = i64::try_from(now().as_nanos() / 1_000_000_000).unwrap();
     exclude_each_other(-since_boot / 2);
 }

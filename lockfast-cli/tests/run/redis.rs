@@ -1,4 +1,4 @@
-//! The same over Redis, where processes find each other through a server, and only leases and messages say who is dead.
+//! The same over Redis: processes share a server, and only the end of a lease shows that a holder is dead.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -6,37 +6,37 @@ use std::time::Duration;
 use rustix::process::Signal;
 use servers::Redis;
 
-use crate::stage::{Running, Shared, is_alive, now, outcome, until};
-use crate::together::{fence_of, next_one, stubborn};
+use crate::fixture::{handles_sigterm, now, until};
+use crate::processes::{Running, SharedStore, is_alive, outcome};
 
-/// Far below the lease of 30 s that somebody who is not told would wait for.
+/// Far below the lease of 30 s, for which a waiter without a notification would wait.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-fn start() -> (Redis, Shared) {
+fn start() -> (Redis, SharedStore) {
     let redis = Redis::start();
-    let shared = Shared::on(redis.url());
+    let shared = SharedStore::on(redis.url());
     (redis, shared)
 }
 
 #[test]
-fn two_processes_exclude_each_other_and_hand_on_at_once() {
+fn two_processes_exclude_each_other_and_hand_off_at_once() {
     let (_redis, shared) = start();
     let (mut holder, _) = shared.hold(&["k"]);
     let refused = shared.run(&["run", "-n", "k", "--", "echo", "never"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(75), ""), "{}", refused.stderr);
     assert!(refused.stderr.contains(&format!("(pid {})", holder.pid())), "{}", refused.stderr);
     let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "mine"]));
-    shared.until_in_line("k", 2);
-    let given_back = now();
+    shared.until_queued("k", 2);
+    let released = now();
     holder.write("done\n");
     assert_eq!(waiter.line(), "mine");
-    assert!(now().since(given_back) < AT_ONCE, "{:?}", now().since(given_back));
+    assert!(now().since(released) < AT_ONCE, "{:?}", now().since(released));
     assert_eq!((holder.end().code, waiter.end().code), (Some(0), Some(0)));
-    assert_eq!(shared.run(&["status", "k"]).code, Some(1), "nobody holds it any more");
+    assert_eq!(shared.run(&["status", "k"]).code, Some(1), "it is free");
 }
 
 #[test]
-fn never_two_at_once_and_all_get_their_turn() {
+fn one_command_runs_at_a_time_and_all_run() {
     let (_redis, shared) = start();
     let flag = shared.path().join("inside");
     let script = format!("mkdir {0} && sleep 0.01 && rmdir {0}", flag.display());
@@ -49,10 +49,10 @@ fn never_two_at_once_and_all_get_their_turn() {
 }
 
 #[test]
-fn the_lock_of_a_killed_lockfast_is_free_after_its_lease_and_its_command_is_dead_by_then() {
+fn after_a_kill_the_command_is_dead_before_the_lease_ends() {
     let (_redis, shared) = start();
-    let (holder, command) = stubborn(&shared, &["--ttl", "2", "-k", "0.2"]);
-    let waiter = next_one(&shared, command);
+    let (holder, command) = shared.stubborn("k", &["--ttl", "2", "-k", "0.2"]);
+    let waiter = shared.next_waiter("k", command);
     let killed = now();
     holder.signal(Signal::KILL);
     assert_eq!(waiter.line(), "alone");
@@ -61,21 +61,21 @@ fn the_lock_of_a_killed_lockfast_is_free_after_its_lease_and_its_command_is_dead
 }
 
 #[test]
-fn the_command_is_dead_before_the_lock_of_a_stopped_lockfast_passes_on() {
+fn a_stopped_lockfast_loses_its_command_before_the_hand_off() {
     let (_redis, shared) = start();
-    let (holder, command) = stubborn(&shared, &["--ttl", "2", "-k", "0.2"]);
-    let waiter = next_one(&shared, command);
+    let (holder, command) = shared.stubborn("k", &["--ttl", "2", "-k", "0.2"]);
+    let waiter = shared.next_waiter("k", command);
     holder.stop();
     assert_eq!(waiter.line(), "alone");
     assert_eq!(holder.end().code, Some(79));
 }
 
 #[test]
-fn the_command_is_dead_before_a_broken_lock_passes_on() {
+fn a_broken_lock_ends_its_command_before_the_hand_off() {
     let (_redis, shared) = start();
-    let (holder, command) = stubborn(&shared, &["-k", "0.2"]);
-    let waiter = next_one(&shared, command);
-    let broken = shared.run(&["break", "k", "--fence", &fence_of(&shared, "k")]);
+    let (holder, command) = shared.stubborn("k", &["-k", "0.2"]);
+    let waiter = shared.next_waiter("k", command);
+    let broken = shared.run(&["break", "k", "--fence", &shared.fence_of("k")]);
     assert_eq!(broken.code, Some(0), "{}", broken.stderr);
     assert_eq!(waiter.line(), "alone");
     let said = holder.end();
@@ -87,7 +87,7 @@ fn the_command_is_dead_before_a_broken_lock_passes_on() {
 fn when_the_server_dies_the_command_ends_before_its_lease() {
     let (mut redis, shared) = start();
     let ttl = Duration::from_secs(4);
-    let (holder, command) = stubborn(&shared, &["--ttl", "4", "-k", "0.3"]);
+    let (holder, command) = shared.stubborn("k", &["--ttl", "4", "-k", "0.3"]);
     redis.kill();
     // The last renewal was before this, so the lease ends before `killed + ttl`.
     let killed = now();
@@ -99,9 +99,9 @@ fn when_the_server_dies_the_command_ends_before_its_lease() {
 }
 
 #[test]
-fn a_server_that_is_away_for_less_than_a_lease_and_forgets_nothing_costs_nobody_a_lock() {
+fn a_durable_server_restarted_within_a_lease_loses_no_lock() {
     let mut redis = Redis::options().setting("appendonly yes").setting("appendfsync always").start();
-    let shared = Shared::on(redis.url());
+    let shared = SharedStore::on(redis.url());
     let (mut holder, _) = shared.hold(&["--ttl", "10", "k"]);
     redis.kill();
     redis.start_again();
@@ -114,16 +114,16 @@ fn a_server_that_is_away_for_less_than_a_lease_and_forgets_nothing_costs_nobody_
 }
 
 #[test]
-fn a_server_that_came_back_without_its_memory_ends_the_command_at_the_next_renewal() {
+fn a_server_without_its_data_ends_the_command_at_renewal() {
     let (mut redis, shared) = start();
-    let (holder, command) = stubborn(&shared, &["--ttl", "6", "-k", "0.2"]);
-    let old = fence_of(&shared, "k").parse::<u64>().unwrap();
+    let (holder, command) = shared.stubborn("k", &["--ttl", "6", "-k", "0.2"]);
+    let old = shared.fence_of("k").parse::<u64>().unwrap();
     redis.kill();
     redis.start_again();
     until("the command is dead", || !is_alive(command));
     let said = holder.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);
-    // By the answer to a renewal, not by the deadline at the end of the lease.
+    // By the reply to a renewal, not by the deadline at the end of the lease.
     assert!(said.stderr.contains("was lost: the store"), "{}", said.stderr);
     let next = shared.run(&["run", "k", "--", "sh", "-c", "echo $LOCKFAST_FENCE"]);
     assert!(next.stdout.trim().parse::<u64>().unwrap() > old, "fences go on: {} after {old}", next.stdout);
@@ -156,7 +156,7 @@ fn forget_everything(redis: &Redis) {
 }
 
 #[test]
-fn what_was_done_once_is_not_done_again() {
+fn a_completed_once_does_not_run_again() {
     let (_redis, shared) = start();
     let once = |command: &[&'static str]| shared.run(&[&["run", "--once", "1h", "order:7", "--"], command].concat());
     assert_eq!(once(&["sh", "-c", "exit 3"]).code, Some(3), "which is not done");
@@ -167,7 +167,7 @@ fn what_was_done_once_is_not_done_again() {
 }
 
 #[test]
-fn readers_slots_and_several_keys_work_as_everywhere() {
+fn readers_slots_and_several_keys_work_over_redis() {
     let (_redis, shared) = start();
     let code = |args: &[&str]| shared.run(&[&["run", "-n"], args, &["--", "true"]].concat()).code;
     let (_reader, _) = shared.hold(&["-s", "catalog"]);
@@ -188,7 +188,7 @@ fn a_leader_that_ends_is_followed_by_the_next() {
     let mut first = elect("echo $$; while :; do sleep 1; done");
     first.line_pid();
     let second = elect("echo leading; while :; do sleep 1; done");
-    shared.until_in_line("k", 2);
+    shared.until_queued("k", 2);
     let asked = now();
     first.signal(Signal::TERM);
     assert_eq!(second.line(), "leading");
@@ -213,21 +213,17 @@ fn a_signal_ends_the_wait_for_a_server_that_does_not_answer() {
     let server = rustix::process::Pid::from_raw(redis.pid() as i32).unwrap();
     rustix::process::kill_process(server, Signal::STOP).unwrap();
     let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "never"]));
-    until("it listens to signals", || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", waiter.pid())).unwrap_or_default();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default().trim();
-        u64::from_str_radix(caught, 16).is_ok_and(|caught| caught & (1 << (Signal::TERM.as_raw() - 1)) != 0)
-    });
+    until("it handles signals", || handles_sigterm(waiter.pid()));
     waiter.signal(Signal::TERM);
     assert_eq!(waiter.end().code, Some(128 + Signal::TERM.as_raw()));
 }
 
 #[test]
-fn a_server_out_of_reach_and_a_wrong_password_are_one_line_without_the_password() {
+fn a_failed_connection_is_one_line_without_the_password() {
     let mut redis = Redis::options().setting("requirepass r1ghtcanary").start();
     let url = |password: &str| format!("redis://:{password}@127.0.0.1:{}", redis.port());
     let run = |url: &str| {
-        let mut command = crate::stage::lockfast(&["-vv", "run", "k", "--", "echo", "ran"]);
+        let mut command = crate::processes::lockfast(&["-vv", "run", "k", "--", "echo", "ran"]);
         command.env("LOCKFAST_URL", url);
         outcome(command)
     };

@@ -1,12 +1,13 @@
-//! Signals to lockfast: passed on to the command's whole group, once each.
+//! Signals to lockfast: forwarded to the command's whole group, once each.
 
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use crate::stage::{Running, is_alive, lockfast, outcome, run, until};
+use crate::fixture::until;
+use crate::processes::{Running, is_alive, lockfast, outcome, run};
 
-const PASSED_ON: [(&str, Signal); 6] = [
+const FORWARDED: [(&str, Signal); 6] = [
     ("INT", Signal::INT),
     ("TERM", Signal::TERM),
     ("HUP", Signal::HUP),
@@ -18,11 +19,11 @@ const PASSED_ON: [(&str, Signal); 6] = [
 #[test]
 fn each_signal_reaches_the_command_once() {
     let trap = r#"trap "echo NAME" NAME; "#;
-    let traps: String = PASSED_ON.iter().map(|(name, _)| trap.replace("NAME", name)).collect();
+    let traps: String = FORWARDED.iter().map(|(name, _)| trap.replace("NAME", name)).collect();
     let script = format!("{traps} echo ready; i=0; while [ $i -lt 100000 ]; do sleep 0.01; i=$((i+1)); done");
     let running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", &script]));
     assert_eq!(running.line(), "ready");
-    for (name, signal) in PASSED_ON {
+    for (name, signal) in FORWARDED {
         running.signal(signal);
         assert_eq!(running.line(), name);
     }
@@ -31,9 +32,9 @@ fn each_signal_reaches_the_command_once() {
 }
 
 #[test]
-fn a_signal_reaches_the_whole_group_and_leaves_no_orphan_behind_a_shell() {
-    for (name, signal) in PASSED_ON {
-        // Without job control the shell starts a background process with INT and QUIT ignored; a plain child has neither.
+fn a_signal_reaches_the_whole_group_and_leaves_no_orphan() {
+    for (name, signal) in FORWARDED {
+        // Without job control the shell starts a background process with INT and QUIT ignored; a foreground child has neither.
         let script = "sh -c 'echo $$; exec sleep 600'; echo not reached";
         let mut running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", script]));
         let grandchild = running.line_pid();
@@ -58,7 +59,7 @@ fn a_command_may_take_its_time_after_a_signal() {
 }
 
 #[test]
-fn what_was_ignored_before_is_ignored_by_the_command_too() {
+fn an_ignored_signal_stays_ignored_in_the_command() {
     let inner = "kill -HUP $$; echo alive";
     let lockfast = env!("CARGO_BIN_EXE_lockfast");
     let line = format!("trap '' HUP; exec {lockfast} --store memory: run k -- sh -c '{inner}'");

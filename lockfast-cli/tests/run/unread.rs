@@ -1,4 +1,4 @@
-//! Standard error that is full and never read: no message of lockfast's may keep a lock, a signal or an exit waiting.
+//! Standard error that is full and never read: no message of lockfast may delay a release, a signal or an exit.
 
 use std::io::{PipeReader, Read};
 use std::time::Duration;
@@ -6,16 +6,15 @@ use std::time::Duration;
 use rustix::process::Signal;
 use servers::Redis;
 
-use crate::full::full_pipe;
-use crate::stage::{Running, Shared, is_alive, now, until};
-use crate::together::fence_of;
+use crate::fixture::{full_pipe, now, until};
+use crate::processes::{Running, SharedStore, is_alive};
 
-/// The lease is 30 s and the commands run for 10 min: a lock that is free, and a process that has ended, before this did
-/// not wait for either.
+/// The lease is 30 s and the commands run for 10 min: a lock that is free and a process that has ended before this have not
+/// waited for either.
 const SOON: Duration = Duration::from_secs(15);
 
-/// Starts lockfast with a standard error that is full from the beginning, and read only through what is returned.
-fn start(shared: &Shared, line: &[&str]) -> (Running, PipeReader) {
+/// Starts lockfast with a standard error that is full from the beginning, and returns its reader.
+fn start(shared: &SharedStore, line: &[&str]) -> (Running, PipeReader) {
     let (reader, writer) = full_pipe();
     let mut command = shared.lockfast(line);
     command.stderr(writer);
@@ -23,7 +22,7 @@ fn start(shared: &Shared, line: &[&str]) -> (Running, PipeReader) {
 }
 
 /// Lockfast ends, and the lock is free, before any lease has ended.
-fn ends_soon(shared: &Shared, mut running: Running, code: i32) {
+fn ends_soon(shared: &SharedStore, mut running: Running, code: i32) {
     let began = now();
     until("lockfast has ended", || running.has_ended());
     assert_eq!(running.end().code, Some(code));
@@ -35,7 +34,7 @@ fn ends_soon(shared: &Shared, mut running: Running, code: i32) {
 #[test]
 fn the_end_of_a_command_waits_for_no_reader() {
     let redis = Redis::start();
-    for shared in [Shared::new(), Shared::on(redis.url())] {
+    for shared in [SharedStore::new(), SharedStore::on(redis.url())] {
         for verbosity in [&[][..], &["-v"], &["-vv"], &["--log-format", "json"]] {
             let line = [verbosity, &["run", "--at-most", "1s", "k", "--", "sleep", "600"]].concat();
             let (running, _unread) = start(&shared, &line);
@@ -46,7 +45,7 @@ fn the_end_of_a_command_waits_for_no_reader() {
 
 #[test]
 fn a_signal_waits_for_no_reader() {
-    let shared = Shared::new();
+    let shared = SharedStore::new();
     for command in ["run", "elect"] {
         for verbosity in [&[][..], &["-v"]] {
             let line = [verbosity, &[command, "k", "--", "sh", "-c", "echo ready; exec sleep 600"]].concat();
@@ -60,14 +59,14 @@ fn a_signal_waits_for_no_reader() {
 
 #[test]
 fn a_signal_to_a_waiter_waits_for_no_reader() {
-    let shared = Shared::new();
+    let shared = SharedStore::new();
     let (mut holder, _) = shared.hold(&["k"]);
     for line in [["-v", "run", "k", "--", "true"], ["-v", "elect", "k", "--", "true"]] {
         let (mut waiter, _unread) = start(&shared, &line);
-        shared.until_in_line("k", 2);
+        shared.until_queued("k", 2);
         waiter.signal(Signal::TERM);
         until("the waiter has ended", || waiter.has_ended());
-        shared.until_in_line("k", 1);
+        shared.until_queued("k", 1);
     }
     holder.write("done\n");
     assert_eq!(holder.end().code, Some(0));
@@ -75,16 +74,16 @@ fn a_signal_to_a_waiter_waits_for_no_reader() {
 
 #[test]
 fn a_broken_lock_waits_for_no_reader() {
-    let shared = Shared::new();
+    let shared = SharedStore::new();
     let (running, _unread) = start(&shared, &["run", "k", "--", "sh", "-c", "echo ready; exec sleep 600"]);
     assert_eq!(running.line(), "ready");
-    assert_eq!(shared.run(&["break", "k", "--fence", &fence_of(&shared, "k")]).code, Some(0));
+    assert_eq!(shared.run(&["break", "k", "--fence", &shared.fence_of("k")]).code, Some(0));
     ends_soon(&shared, running, 79);
 }
 
 #[test]
 fn the_guardian_of_a_killed_lockfast_waits_for_no_reader() {
-    let shared = Shared::new();
+    let shared = SharedStore::new();
     for command in ["run", "elect"] {
         let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
         let (mut running, _unread) = start(&shared, &["-vv", command, "-k", "0.2", "k", "--", "sh", "-c", script]);
@@ -101,11 +100,11 @@ fn the_guardian_of_a_killed_lockfast_waits_for_no_reader() {
 
 #[test]
 fn a_reader_that_comes_late_reads_every_message_in_order() {
-    let shared = Shared::new();
+    let shared = SharedStore::new();
     let line = ["elect", "--ttl", "30s", "k", "--", "sh", "-c", "echo ready; exec sleep 600"];
     let (mut running, mut unread) = start(&shared, &line);
     assert_eq!(running.line(), "ready");
-    assert_eq!(shared.run(&["break", "k", "--fence", &fence_of(&shared, "k")]).code, Some(0));
+    assert_eq!(shared.run(&["break", "k", "--fence", &shared.fence_of("k")]).code, Some(0));
     assert_eq!(running.line(), "ready", "it leads again");
     let reader = std::thread::spawn(move || {
         let mut text = String::new();

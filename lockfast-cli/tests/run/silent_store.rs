@@ -1,4 +1,4 @@
-//! A store that stops answering while a waiter is in the queue: it is said once, and once more when the store is back.
+//! A store that stops answering while a waiter is in the queue: one message reports it, and one that the store answers again.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -6,29 +6,30 @@ use std::time::Duration;
 use rustix::process::Signal;
 use servers::Redis;
 
-use crate::stage::{Running, Shared, kill, now, until};
+use crate::fixture::{now, until};
+use crate::processes::{Running, SharedStore, kill};
 
 const SILENT: &str = "lockfast: the store does not answer: ";
 const BACK: &str = "lockfast: the store answers again";
 
-/// A waiter whose lease is so short that it soon notices.
-fn waiter(shared: &Shared, line: &[&str], command: &[&str]) -> Running {
+/// A waiter whose lease is so short that it soon notices a silent store.
+fn waiter(shared: &SharedStore, line: &[&str], command: &[&str]) -> Running {
     let mut command = shared.lockfast(&[line, &["--ttl", "6s", "k"], command].concat());
     command.stdin(Stdio::piped());
     Running::start(command)
 }
 
-/// Waiters of all commands that wait, and one that wants to hear of nothing.
-fn waiters(shared: &Shared) -> ([Running; 3], Running) {
+/// A waiter of each command that waits, and one with `-q`.
+fn waiters(shared: &SharedStore) -> ([Running; 3], Running) {
     let command = ["--", "sh", "-c", "echo mine; read line"];
-    let told = [(&["run"], &command[..]), (&["elect"], &command), (&["acquire"], &[])];
-    let told = told.map(|(line, command)| waiter(shared, line, command));
+    let lines = [(&["run"], &command[..]), (&["elect"], &command), (&["acquire"], &[])];
+    let reporting = lines.map(|(line, command)| waiter(shared, line, command));
     let quiet = waiter(shared, &["-q", "run"], &command);
-    shared.until_in_line("k", 5);
-    (told, quiet)
+    shared.until_queued("k", 5);
+    (reporting, quiet)
 }
 
-fn each_says(waiters: &[Running], begins: &str) {
+fn each_reports(waiters: &[Running], begins: &str) {
     for waiter in waiters {
         let line = waiter.error_line();
         assert!(line.starts_with(begins), "{line}");
@@ -36,55 +37,55 @@ fn each_says(waiters: &[Running], begins: &str) {
     }
 }
 
-/// All that want a command run get the lock in the end, and nothing more was said but that one leads.
-fn all_enter(mut holder: Running, ([run, elect, acquire], quiet): ([Running; 3], Running)) {
+/// All waiters with a command get the lock in the end, and the only other message is that `elect` leads.
+fn all_acquire(mut holder: Running, ([run, elect, acquire], quiet): ([Running; 3], Running)) {
     acquire.signal(Signal::TERM);
     let end = acquire.end();
     assert_eq!((end.code, end.stderr.as_str()), (Some(143), ""));
     holder.write("done\n");
     assert_eq!(holder.end().code, Some(0));
     let mut left = vec![(run, ""), (elect, "lockfast: leading k\n"), (quiet, "")];
-    // After an expired lease the order is that of coming back.
+    // After an expired lease the order is that of joining the queue anew.
     while !left.is_empty() {
         let mut next = None;
-        until("a waiter has entered", || {
+        until("a waiter holds the lock", || {
             next = left.iter().position(|(waiter, _)| waiter.line_if_any().is_some());
             next.is_some()
         });
-        let (mut waiter, said) = left.remove(next.unwrap());
+        let (mut waiter, messages) = left.remove(next.unwrap());
         waiter.write("done\n");
         let end = waiter.end();
-        assert_eq!((end.code, end.stderr.as_str()), (Some(0), said));
+        assert_eq!((end.code, end.stderr.as_str()), (Some(0), messages));
     }
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_told_once_and_once_when_it_is_back() {
+fn a_silent_server_is_reported_once_and_so_is_its_return() {
     let redis = Redis::start();
-    let shared = Shared::on(redis.url());
+    let shared = SharedStore::on(redis.url());
     let (holder, _) = shared.hold(&["--ttl", "10m", "k"]);
-    let (told, quiet) = waiters(&shared);
+    let (reporting, quiet) = waiters(&shared);
     // For less than a lease, and for longer: then the waiters have to join the queue anew.
     for stopped_for in [Duration::ZERO, Duration::from_secs(7)] {
         kill(redis.pid(), Signal::STOP);
         let stopped = now();
-        each_says(&told, SILENT);
-        until("it was away for long enough", || now().since(stopped) >= stopped_for);
+        each_reports(&reporting, SILENT);
+        until("it was silent for long enough", || now().since(stopped) >= stopped_for);
         kill(redis.pid(), Signal::CONT);
-        each_says(&told, BACK);
+        each_reports(&reporting, BACK);
     }
-    all_enter(holder, (told, quiet));
+    all_acquire(holder, (reporting, quiet));
 }
 
 #[test]
-fn a_file_that_another_program_keeps_locked_is_told_once_and_once_when_it_is_free() {
-    let shared = Shared::new();
+fn a_locked_file_is_reported_once_and_so_is_its_release() {
+    let shared = SharedStore::new();
     let (holder, _) = shared.hold(&["--ttl", "10m", "k"]);
-    let (told, quiet) = waiters(&shared);
+    let (reporting, quiet) = waiters(&shared);
     let file = rusqlite::Connection::open(shared.path().join("locks.db")).unwrap();
     file.execute_batch("BEGIN IMMEDIATE").unwrap();
-    each_says(&told, SILENT);
+    each_reports(&reporting, SILENT);
     file.execute_batch("ROLLBACK").unwrap();
-    each_says(&told, BACK);
-    all_enter(holder, (told, quiet));
+    each_reports(&reporting, BACK);
+    all_acquire(holder, (reporting, quiet));
 }

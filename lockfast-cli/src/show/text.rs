@@ -1,11 +1,11 @@
-//! One line in full, for people.
+//! One lock as text for people: in full over several lines, or in short.
 
 use std::time::{Duration, SystemTime};
 
 use lockfast::{Entry, Resource};
 
 use super::json::time;
-use super::{is_foreign, mode, remark, who};
+use super::{describe, is_foreign, mode, remark};
 use crate::duration::brief;
 use crate::out::plain;
 
@@ -22,7 +22,7 @@ pub(crate) fn in_full(resource: &Resource, now: SystemTime) -> String {
         text += &format!(
             "waiter {:<3} {}{}  waiting {}, fence {}\n",
             ahead + 1,
-            who(&entry.note),
+            describe(&entry.note),
             remark(entry),
             brief(entry.since),
             entry.tickets.first
@@ -42,7 +42,7 @@ fn holder(entry: &Entry, now: SystemTime) -> String {
         0 | 1 => entry.tickets.first.to_string(),
         _ => format!("{} to {}", entry.tickets.first, entry.tickets.last()),
     };
-    let mut text = format!("holder   {}{}\n", who(note), remark(entry));
+    let mut text = format!("holder   {}{}\n", describe(note), remark(entry));
     let mut row = |title: &str, value: String| text += &format!("  {title:<8} {value}\n");
     let ends = match entry.expires_in {
         Duration::MAX => "never".to_owned(),
@@ -77,7 +77,7 @@ pub(crate) fn in_short(resource: Option<&Resource>) -> String {
     };
     let mut holders = resource.holders();
     match (holders.next(), resource.sealed_for) {
-        (Some(entry), _) if is_foreign(entry) => format!("held by {}{waiting}", who(&entry.note)),
+        (Some(entry), _) if is_foreign(entry) => format!("held by {}{waiting}", describe(&entry.note)),
         (Some(entry), _) => {
             let more = match holders.count() {
                 0 => String::new(),
@@ -85,7 +85,7 @@ pub(crate) fn in_short(resource: Option<&Resource>) -> String {
             };
             let since = brief(entry.since);
             let fence = entry.tickets.first;
-            format!("held by {}{}{more} for {since}, fence {fence}{waiting}", who(&entry.note), remark(entry))
+            format!("held by {}{}{more} for {since}, fence {fence}{waiting}", describe(&entry.note), remark(entry))
         }
         (None, Some(left)) => format!("done, and remembered for {} more", brief(left)),
         (None, None) => format!("free{waiting}"),
@@ -102,11 +102,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_in_full_names_the_holder_and_the_waiters_in_order() {
+    fn the_full_text_names_the_holder_and_waiters_in_order() {
         let note = Note { labels: vec![("team".into(), "a\u{1b}[2J".into())], ..Note::clone(&entry(1, true).note) };
-        let line = vec![Entry { note: Arc::new(note), ..entry(1, true) }, entry(2, false), entry(3, false)];
+        let queue = vec![Entry { note: Arc::new(note), ..entry(1, true) }, entry(2, false), entry(3, false)];
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let text = in_full(&resource("nightly", line), now);
+        let text = in_full(&resource("nightly", queue), now);
         for part in [
             "key      nightly",
             "holder   web-1 (pid 812)",
@@ -123,9 +123,9 @@ mod tests {
     }
 
     #[test]
-    fn one_line_in_short_says_who_and_since_when() {
-        let line = resource("a", vec![entry(1, true), entry(2, false)]);
-        assert_eq!(in_short(Some(&line)), "held by web-1 (pid 812) for 3m12s, fence 41, 1 waiting");
+    fn the_short_text_names_the_holder_and_since_when() {
+        let held = resource("a", vec![entry(1, true), entry(2, false)]);
+        assert_eq!(in_short(Some(&held)), "held by web-1 (pid 812) for 3m12s, fence 41, 1 waiting");
         assert_eq!(in_short(None), "free");
         let sealed = Resource { sealed_for: Some(Duration::from_secs(60)), ..resource("a", vec![]) };
         assert_eq!(in_short(Some(&sealed)), "done, and remembered for 1m more");

@@ -1,4 +1,5 @@
-//! Lockfast's end of the socket to a guardian, and the guardian's process.
+//! Lockfast's end of the socket to a guardian, and the guardian's process: sends the setup and the orders, receives the
+//! reports, and kills the processes that a dead guardian leaves behind.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -17,64 +18,64 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::{Task, terminal};
+use crate::guardian::messages::{Deadline, Order, Report, Setup};
 use crate::guardian::tree;
-use crate::guardian::wire::{Charge, Deadline, Order, Report};
 
-/// The name of the hidden command that is the guardian.
+/// The name of the hidden command that runs the guardian.
 pub(crate) const GUARDIAN: &str = "__guardian";
 
-pub(super) struct Link {
-    guardian: Child,
+pub(super) struct GuardianConnection {
+    process: Child,
     reports: Lines<BufReader<OwnedReadHalf>>,
     orders: OwnedWriteHalf,
     pub(super) cap: Moment,
-    /// Children that this process had before, from when it was another program: not ours to kill.
+    /// Children from before an `exec` of this process: they belong to the earlier program and are never killed.
     others: Vec<Pid>,
 }
 
-impl Link {
-    /// Starts a guardian and arms it. The command is the guardian's to start.
+impl GuardianConnection {
+    /// Starts a guardian and sends its setup; the guardian then starts the command.
     pub(super) fn start(task: &Task, deadline: Deadline, cap: Moment) -> std::io::Result<Self> {
         tree::adopt_orphans();
         let others = tree::children();
         let (ours, theirs) = Pair::pair()?;
         let guardian = start(task, theirs)?;
-        let charge = Charge {
+        let setup = Setup {
             signal: task.signal,
             kill_after: task.kill_after,
             deadline,
             cap,
-            ends_with_us: task.ends_on_loss,
+            ends_with_lockfast: task.ends_on_loss,
             foreground: terminal::is_for_the_command(),
             sent: Clock::boot().now(),
         };
-        let (charged, sent) = (ours.try_clone()?, charge.to_string());
+        let (setup_socket, sent) = (ours.try_clone()?, setup.to_string());
         ours.set_nonblocking(true)?;
         let (reports, orders) = UnixStream::from_std(ours)?.into_split();
-        // Order matters: the command begins with this, so nothing may fail after it.
-        send(&charged, &sent)?;
-        Ok(Self { guardian, reports: BufReader::new(reports).lines(), orders, cap, others })
+        // Order matters: the setup starts the command, so nothing may fail after it.
+        send(&setup_socket, &sent)?;
+        Ok(Self { process: guardian, reports: BufReader::new(reports).lines(), orders, cap, others })
     }
 
-    /// What the guardian says next; nothing when it is dead.
+    /// The guardian's next report; `None` when it is dead.
     ///
     /// # Cancel safety
     ///
     /// Dropping this future loses nothing.
     pub(super) async fn next(&mut self) -> Option<Report> {
-        Report::read(&self.reports.next_line().await.ok()??)
+        Report::decode(&self.reports.next_line().await.ok()??)
     }
 
     pub(super) fn order(&mut self, order: Order) {
-        // A guardian that cannot take one line more has not listened for a long time; the deadline that it has stands, and
+        // The socket's buffer is full only when the guardian has not read for a long time. Its last deadline still holds, and
         // lockfast kills the command itself when that has passed.
         let _ = self.orders.try_write(order.to_string().as_bytes());
     }
 
-    /// Kills the guardian and everything that comes to us by that. Whether nothing is left.
+    /// Kills the guardian and the processes that become our children by its death. Returns whether none is left.
     pub(super) fn kill_all(&mut self, command: Option<Pid>) -> bool {
-        let _ = self.guardian.kill();
-        let _ = self.guardian.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
         if cfg!(target_os = "linux") {
             tree::kill_all(&self.others);
             tree::reap(&self.others) == 0
@@ -85,14 +86,14 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for GuardianConnection {
     fn drop(&mut self) {
-        // It has said its last word, or was killed: this takes no time, and leaves no zombie behind.
-        let _ = self.guardian.wait();
+        // The guardian has sent its last report or was killed, so this returns at once, and it leaves no zombie.
+        let _ = self.process.wait();
     }
 }
 
-/// The guardian is this very program again, even if its file was replaced in the meantime.
+/// Starts the same program image as a guardian, even if its file was replaced in the meantime.
 fn start(task: &Task, socket: Pair) -> std::io::Result<Child> {
     let image = match cfg!(target_os = "linux") && File::open("/proc/self/exe").is_ok() {
         true => "/proc/self/exe".into(),
@@ -107,13 +108,13 @@ fn start(task: &Task, socket: Pair) -> std::io::Result<Child> {
     guardian.stdin(Stdio::from(OwnedFd::from(socket))).spawn()
 }
 
-/// Sends the charge, with our standard input for the command.
-fn send(socket: &Pair, charge: &str) -> std::io::Result<()> {
+/// Sends the setup together with our standard input, which becomes the command's.
+fn send(socket: &Pair, setup: &str) -> std::io::Result<()> {
     let stdin = std::io::stdin();
     let descriptors = [stdin.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
     rights.push(SendAncillaryMessage::ScmRights(&descriptors));
-    rustix::net::sendmsg(socket, &[IoSlice::new(charge.as_bytes())], &mut rights, SendFlags::empty())?;
+    rustix::net::sendmsg(socket, &[IoSlice::new(setup.as_bytes())], &mut rights, SendFlags::empty())?;
     Ok(())
 }

@@ -1,57 +1,32 @@
-//! The promises of `lockfast run` in numbers: many kills, many breaks, many at once. A few of each here;
-//! `cargo xtask soak` does all of them and prints what it did.
+//! The promises of `lockfast run` in large numbers: many kills, many breaks, many waiters. `cargo xtask test` does a few of
+//! each; `cargo xtask soak` does all of them and prints what it did.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
-#![allow(dead_code, reason = "the stage is shared with other tests")]
+#![allow(dead_code, reason = "the fixture is shared with other tests")]
 
-#[path = "../run/stage.rs"]
-mod stage;
+#[path = "../fixture/mod.rs"]
+mod fixture;
+#[path = "../run/processes.rs"]
+mod processes;
 
-use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use stage::{Running, Shared, now, pid, until};
+use fixture::{now, until};
+use processes::{Running, SharedStore, pid};
 
-/// How many: the first number usually, the second when everything is asked for.
+/// How many: `few` by default, `all` under `cargo xtask soak`.
 fn times(few: usize, all: usize) -> usize {
     if std::env::var_os("LOCKFAST_SOAK").is_some() { all } else { few }
 }
 
-/// A command that ignores being asked to end. Its number, too.
-fn stubborn(shared: &Shared, key: &str, options: &[&str]) -> (Running, u32) {
-    let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
-    let line: Vec<&str> = [&["run"], options, &[key, "--", "sh", "-c", script]].concat();
-    let mut running = Running::start(shared.lockfast(&line));
-    let command = running.line_pid();
-    (running, command)
-}
-
-/// Waits for the lock, and then says whether `command` is there.
-fn next_one(shared: &Shared, key: &str, command: u32) -> Running {
-    // One that is dead and not waited for yet is dead.
-    let state = format!("$(cut -d' ' -f3 /proc/{command}/stat 2>/dev/null)");
-    let script = format!("case \"{state}\" in ''|Z|X) echo alone;; *) echo two at once;; esac");
-    let mut line = shared.lockfast(&["run", key, "--", "sh", "-c", &script]);
-    line.stdin(Stdio::null());
-    let waiter = Running::start(line);
-    shared.until_in_line(key, 2);
-    waiter
-}
-
-fn fence_of(shared: &Shared, key: &str) -> String {
-    let shown = shared.run(&["inspect", "-o", "json", key]).stdout;
-    let fence = shown.split("\"fence\":").nth(1).unwrap().trim_start();
-    fence.chars().take_while(char::is_ascii_digit).collect()
-}
-
 #[test]
-fn the_next_command_never_meets_the_old_one_after_a_kill_of_lockfast() {
-    let (shared, kills) = (Shared::new(), times(5, 200));
+fn after_a_kill_the_next_command_never_meets_the_old_one() {
+    let (shared, kills) = (SharedStore::new(), times(5, 200));
     for _ in 0..kills {
-        let (holder, command) = stubborn(&shared, "k", &["-k", "0.1"]);
-        let waiter = next_one(&shared, "k", command);
+        let (holder, command) = shared.stubborn("k", &["-k", "0.1"]);
+        let waiter = shared.next_waiter("k", command);
         holder.signal(Signal::KILL);
         assert_eq!(waiter.line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
@@ -60,14 +35,14 @@ fn the_next_command_never_meets_the_old_one_after_a_kill_of_lockfast() {
 }
 
 #[test]
-fn who_waits_starts_at_once_after_a_kill_of_lockfast_and_its_command() {
-    let (shared, kills) = (Shared::new(), times(5, 100));
+fn a_waiter_starts_at_once_after_its_holder_was_killed() {
+    let (shared, kills) = (SharedStore::new(), times(5, 100));
     let mut took = Vec::new();
     for _ in 0..kills {
         let sleeper = shared.lockfast(&["run", "k", "--", "sh", "-c", "echo $$; exec sleep 600"]);
         let mut holder = Running::start(sleeper);
         let command = holder.line_pid();
-        let waiter = next_one(&shared, "k", command);
+        let waiter = shared.next_waiter("k", command);
         let killed = now();
         holder.signal(Signal::KILL);
         // The guardian may have been quicker.
@@ -83,12 +58,12 @@ fn who_waits_starts_at_once_after_a_kill_of_lockfast_and_its_command() {
 }
 
 #[test]
-fn the_command_is_dead_before_a_broken_lock_passes_on() {
-    let (shared, breaks) = (Shared::new(), times(3, 100));
+fn a_broken_lock_ends_its_command_before_the_hand_off() {
+    let (shared, breaks) = (SharedStore::new(), times(3, 100));
     for _ in 0..breaks {
-        let (holder, command) = stubborn(&shared, "k", &["-k", "0.1"]);
-        let waiter = next_one(&shared, "k", command);
-        assert_eq!(shared.run(&["break", "k", "--fence", &fence_of(&shared, "k")]).code, Some(0));
+        let (holder, command) = shared.stubborn("k", &["-k", "0.1"]);
+        let waiter = shared.next_waiter("k", command);
+        assert_eq!(shared.run(&["break", "k", "--fence", &shared.fence_of("k")]).code, Some(0));
         assert_eq!(waiter.line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
         assert_eq!(holder.end().code, Some(79));
@@ -97,11 +72,11 @@ fn the_command_is_dead_before_a_broken_lock_passes_on() {
 }
 
 #[test]
-fn the_command_is_dead_before_the_lease_of_a_stopped_lockfast_ends() {
-    let (shared, stops) = (Shared::new(), times(4, 100));
+fn a_stopped_lockfast_loses_its_command_within_its_lease() {
+    let (shared, stops) = (SharedStore::new(), times(4, 100));
     let stop_one = |key: &str| {
-        let (holder, command) = stubborn(&shared, key, &["--ttl", "1.5", "-k", "0.1"]);
-        let waiter = next_one(&shared, key, command);
+        let (holder, command) = shared.stubborn(key, &["--ttl", "1.5", "-k", "0.1"]);
+        let waiter = shared.next_waiter(key, command);
         holder.stop();
         assert_eq!(waiter.line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
@@ -118,11 +93,11 @@ fn the_command_is_dead_before_the_lease_of_a_stopped_lockfast_ends() {
 }
 
 #[test]
-fn many_run_one_at_a_time_in_the_order_they_came() {
+fn many_waiters_run_one_at_a_time_in_queue_order() {
     let (processes, runs) = (times(10, 50), times(5, 100));
-    let shared = Shared::new();
+    let shared = SharedStore::new();
     let (flag, log) = (shared.path().join("inside"), shared.path().join("log"));
-    // Fails if somebody else is inside.
+    // Fails if another command runs at the same time.
     let script = format!(
         "set -C; : > {0} || exit 9; set +C; echo $LOCKFAST_FENCE >> {1}; rm {0}",
         flag.display(),
@@ -135,7 +110,7 @@ fn many_run_one_at_a_time_in_the_order_they_came() {
                 for _ in 0..runs {
                     let mut running = Running::start(shared.lockfast(&["run", "k", "--", "sh", "-c", &script]));
                     while !running.has_ended() {
-                        assert!(now().since(began) < Duration::from_secs(1200), "somebody is stuck");
+                        assert!(now().since(began) < Duration::from_secs(1200), "a waiter is stuck");
                         std::thread::sleep(Duration::from_millis(5));
                     }
                     let said = running.end();
@@ -147,9 +122,9 @@ fn many_run_one_at_a_time_in_the_order_they_came() {
     let log = std::fs::read_to_string(log).unwrap();
     let fences: Vec<u64> = log.lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(fences.len(), processes * runs, "all finish");
-    // A fence is the place in line, given on arrival.
+    // A fence is the position in the queue, drawn on joining.
     assert!(fences.is_sorted_by(|before, after| before < after), "in the order they came");
     let took = now().since(began);
     eprintln!("{processes} processes, {runs} runs each: one at a time, in the order they came, in {took:.1?}");
-    until("nothing is left in line", || shared.run(&["status", "k"]).code == Some(1));
+    until("the queue is empty", || shared.run(&["status", "k"]).code == Some(1));
 }

@@ -1,7 +1,7 @@
-//! What lockfast and its guardian say to each other: lines of text over one socket, a word and some numbers each.
+//! The messages between lockfast and its guardian: lines of text over one socket, a word and some numbers each.
 //!
 //! Moments are those of the machine's clock since boot, which on Linux is the same for every process. Elsewhere each
-//! process counts from its own start, and what lies between the two is taken from the first message.
+//! process counts from its own start, and the offset between the two clocks is taken from the first message.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use lockfast::Clock;
 use lockfast::store::Moment;
 
-/// When the command is asked to end, and when it is killed, unless a later deadline comes first.
+/// When the command gets the ending signal, and when it is killed, unless a later deadline arrives first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadline {
     pub(crate) signal_at: Moment,
@@ -22,16 +22,16 @@ impl Deadline {
 
 /// The first message, which arms the guardian; the command's standard input comes along with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Charge {
-    /// What asks the command to end.
+pub(crate) struct Setup {
+    /// The ending signal.
     pub(crate) signal: i32,
-    /// How long it has after that.
+    /// The time between the ending signal and SIGKILL.
     pub(crate) kill_after: Duration,
     pub(crate) deadline: Deadline,
-    /// When the command has had its time, whatever becomes of the lock.
+    /// When `--at-most` ends the command, whether the lock is still held or not.
     pub(crate) cap: Moment,
-    /// Whether the command ends when lockfast does.
-    pub(crate) ends_with_us: bool,
+    /// Whether the command is ended when lockfast dies.
+    pub(crate) ends_with_lockfast: bool,
     /// Whether the command's group gets the terminal.
     pub(crate) foreground: bool,
     /// The sender's clock when this was sent.
@@ -53,26 +53,26 @@ pub(crate) enum Order {
 pub(crate) enum Report {
     /// The command runs, with this process id, which is also its group's.
     Started(i32),
-    /// It could not be started, for the reason with this number.
+    /// The command could not be started; the number is the `errno`.
     NotStarted(i32),
-    /// It was stopped by this signal.
+    /// The command was stopped by this signal.
     Stopped(i32),
-    /// It is being ended.
+    /// The command is being ended.
     Ending(Cause),
-    /// It has ended. Without an `Ending` before it, this is the last word.
+    /// The command has ended. Without an `Ending` before it, this is the last report.
     Exited(Status),
-    /// Neither it nor any of its descendants is left; the last word.
+    /// Neither the command nor any of its descendants is left; the last report.
     Dead,
 }
 
 /// Why a command is being ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// No later deadline came in time.
+    /// No later deadline arrived in time.
     Deadline,
-    /// It has had its time.
+    /// It ran for as long as `--at-most` allows.
     Cap,
-    /// Lockfast said so, or is no more.
+    /// Lockfast ordered it, or is dead.
     Asked,
 }
 
@@ -83,28 +83,28 @@ pub(crate) enum Status {
     Signal(u8),
 }
 
-impl fmt::Display for Charge {
+impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Deadline { signal_at, kill_at } = self.deadline;
         let after = u64::try_from(self.kill_after.as_nanos()).unwrap_or(u64::MAX);
         let moments = [signal_at, kill_at, self.cap, self.sent].map(|at| at.as_nanos().to_string()).join(" ");
-        let (ends, front) = (u8::from(self.ends_with_us), u8::from(self.foreground));
-        writeln!(f, "charge {} {after} {moments} {ends} {front}", self.signal)
+        let (ends, front) = (u8::from(self.ends_with_lockfast), u8::from(self.foreground));
+        writeln!(f, "setup {} {after} {moments} {ends} {front}", self.signal)
     }
 }
 
-impl Charge {
-    /// As the receiver's clock has it.
-    pub(crate) fn read(line: &str) -> Option<Self> {
-        let numbers = numbers(line, "charge")?;
+impl Setup {
+    /// Moments are converted to the receiver's clock.
+    pub(crate) fn decode(line: &str) -> Option<Self> {
+        let numbers = numbers(line, "setup")?;
         let [signal, after, signal_at, kill_at, cap, sent, ends, front] = numbers.try_into().ok()?;
-        let ahead = Ahead::of(Moment::from_nanos(sent));
+        let offset = ClockOffset::of(Moment::from_nanos(sent));
         Some(Self {
             signal: i32::try_from(signal).ok()?,
             kill_after: Duration::from_nanos(after),
-            deadline: Deadline { signal_at: ahead.here(signal_at), kill_at: ahead.here(kill_at) },
-            cap: ahead.here(cap),
-            ends_with_us: ends != 0,
+            deadline: Deadline { signal_at: offset.to_local(signal_at), kill_at: offset.to_local(kill_at) },
+            cap: offset.to_local(cap),
+            ends_with_lockfast: ends != 0,
             foreground: front != 0,
             sent: Moment::from_nanos(sent),
         })
@@ -113,9 +113,9 @@ impl Charge {
 
 /// How far the sender's clock is ahead of ours.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ahead(u64);
+pub(crate) struct ClockOffset(u64);
 
-impl Ahead {
+impl ClockOffset {
     pub(crate) fn of(sent: Moment) -> Self {
         match cfg!(target_os = "linux") {
             true => Self(0),
@@ -123,7 +123,7 @@ impl Ahead {
         }
     }
 
-    fn here(self, nanos: u64) -> Moment {
+    fn to_local(self, nanos: u64) -> Moment {
         Moment::from_nanos(if nanos == Moment::NEVER.as_nanos() { nanos } else { nanos.saturating_sub(self.0) })
     }
 }
@@ -141,12 +141,13 @@ impl fmt::Display for Order {
 }
 
 impl Order {
-    pub(crate) fn read(line: &str, ahead: Ahead) -> Option<Self> {
+    pub(crate) fn decode(line: &str, offset: ClockOffset) -> Option<Self> {
         let (word, _) = line.split_once(' ').unwrap_or((line, ""));
         match (word, numbers(line, word)?.as_slice()) {
-            ("deadline", &[signal_at, kill_at]) => {
-                Some(Self::Deadline(Deadline { signal_at: ahead.here(signal_at), kill_at: ahead.here(kill_at) }))
-            }
+            ("deadline", &[signal_at, kill_at]) => Some(Self::Deadline(Deadline {
+                signal_at: offset.to_local(signal_at),
+                kill_at: offset.to_local(kill_at),
+            })),
             ("end", []) => Some(Self::End),
             ("signal", &[number]) => Some(Self::Signal(i32::try_from(number).ok()?)),
             _ => None,
@@ -171,7 +172,7 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    pub(crate) fn read(line: &str) -> Option<Self> {
+    pub(crate) fn decode(line: &str) -> Option<Self> {
         let (word, _) = line.split_once(' ').unwrap_or((line, ""));
         match (word, numbers(line, word)?.as_slice()) {
             ("started", &[pid]) => Some(Self::Started(i32::try_from(pid).ok()?)),
@@ -198,36 +199,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn every_message_decodes_to_itself() {
         let deadline = Deadline { signal_at: Moment::from_nanos(17), kill_at: Moment::NEVER };
-        let charge = Charge {
+        let setup = Setup {
             signal: 15,
             kill_after: Duration::from_millis(5),
             deadline,
             cap: Moment::NEVER,
-            ends_with_us: true,
+            ends_with_lockfast: true,
             foreground: false,
             sent: Moment::START,
         };
-        assert_eq!(Charge::read(charge.to_string().trim_end()), Some(charge));
-        let ahead = Ahead::of(Moment::START);
+        assert_eq!(Setup::decode(setup.to_string().trim_end()), Some(setup));
+        let offset = ClockOffset::of(Moment::START);
         for order in [Order::Deadline(deadline), Order::End, Order::Signal(2)] {
-            assert_eq!(Order::read(order.to_string().trim_end(), ahead), Some(order));
+            assert_eq!(Order::decode(order.to_string().trim_end(), offset), Some(order));
         }
         let causes = [Cause::Deadline, Cause::Cap, Cause::Asked].map(Report::Ending);
         let statuses = [Status::Code(3), Status::Signal(9)].map(Report::Exited);
         let others = [Report::Started(7), Report::NotStarted(2), Report::Stopped(20), Report::Dead];
         for report in causes.into_iter().chain(statuses).chain(others) {
-            assert_eq!(Report::read(report.to_string().trim_end()), Some(report));
+            assert_eq!(Report::decode(report.to_string().trim_end()), Some(report));
         }
     }
 
     #[test]
-    fn what_nobody_writes_is_not_read() {
-        for line in ["", "deadline 1", "end now", "signal x", "charge 1 2", "dead 1", "exited 256"] {
-            assert_eq!(Order::read(line, Ahead::of(Moment::START)), None, "{line}");
-            assert_eq!(Report::read(line), None, "{line}");
-            assert_eq!(Charge::read(line), None, "{line}");
+    fn an_unknown_message_is_not_decoded() {
+        for line in ["", "deadline 1", "end now", "signal x", "setup 1 2", "dead 1", "exited 256"] {
+            assert_eq!(Order::decode(line, ClockOffset::of(Moment::START)), None, "{line}");
+            assert_eq!(Report::decode(line), None, "{line}");
+            assert_eq!(Setup::decode(line), None, "{line}");
         }
     }
 }

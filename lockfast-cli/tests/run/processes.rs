@@ -1,33 +1,17 @@
-//! Real processes on a stage that is cleared whatever happens: lockfast, its guardian, the command and what that leaves
-//! behind are killed by number when a test ends.
+//! Real processes that end with the test, also when it fails: lockfast, its guardian, the command and its descendants are
+//! killed by number.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use lockfast::Clock;
-use lockfast::store::Moment;
 use rustix::process::{Pid, Signal};
 
-/// Longer than anything here takes on a machine that is busy with other things.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-pub(crate) fn now() -> Moment {
-    Clock::boot().now()
-}
-
-/// Waits until `is_so`, and fails when it is not for too long.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let patience = now() + PATIENCE;
-    while !is_so() {
-        assert!(now() < patience, "waited too long until {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
+use crate::fixture::{Directory, Outcome, PATIENCE, until};
 
 pub(crate) fn pid(number: u32) -> Pid {
     Pid::from_raw(number as i32).unwrap()
@@ -37,12 +21,12 @@ pub(crate) fn kill(number: u32, signal: Signal) {
     rustix::process::kill_process(pid(number), signal).unwrap();
 }
 
-/// Whether a process runs; one that has ended and was not waited for does not.
+/// Whether a process runs; a zombie does not.
 pub(crate) fn is_alive(number: u32) -> bool {
     !matches!(state_of(number), None | Some('Z' | 'X'))
 }
 
-/// As in the third column of `/proc/N/stat`.
+/// The third column of `/proc/N/stat`.
 pub(crate) fn state_of(number: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
@@ -54,42 +38,23 @@ pub(crate) fn children_of(number: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect()
 }
 
-/// A directory that is gone after the test.
-pub(crate) struct Place(PathBuf);
-
-impl Place {
-    pub(crate) fn new() -> Self {
-        let name = format!("lockfast-run-{}-{:08x}", std::process::id(), fastrand::u32(..));
-        let place = std::env::temp_dir().join(name);
-        fs::create_dir(&place).unwrap();
-        Self(place)
+/// Parents before their children.
+pub(crate) fn descendants_of(number: u32) -> Vec<u32> {
+    let mut all = vec![number];
+    let mut at = 0;
+    while at < all.len() {
+        all.extend(children_of(all[at]));
+        at += 1;
     }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
+    all.split_off(1)
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A command line of lockfast with nothing of the surroundings in it but the path.
+/// A command line of lockfast whose environment has only the path and the store.
 pub(crate) fn lockfast(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockfast"));
     command.args(args).env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("LOCKFAST_URL", "memory:");
     command.current_dir(std::env::temp_dir()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-/// How a program ended, and what it said.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    pub(crate) code: Option<i32>,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
 }
 
 /// Runs a command line that ends by itself.
@@ -101,12 +66,12 @@ pub(crate) fn outcome(command: Command) -> Outcome {
     Running::start(command).end()
 }
 
-/// A program that runs, and whatever it has started.
+/// A program that runs, and its descendants.
 pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
     errors: Receiver<String>,
-    /// Told by the command, and killed at the end.
+    /// Process ids that the test has learned, killed at the end.
     known: Vec<u32>,
 }
 
@@ -114,7 +79,7 @@ impl Running {
     pub(crate) fn start(mut command: Command) -> Self {
         let mut child = command.spawn().unwrap();
         let lines = lines_of(child.stdout.take().unwrap());
-        // Without a pipe of its own, what it says is the test's to read.
+        // Without a pipe here, the test reads standard error itself.
         let errors = child.stderr.take().map_or_else(|| channel().1, lines_of);
         Self { child, lines, errors, known: Vec::new() }
     }
@@ -133,20 +98,20 @@ impl Running {
 
     pub(crate) fn line(&self) -> String {
         self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
-            panic!("the command says something within the time: {error}; {}", rest_of(&self.errors))
+            panic!("the command wrote no line within the time: {error}; {}", rest_of(&self.errors))
         })
     }
 
-    /// The next line, if it is there already.
+    /// The next line, if it was written already.
     pub(crate) fn line_if_any(&self) -> Option<String> {
         self.lines.try_recv().ok()
     }
 
     pub(crate) fn error_line(&self) -> String {
-        self.errors.recv_timeout(PATIENCE).expect("lockfast says something within the time")
+        self.errors.recv_timeout(PATIENCE).expect("lockfast writes a message within the time")
     }
 
-    /// The next line, which is the number of a process.
+    /// The next line, which is a process id.
     pub(crate) fn line_pid(&mut self) -> u32 {
         let number = self.line().trim().parse().unwrap();
         self.known.push(number);
@@ -161,10 +126,10 @@ impl Running {
         kill(self.pid(), signal);
     }
 
-    /// Stops lockfast, and comes back when it stands still.
+    /// Stops lockfast, and returns when it is stopped.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
-        until("lockfast stands still", || state_of(self.pid()) == Some('T'));
+        until("lockfast is stopped", || state_of(self.pid()) == Some('T'));
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
@@ -180,7 +145,7 @@ impl Running {
             status.is_some()
         });
         let status = status.unwrap();
-        // 0 - n for a program that itself died of a signal.
+        // A program that died of signal n has the code -n.
         let code = status.code().or(status.signal().map(|signal| -signal));
         Outcome { code, stdout: rest_of(&self.lines), stderr: rest_of(&self.errors) }
     }
@@ -188,14 +153,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The guardian first: it would take its time. What it had then falls to lockfast.
-        let mut all = vec![self.child.id()];
-        let mut at = 0;
-        while at < all.len() {
-            all.extend(children_of(all[at]));
-            at += 1;
-        }
-        for number in all.into_iter().skip(1).chain(self.known.drain(..)) {
+        // The guardian before lockfast: it would first wait for the command to end.
+        for number in descendants_of(self.child.id()).into_iter().chain(self.known.drain(..)) {
             let _ = rustix::process::kill_process(pid(number), Signal::KILL);
         }
         let _ = self.child.kill();
@@ -203,7 +162,8 @@ impl Drop for Running {
     }
 }
 
-/// What is left to read. A command that lives on may keep the pipe open; what lockfast wrote is there already.
+/// The lines that are left to read. A command that lives on may keep the pipe open, so reading ends after 300 ms without a
+/// line; lockfast has written its lines before it ended.
 fn rest_of(lines: &Receiver<String>) -> String {
     let mut text = String::new();
     while let Ok(line) = lines.recv_timeout(Duration::from_millis(300)) {
@@ -225,25 +185,25 @@ fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// A store that several processes share; gone after the test.
-pub(crate) struct Shared {
-    place: Place,
+/// A store that several processes share, removed after the test.
+pub(crate) struct SharedStore {
+    directory: Directory,
     url: String,
 }
 
-impl Shared {
+impl SharedStore {
     pub(crate) fn new() -> Self {
-        let place = Place::new();
-        let url = format!("sqlite:{}", place.path().join("locks.db").display());
-        Self { place, url }
+        let directory = Directory::new();
+        let url = format!("sqlite:{}", directory.path().join("locks.db").display());
+        Self { directory, url }
     }
 
     pub(crate) fn on(url: String) -> Self {
-        Self { place: Place::new(), url }
+        Self { directory: Directory::new(), url }
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.place.path()
+        self.directory.path()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -261,7 +221,7 @@ impl Shared {
         outcome(self.lockfast(args))
     }
 
-    /// A command that holds `key` until it is written to; says its number first.
+    /// A command that holds the lock until it is written to, and its process id.
     pub(crate) fn hold(&self, options: &[&str]) -> (Running, u32) {
         let line = ["run"].into_iter().chain(options.iter().copied()).chain(["--", "sh", "-c", "echo $$; read line"]);
         let mut command = self.lockfast(&line.collect::<Vec<_>>());
@@ -271,11 +231,39 @@ impl Shared {
         (running, pid)
     }
 
-    /// Waits until so many stand in line for `key`, holders included.
-    pub(crate) fn until_in_line(&self, key: &str, count: usize) {
-        until("all stand in line", || {
-            let said = self.run(&["inspect", "-o", "json", key]).stdout;
-            said.matches("\"owner\"").count() == count
+    /// Waits until the queue of `key` has this many entries, holders included.
+    pub(crate) fn until_queued(&self, key: &str, count: usize) {
+        until("all are in the queue", || {
+            let shown = self.run(&["inspect", "-o", "json", key]).stdout;
+            shown.matches("\"owner\"").count() == count
         });
+    }
+
+    /// A command that holds `key` and ignores the ending signal, and its process id.
+    pub(crate) fn stubborn(&self, key: &str, options: &[&str]) -> (Running, u32) {
+        let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
+        let line: Vec<&str> = [&["run"], options, &[key, "--", "sh", "-c", script]].concat();
+        let mut running = Running::start(self.lockfast(&line));
+        let command = running.line_pid();
+        (running, command)
+    }
+
+    /// A waiter for `key` that prints, once it holds the lock, whether `command` is still alive.
+    pub(crate) fn next_waiter(&self, key: &str, command: u32) -> Running {
+        // A zombie counts as dead.
+        let state = format!("$(cut -d' ' -f3 /proc/{command}/stat 2>/dev/null)");
+        let script = format!("case \"{state}\" in ''|Z|X) echo alone;; *) echo two at once;; esac");
+        let mut line = self.lockfast(&["run", key, "--", "sh", "-c", &script]);
+        line.stdin(Stdio::null());
+        let waiter = Running::start(line);
+        self.until_queued(key, 2);
+        waiter
+    }
+
+    /// The fencing token of the holder.
+    pub(crate) fn fence_of(&self, key: &str) -> String {
+        let shown = self.run(&["inspect", "-o", "json", key]).stdout;
+        let queue: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        queue["holders"][0]["fence"].to_string()
     }
 }

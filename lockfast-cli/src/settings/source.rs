@@ -1,4 +1,4 @@
-//! One source of settings: the flags, the environment, or one file. What it does not say is left to the next.
+//! One source of settings: the flags, the environment, or one file. Settings that it does not have come from the next source.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::duration;
 
 /// Where to find the store's URL.
 #[derive(Clone, PartialEq)]
-pub(super) enum Source {
+pub(super) enum UrlSource {
     Url(String),
     /// The first line of this file.
     File(PathBuf),
@@ -20,27 +20,27 @@ pub(super) enum Source {
     Stdin,
 }
 
-impl Source {
+impl UrlSource {
     pub(super) fn read(self, stdin: &mut dyn FnMut() -> std::io::Result<String>) -> Result<String, String> {
-        let (text, place) = match self {
+        let (text, origin) = match self {
             Self::Url(url) => return Ok(url),
             Self::File(file) => {
-                let place = format!("the file {}", file.display());
-                (std::fs::read_to_string(file), place)
+                let origin = format!("the file {}", file.display());
+                (std::fs::read_to_string(file), origin)
             }
             Self::Stdin => (stdin(), "standard input".to_owned()),
         };
-        let text = text.map_err(|error| format!("reading the store's URL from {place}: {error}"))?;
+        let text = text.map_err(|error| format!("reading the store's URL from {origin}: {error}"))?;
         match text.lines().next().map(str::trim) {
             Some(line) if !line.is_empty() => Ok(line.to_owned()),
-            _ => Err(format!("reading the store's URL from {place}: its first line is empty; write the URL there")),
+            _ => Err(format!("reading the store's URL from {origin}: its first line is empty; write the URL there")),
         }
     }
 }
 
 #[derive(Clone, Default)]
-pub(super) struct Layer {
-    pub(super) store: Option<Source>,
+pub(super) struct Source {
+    pub(super) store: Option<UrlSource>,
     pub(super) prefix: Option<String>,
     pub(super) ttl: Option<Duration>,
     pub(super) renew_every: Option<Duration>,
@@ -48,12 +48,12 @@ pub(super) struct Layer {
     pub(super) labels: Option<BTreeMap<String, String>>,
     pub(super) retry: Option<Retry>,
     pub(super) log_format: Option<LogFormat>,
-    /// Parameters for the URL of a Redis server, where it does not say them itself.
+    /// Parameters for the URL of a Redis server, where it does not have them itself.
     pub(super) redis: BTreeMap<&'static str, String>,
 }
 
-impl Layer {
-    /// What `self` says, and for the rest what `below` says.
+impl Source {
+    /// The settings of `self`, and those of `below` where `self` has none.
     pub(super) fn over(self, below: Self) -> Self {
         let mut redis = below.redis;
         redis.extend(self.redis);
@@ -71,7 +71,7 @@ impl Layer {
     }
 
     pub(super) fn of_flags(globals: &Globals) -> Self {
-        let source = |url: &String| if url == "-" { Source::Stdin } else { Source::Url(url.clone()) };
+        let source = |url: &String| if url == "-" { UrlSource::Stdin } else { UrlSource::Url(url.clone()) };
         Self {
             store: globals.store.as_ref().map(source),
             prefix: globals.prefix.clone(),
@@ -93,8 +93,8 @@ impl Layer {
         };
         Ok(Self {
             store: env("LOCKFAST_URL")
-                .map(Source::Url)
-                .or_else(|| env("LOCKFAST_URL_FILE").map(|file| Source::File(file.into()))),
+                .map(UrlSource::Url)
+                .or_else(|| env("LOCKFAST_URL_FILE").map(|file| UrlSource::File(file.into()))),
             prefix: env("LOCKFAST_PREFIX"),
             ttl: span("LOCKFAST_TTL")?,
             renew_every: span("LOCKFAST_RENEW_EVERY")?,
@@ -121,7 +121,7 @@ impl Layer {
     }
 
     pub(super) fn of_text(text: &str, file: &Path) -> Result<Self, String> {
-        let written: Written = toml::from_str(text).map_err(|error| {
+        let written: ConfigFile = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let line = text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
             format!("{}:{line}: {}", file.display(), error.message().replace('\n', " "))
@@ -131,7 +131,7 @@ impl Layer {
             (Some(_), Some(_)) => {
                 return Err(format!("{}: both store and store_file are set; keep one of them", file.display()));
             }
-            (url, path) => url.map(Source::Url).or(path.map(&beside).map(Source::File)),
+            (url, path) => url.map(UrlSource::Url).or(path.map(&beside).map(UrlSource::File)),
         };
         Ok(Self {
             store,
@@ -147,10 +147,10 @@ impl Layer {
     }
 }
 
-/// A config file, as it is written. Every key is in `lockfast.example.toml`.
+/// A config file, as parsed. Every key is in `lockfast.example.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct ConfigFile {
     store: Option<String>,
     store_file: Option<PathBuf>,
     prefix: Option<String>,
@@ -163,7 +163,7 @@ struct Written {
     redis: Option<WrittenRedis>,
 }
 
-/// What the URL of a Redis server may say too.
+/// Parameters that the URL of a Redis server may have too.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenRedis {
@@ -179,7 +179,8 @@ struct WrittenRedis {
 }
 
 impl WrittenRedis {
-    /// As a URL has them. A command under a lock is told that URL and may be in another directory: so paths are absolute.
+    /// The parameters in the form of a URL. A command under a lock gets that URL and may have another working directory, so
+    /// paths are absolute.
     fn parameters(self, beside: &dyn Fn(PathBuf) -> PathBuf) -> BTreeMap<&'static str, String> {
         let file = |path: Option<PathBuf>| {
             let path = beside(path?);
@@ -213,7 +214,7 @@ struct WrittenRetry {
 }
 
 impl From<WrittenRetry> for Retry {
-    /// Without a count, it asks for ever.
+    /// Without a count, it retries for ever.
     fn from(written: WrittenRetry) -> Self {
         let usual = Self::default();
         Self {

@@ -1,6 +1,6 @@
-//! `--help`, mistakes, `completions` and `man`.
+//! `--help`, usage errors, `completions` and `man`.
 
-use crate::stage::Stage;
+use crate::processes::Fixture;
 
 const COMMANDS: [&str; 14] = [
     "run",
@@ -21,11 +21,11 @@ const COMMANDS: [&str; 14] = [
 
 #[test]
 fn the_help_of_every_command_teaches_by_example() {
-    let stage = Stage::new();
-    let all = stage.run(&["--help"]).yes();
+    let fixture = Fixture::new();
+    let all = fixture.run(&["--help"]).yes();
     for command in COMMANDS {
         assert!(all.contains(&format!("\n  {command} ")), "{command} is not in\n{all}");
-        let help = stage.run(&[command, "--help"]).yes();
+        let help = fixture.run(&[command, "--help"]).yes();
         let examples = help.split("Examples:").nth(1).unwrap_or_else(|| panic!("{command} has no examples"));
         let shown = examples.lines().filter(|line| line.contains("lockfast")).count();
         assert!((3..=9).contains(&shown), "{command} has {shown} examples");
@@ -34,27 +34,27 @@ fn the_help_of_every_command_teaches_by_example() {
 
 #[test]
 fn a_mistyped_command_or_flag_gets_a_suggestion() {
-    let stage = Stage::new();
-    let mistyped = stage.run(&["inspcet", "a"]);
-    assert!(mistyped.code == Some(2) && mistyped.err.contains("'inspect'"), "{mistyped:?}");
-    let mistyped = stage.run(&["ls", "--wtach"]);
-    assert!(mistyped.code == Some(2) && mistyped.err.contains("'--watch'"), "{mistyped:?}");
-    assert_eq!(stage.run(&["run", "--nonblok", "a", "--", "true"]).code, Some(64), "a child may say 2 itself");
-    assert_eq!(stage.run(&["--version"]).yes(), format!("lockfast {}\n", env!("CARGO_PKG_VERSION")));
+    let fixture = Fixture::new();
+    let mistyped = fixture.run(&["inspcet", "a"]);
+    assert!(mistyped.code == Some(2) && mistyped.stderr.contains("'inspect'"), "{mistyped:?}");
+    let mistyped = fixture.run(&["ls", "--wtach"]);
+    assert!(mistyped.code == Some(2) && mistyped.stderr.contains("'--watch'"), "{mistyped:?}");
+    assert_eq!(fixture.run(&["run", "--nonblok", "a", "--", "true"]).code, Some(64), "a child may say 2 itself");
+    assert_eq!(fixture.run(&["--version"]).yes(), format!("lockfast {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
 fn pages_and_completions_name_every_command_and_nothing_else() {
-    let stage = Stage::new();
-    let script = stage.run(&["completions", "bash"]).yes();
-    let folder = stage.path("man1");
-    stage.run(&["man", "--dir", folder.to_str().unwrap()]).yes();
+    let fixture = Fixture::new();
+    let script = fixture.run(&["completions", "bash"]).yes();
+    let folder = fixture.path("man1");
+    fixture.run(&["man", "--dir", folder.to_str().unwrap()]).yes();
     for command in COMMANDS {
         assert!(script.contains(&format!("lockfast,{command})")), "{command} is not completed");
         assert!(folder.join(format!("lockfast-{command}.1")).exists(), "{command} has no page");
     }
     let pages = std::fs::read_dir(&folder).unwrap().count();
     assert_eq!(pages, COMMANDS.len() + 1);
-    assert!(stage.run(&["man"]).yes().contains(".TH lockfast"));
+    assert!(fixture.run(&["man"]).yes().contains(".TH lockfast"));
     assert!(!script.contains("guardian"));
 }
