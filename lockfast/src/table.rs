@@ -281,7 +281,10 @@ impl Table {
         let living = self.claims.len() + self.tombstones.len() + self.queues.len();
         if self.expirations.len() > 2 * living + 64 {
             let claims = self.claims.iter().map(|(owner, state)| Reverse((state.expires, Expiring::Claim(*owner))));
-            let tombstones = self.tombstones.iter().map(|(owner, tombstone)| Reverse((tombstone.until, Expiring::Tombstone(*owner))));
+            let tombstones = self
+                .tombstones
+                .iter()
+                .map(|(owner, tombstone)| Reverse((tombstone.until, Expiring::Tombstone(*owner))));
             let seals = self.queues.iter().filter_map(|(name, queue)| {
                 queue.seal.as_ref().map(|seal| Reverse((seal.until, Expiring::Seal(name.clone()))))
             });
