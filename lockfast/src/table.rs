@@ -210,7 +210,7 @@ impl Table {
         self.len() == 0
     }
 
-    /// Removes expired claims, tombstones and seals, at most [`EXPIRED_PER_VERB`] of them.
+    /// Removes expired claims, tombstones and seals, a bounded number of them per call.
     pub fn settle(&mut self, now: Moment) {
         for _ in 0..EXPIRED_PER_VERB {
             let Some(Reverse((at, _))) = self.expirations.peek() else {

@@ -193,7 +193,7 @@ async fn nobody_gets_to_see_a_secret() {
     printed.debug(&printed.claims.clone());
     let lines = overheard.text();
     for said in [
-        "waiting in line",
+        "waiting in the queue",
         "acquired",
         "renewed",
         "a renewal failed",
