@@ -133,7 +133,7 @@ fn no_randomness(error: getrandom::Error) -> Error {
     Error::unavailable("drawing a claim id from the operating system", error)
 }
 
-/// The public face of a [`ClaimId`]: the first 128 bits of the SHA-1 of its secret. (SHA-1 because Redis can compute it
+/// The public form of a [`ClaimId`]: the first 128 bits of the SHA-1 of its secret. (SHA-1 because Redis can compute it
 /// inside a script; all that is needed is that the secret cannot be found from the hash.)
 ///
 /// ```

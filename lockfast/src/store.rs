@@ -34,7 +34,7 @@
 //! - never announces a grant that it may still withdraw: it decides, writes, then notifies;
 //! - may announce a hand-off to another claim of the releasing client in the release's answer ([`Why::PassedOn`]) instead of by a
 //!   push;
-//! - empties the queue of a resource that it seals: every waiter is told that its claim is gone, and a new acquire is answered
+//! - empties the queue of a resource that it seals: every waiter gets a push that its claim is gone, and a new acquire is answered
 //!   [`Admission::Sealed`].
 //!
 //! **Tickets and capacities**

@@ -137,7 +137,7 @@ impl FromStr for Token {
         let text = text.trim();
         let Some(digits) = text.strip_prefix(FORMAT) else {
             return Err(Error::invalid(match text.starts_with("lockfast") {
-                true => "this token is of another version of lockfast; use that version to give it back",
+                true => "this token is of another version of lockfast; use that version to release it",
                 false => "this is not a token; pass what `acquire` gave, unchanged",
             }));
         };

@@ -74,7 +74,7 @@ impl Guard {
         let held = self.terms.demands.iter().any(|demand| self.client.shown(&demand.name) == name);
         match held {
             true => Ok(self.fence.0),
-            false => Err(Error::invalid(format!("{name:?} is not held by this guard; ask for one of its own names"))),
+            false => Err(Error::invalid(format!("{name:?} is not held by this guard; use one of its own names"))),
         }
     }
 

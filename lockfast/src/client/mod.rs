@@ -197,7 +197,7 @@ impl Client {
             true => Ok(()),
             false => Err(Error::unavailable(
                 "shutting down",
-                format!("not everything could be given back in {timeout:?}; leases end by themselves"),
+                format!("not everything could be released in {timeout:?}; leases end by themselves"),
             )),
         }
     }

@@ -88,7 +88,7 @@ impl Options {
         }
         if self.detached && (self.hold_at_least.is_some() || self.hold_at_most.is_some()) {
             return Err(Error::invalid(
-                "a detached lock is held until it is given back or its lease ends; leave out hold_at_least and hold_at_most",
+                "a detached lock is held until it is released or its lease ends; leave out hold_at_least and hold_at_most",
             ));
         }
         match &self.retry {

@@ -63,7 +63,7 @@ impl Table {
                     state.expires = now + span;
                     self.schedule(now + span, Expiring::Claim(owner));
                     self.touch(claim);
-                    self.tell_first_waiters(claim, span);
+                    self.notify_first_waiters(claim, span);
                 }
                 Standing::Gone(Why::Left)
             }
@@ -72,12 +72,12 @@ impl Table {
     }
 
     /// The lease of `claim` ends after `span`, earlier than the `recheck_in` of the waiters behind it says. The first waiter of
-    /// each queue is told.
-    fn tell_first_waiters(&mut self, claim: &Claim, span: Duration) {
+    /// each queue gets a push.
+    fn notify_first_waiters(&mut self, claim: &Claim, span: Duration) {
         let waiters = claim.demands.iter().filter_map(|demand| self.queues[&demand.name].first_waiter());
-        let told: BTreeSet<_> = waiters.collect();
+        let unique: BTreeSet<_> = waiters.collect();
         let message = |owner| (self.claims[&owner].claim.client, Change::Recheck(owner, span));
-        self.pushes.extend(told.into_iter().map(message));
+        self.pushes.extend(unique.into_iter().map(message));
     }
 
     fn seal(&mut self, claim: &Claim, value: &Bytes, until: Moment, now: Moment) -> Standing {

@@ -28,10 +28,10 @@ fn nothing_is_granted_over_an_unswept_expired_lease() {
     table.take_news();
     // The holder leaves by itself. The next claim of the queue has expired, and was not swept yet.
     assert_eq!(table.release(&Leaving::Done(holder), at(111)), Standing::Gone(Why::Expired));
-    let told: Vec<_> = table.take_news().into_iter().filter(|(client, _)| client.0 < 1_000).collect();
-    assert!(told.contains(&(second.client, Change::Held(second.id.hash(), Ticket(MANY + 3)))), "{told:?}");
-    assert!(told.contains(&(front.client, Change::Gone(front.id.hash()))), "{told:?}");
-    assert_eq!(told.len(), 2, "{told:?}");
+    let pushes: Vec<_> = table.take_news().into_iter().filter(|(client, _)| client.0 < 1_000).collect();
+    assert!(pushes.contains(&(second.client, Change::Held(second.id.hash(), Ticket(MANY + 3)))), "{pushes:?}");
+    assert!(pushes.contains(&(front.client, Change::Gone(front.id.hash()))), "{pushes:?}");
+    assert_eq!(pushes.len(), 2, "{pushes:?}");
 }
 
 #[test]

@@ -125,11 +125,11 @@ impl World {
         let page = self.table.inspect(&everything(), self.now);
         self.naive.settle(self.now);
         let pushes = self.table.take_news();
-        let mut told: Vec<_> = pushes.iter().map(sortable).collect();
+        let mut actual: Vec<_> = pushes.iter().map(sortable).collect();
         let mut expected: Vec<_> = self.naive.take_pushes().iter().map(sortable).collect();
-        told.sort_unstable();
+        actual.sort_unstable();
         expected.sort_unstable();
-        assert_eq!(told, expected, "pushes after {action:?}");
+        assert_eq!(actual, expected, "pushes after {action:?}");
         self.naive.assert_shows_as(&page, self.now);
         assert_eq!(self.table.len(), self.naive.len(), "claims, queues and tombstones after {action:?}");
         self.laws.check(&action, &page, &pushes, self.now);

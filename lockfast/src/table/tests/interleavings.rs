@@ -57,7 +57,7 @@ impl Fixture {
         self.leave(Leaving::Break { name: name(text), ticket: Ticket(ticket), at_once })
     }
 
-    fn told(&mut self) -> Vec<Change> {
+    fn pushes(&mut self) -> Vec<Change> {
         self.table.take_news().into_iter().map(|(_, change)| change).collect()
     }
 }
@@ -113,11 +113,11 @@ fn a_seal_empties_the_queue() {
     let value = Bytes::from_static(b"42");
     let seal = Leaving::Seal { claim: Arc::clone(&sealer), value: value.clone(), keep: secs(60) };
     assert_eq!(fixture.leave(seal), gone(Why::Left));
-    let told = fixture.told();
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert!(told.contains(&Change::Gone(waiter.id.hash())) && told.contains(&Change::Gone(both.id.hash())));
+    let pushes = fixture.pushes();
+    assert_eq!(pushes.len(), 3, "{pushes:?}");
+    assert!(pushes.contains(&Change::Gone(waiter.id.hash())) && pushes.contains(&Change::Gone(both.id.hash())));
     assert!(
-        told.contains(&Change::Held(other.id.hash(), Ticket(4))),
+        pushes.contains(&Change::Held(other.id.hash(), Ticket(4))),
         "a waiter behind the multi in another queue is granted"
     );
     assert_eq!(fixture.wait(&mutex(5, "a")), Admission::Sealed(value.clone()));
@@ -161,7 +161,7 @@ fn a_repeated_acquire_renews() {
         assert_eq!(fixture.wait(&holder), held(1, 1));
         assert!(matches!(fixture.wait(&waiter), Admission::Queued { ticket: Ticket(2), position: 1, .. }));
     }
-    assert_eq!(fixture.told(), []);
+    assert_eq!(fixture.pushes(), []);
 }
 
 #[test]
@@ -225,14 +225,14 @@ fn a_broken_holder_keeps_its_entry_until_it_leaves() {
     fixture.wait(&holder);
     fixture.wait(&waiter);
     assert_eq!(fixture.break_it("a", 3, false), gone(Why::Broken), "any number of the block names the claim");
-    assert_eq!(fixture.told(), [Change::Gone(holder.id.hash())]);
+    assert_eq!(fixture.pushes(), [Change::Gone(holder.id.hash())]);
     fixture.break_it("a", 1, false);
-    assert_eq!(fixture.told(), [], "broken twice, pushed once");
+    assert_eq!(fixture.pushes(), [], "broken twice, pushed once");
     assert_eq!(fixture.renew(&holder, 10), gone(Why::Broken));
     assert_eq!(fixture.wait(&holder), Admission::Gone(Why::Broken));
     assert!(matches!(fixture.renew(&waiter, 60), Standing::Waiting { .. }), "the holder may still be at work");
     assert_eq!(fixture.done(&holder), gone(Why::Broken));
-    assert_eq!(fixture.told(), [Change::Held(waiter.id.hash(), Ticket(5))]);
+    assert_eq!(fixture.pushes(), [Change::Held(waiter.id.hash(), Ticket(5))]);
 }
 
 #[test]
@@ -257,10 +257,12 @@ fn a_break_at_once_and_a_break_of_a_waiter_end_the_claim() {
     assert_eq!(fixture.break_it("a", 4, true), gone(Why::Unknown));
     assert_eq!(fixture.break_it("b", 1, true), gone(Why::Unknown));
     fixture.break_it("a", 2, false);
-    assert_eq!(fixture.told(), [Change::Gone(front.id.hash())]);
+    assert_eq!(fixture.pushes(), [Change::Gone(front.id.hash())]);
     fixture.break_it("a", 1, true);
-    let told = fixture.told();
-    assert!(told.contains(&Change::Gone(holder.id.hash())) && told.contains(&Change::Held(last.id.hash(), Ticket(3))));
+    let pushes = fixture.pushes();
+    assert!(
+        pushes.contains(&Change::Gone(holder.id.hash())) && pushes.contains(&Change::Held(last.id.hash(), Ticket(3)))
+    );
     assert_eq!(fixture.wait(&front), Admission::Gone(Why::Broken), "a broken id does not come back");
 }
 
@@ -295,7 +297,7 @@ fn a_block_grows_only_while_no_claim_waits() {
     assert_eq!(fixture.unless_alone(&holder, 8), Standing::Held(Tickets::new(Ticket(2), 8)));
     fixture.wait(&waiter);
     assert_eq!(fixture.unless_alone(&holder, 8), gone(Why::Left));
-    assert_eq!(fixture.told(), [Change::Held(waiter.id.hash(), Ticket(10))], "its ticket is above the whole block");
+    assert_eq!(fixture.pushes(), [Change::Held(waiter.id.hash(), Ticket(10))], "its ticket is above the whole block");
 }
 
 #[test]
@@ -312,7 +314,7 @@ fn a_late_unless_alone_does_not_end_the_hold() {
         fresh,
         "a third copy, which was in flight all the time"
     );
-    assert_eq!(fixture.told(), []);
+    assert_eq!(fixture.pushes(), []);
 }
 
 #[test]
@@ -363,7 +365,7 @@ fn opposite_orders_do_not_deadlock() {
     assert!(matches!(fixture.wait(&one), Admission::Held(_)));
     assert!(matches!(fixture.wait(&two), Admission::Queued { position: 1, .. }));
     fixture.done(&one);
-    assert_eq!(fixture.told(), [Change::Held(two.id.hash(), Ticket(2))]);
+    assert_eq!(fixture.pushes(), [Change::Held(two.id.hash(), Ticket(2))]);
 }
 
 #[test]

@@ -213,8 +213,8 @@ impl Naive {
                     let entry = &mut self.entries[index];
                     if !entry.lingers {
                         (entry.lingers, entry.expires) = (true, now + *span);
-                        let told = self.first_waiters(claim).into_iter();
-                        self.pushes.extend(told.map(|(client, owner)| (client, Change::Recheck(owner, *span))));
+                        let waiters = self.first_waiters(claim).into_iter();
+                        self.pushes.extend(waiters.map(|(client, owner)| (client, Change::Recheck(owner, *span))));
                     }
                     Standing::Gone(Why::Left)
                 }
