@@ -30,7 +30,7 @@ pub enum Error {
     #[error("{}", busy(name, holder.as_deref(), *held_for, *position, *waited, *attempts))]
     #[non_exhaustive]
     Busy {
-        /// What was asked for.
+        /// The requested names.
         name: String,
         /// The holder, if the store could name it.
         holder: Option<Box<Holder>>,

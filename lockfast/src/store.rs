@@ -19,10 +19,10 @@
 //! **Repeated and late requests**
 //!
 //! - accepts every verb twice, and late. A repeated acquire renews. **No verb shortens a lease** except a release and a linger;
-//! - leaves a tombstone for [`Leaving::Unknown`]: it refuses the claim's id for [`Claim::tombstone`] and for at least twice as
-//!   long as the store's connection may delay a request. Otherwise an acquire that runs after it, for example one that was still
-//!   in a socket's buffer, would leave a claim that no client renews or releases;
-//! - never repeats an acquire by itself: a copy that runs after the client has seen an answer, and left, is such a claim too. A
+//! - leaves a tombstone for [`Leaving::Unknown`]: it refuses the claim's id for [`Claim::tombstone`], or for twice the time that the
+//!   store's connection may delay a request, whichever is longer. Otherwise an acquire that runs after it, for example one that was
+//!   still in a socket's buffer, would leave a claim that no client renews or releases (a ghost);
+//! - never repeats an acquire by itself: a copy that runs after the client has seen an answer, and left, is a ghost too. A
 //!   driver that retries must be configured not to; the store answers `Unavailable` instead;
 //! - answers [`Error::Unavailable`](crate::Error::Unavailable) when the outcome is unknown, and does so within a time limit of its
 //!   own, even if the network never answers. The client then sends the same request again, the first time without a pause. A

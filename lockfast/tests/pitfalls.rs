@@ -1,4 +1,4 @@
-//! Behaviour that surprises people, as `docs/pitfalls.md` describes it.
+//! Behaviour that surprises people. These tests show what the documents warn of.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -49,7 +49,7 @@ impl Token {
         self.id.hash()
     }
 
-    /// The lease that was asked for; also what [`Locks::renew_token`](crate::Locks::renew_token) is usually given.
+    /// The requested lease; also what [`Locks::renew_token`](crate::Locks::renew_token) is usually given.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }

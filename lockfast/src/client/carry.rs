@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_gone_forgets_no_waker_of_a_later_one_in_its_place() {
+    fn an_ended_request_removes_no_waker_of_its_successor() {
         let (mut carrier, now) = (Carrier::new(ClientId(1), 1), Moment::from_nanos(1_000_000_000_000));
         let enter = |carrier: &mut Carrier| match carrier.tell(Input::Enter(terms(true)), now) {
             Next::Entered(key) => key,

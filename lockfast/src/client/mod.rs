@@ -16,7 +16,8 @@
 //! | `release`, `release_call` | a release in flight and what its caller gets; the call that it makes |
 //! | `repeat` | calls to the store without an answer, sent again |
 //! | `keeper`, `alarm` | the client's thread; timers of callers |
-//! | `options`, `explain`, `events`, `recorder` | settings; errors with the names that callers wrote; events; the engine's inputs in a file |
+//! | `options`, `explain` | settings; errors with the names that callers wrote |
+//! | `events`, `recorder` | events; the engine's inputs in a file |
 
 mod acquire;
 mod alarm;

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_job_takes_another_ones_slot_whatever_they_are_called() {
+    async fn jobs_with_any_names_never_share_a_slot() {
         let locks = Locks::in_memory();
         for (name, slot) in
             [("a", "b@c"), ("a@b", "c"), ("a%40b", "c"), ("a%2540b", "c"), ("a", "b%40c"), ("a@", "b@c")]
