@@ -1,4 +1,4 @@
-//! Behaviour that surprises people. These tests show what the documents warn of.
+//! What surprises people, shown: not promises to be proud of, but facts that `docs/pitfalls.md` tells.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -80,7 +80,7 @@ impl Client {
         let (result, wakes_keeper, woken, deferred) = {
             let mut carrier = self.carrier.lock().unwrap_or_else(PoisonError::into_inner);
             let now = self.clock.now();
-            carrier.engine.set_heard(self.events.level());
+            carrier.engine.set_heard(self.events.heard());
             let result = work(&mut carrier, now);
             let wakes_keeper = std::mem::take(&mut carrier.wakes_keeper);
             (result, wakes_keeper, carrier.woken.take(), carrier.deferred.take())
