@@ -1,7 +1,7 @@
 //! Three servers have the same crontab, and the job runs once.
 //!
-//! `run` asks who is first; `at_least` keeps the job taken for longer than the servers' clocks are apart. `run_for` names
-//! the slot instead, and remembers it: then neither the clocks nor the time that the job takes matter.
+//! `run` lets the first server run the job; `at_least` keeps it locked for longer than the servers' clocks differ by. `run_for` names
+//! the slot instead, and remembers it: then neither the clocks nor the duration of the job matter.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::cell::Cell;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use lockfast::{Error, Locks, ManualClock, Memory, Outcome, Result};
 
 pub(crate) async fn story() -> Result<()> {
-    // Three clients of one store, as three servers are. The clock is set by hand: a day passes at once.
+    // Three clients of one store, as three servers are. The clock is manual: a day passes at once.
     let hand = ManualClock::new();
     let store = Arc::new(Memory::with_clock(hand.clock()));
     let server = || Locks::builder().clock(hand.clock()).build(store.clone());
@@ -27,7 +27,7 @@ pub(crate) async fn story() -> Result<()> {
                 Ok::<_, Error>(())
             };
             let ran = job.run(work).await?.is_some();
-            println!("  night {night}, server {number}: {}", if ran { "ran" } else { "somebody else has it" });
+            println!("  night {night}, server {number}: {}", if ran { "ran" } else { "another server has it" });
             hand.advance(Duration::from_secs(5)); // the next server's clock is five seconds behind; the job takes no time
         }
         assert_eq!(cleanups.get(), night);
@@ -39,7 +39,7 @@ pub(crate) async fn story() -> Result<()> {
     for (slot, number) in ["10:00", "11:00"].into_iter().zip(1..) {
         let job = |server: &Locks| server.cron("report").at_most(Duration::from_secs(600));
         let work = async |_: &_| {
-            tokio::task::yield_now().await; // the others come while it runs
+            tokio::task::yield_now().await; // the other servers start it meanwhile
             reports.set(reports.get() + 1);
             Ok::<_, Error>(())
         };
@@ -50,7 +50,7 @@ pub(crate) async fn story() -> Result<()> {
 
         // A server that was down for an hour and catches up now.
         let late = three.run_for(slot, work).await?;
-        println!("  {slot}: ran on {ran} of 3 servers; asked again: {late:?}");
+        println!("  {slot}: ran on {ran} of 3 servers; started again: {late:?}");
         assert!(ran == 1 && reports.get() == number && late == Outcome::AlreadyDone(()));
     }
     Ok(())

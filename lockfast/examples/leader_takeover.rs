@@ -1,7 +1,7 @@
-//! The leader's machine freezes, a successor takes over, and what the old leader still sends is refused.
+//! The leader's machine freezes, a successor takes over, and late writes of the old leader are refused.
 //!
-//! A frozen machine does not know that it was frozen. When it goes on, it believes to lead for a moment, and no lock can
-//! stop what it sends in that moment. The receiver can: it refuses a fence below the highest it has seen.
+//! A frozen machine does not know that it was frozen. When it resumes, it believes for a moment that it leads, and no lock can
+//! stop a write that it sends in that moment. The receiver can: it refuses a fence below the highest it has seen.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use lockfast::{Locks, ManualClock, Memory, Result};
 
-/// What leaders write to.
+/// The resource that leaders write to.
 #[derive(Default)]
 struct Schedule {
     planned_by: Cell<&'static str>,
@@ -29,7 +29,7 @@ impl Schedule {
 }
 
 pub(crate) async fn story() -> Result<()> {
-    // Two clients of one store, as two servers are. The clock is set by hand, so that a lease can end without waiting.
+    // Two clients of one store, as two servers are. The clock is manual, so that a lease can end without waiting.
     let hand = ManualClock::new();
     let store = Arc::new(Memory::with_clock(hand.clock()));
     let server = || Locks::builder().clock(hand.clock()).build(store.clone());
@@ -41,7 +41,7 @@ pub(crate) async fn story() -> Result<()> {
     let old = election.campaign().await?;
     println!("the first leads; its plan is {}", schedule.plan("first", old.fence()?));
 
-    // The second stands in line. Eleven seconds later the lease of the first has ended, and nobody had to notice.
+    // The second waits in the queue. Eleven seconds later the lease of the first has ended, without any process noticing it.
     let successor = second.election("scheduler").note("second");
     let (new, ()) = tokio::join!(successor.campaign(), async { hand.advance(Duration::from_secs(11)) });
     let new = new?;
@@ -53,9 +53,9 @@ pub(crate) async fn story() -> Result<()> {
     );
     assert!(new.fence()? > old.fence()?);
 
-    // The first goes on where it stopped.
+    // The first resumes where it stopped.
     println!("the first wakes up; its plan is {}", schedule.plan("first", old.fence()?));
-    println!("had it asked before: {}", old.check().expect_err("its lease has ended"));
+    println!("had it checked before: {}", old.check().expect_err("its lease has ended"));
     assert_eq!(schedule.planned_by.get(), "second");
     new.step_down().await
 }

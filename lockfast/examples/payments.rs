@@ -1,7 +1,7 @@
 //! Two API servers take a payment from one account at the same moment.
 //!
-//! Without a lock both see the same balance, and one update is lost. With it they go one after the other. And because
-//! the account knows about fences, it also refuses a server that was paused for longer than its lease.
+//! Without a lock both read the same balance, and one update is lost. With a lock they run one after the other. The account
+//! compares fencing tokens, so it also refuses the write of a server that was paused for longer than its lease.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::cell::Cell;
@@ -34,7 +34,7 @@ impl Account {
     /// Whether the customer was charged.
     async fn pay(&self, amount: u32, fence: u64) -> bool {
         let balance = self.balance.get();
-        tokio::task::yield_now().await; // a real server waits for its database here, and the other one gets its chance
+        tokio::task::yield_now().await; // a real server waits for its database here, and the other server runs meanwhile
         balance >= amount && self.write(balance - amount, fence)
     }
 }
@@ -52,7 +52,7 @@ pub(crate) async fn story() -> Result<()> {
     println!("without a lock, two payments of 70 from 100: charged {charged:?}, {} left", account.balance.get());
     assert!(charged == (true, true) && account.balance.get() == 30, "without the race this example has no point");
 
-    // Two clients of one store, as two servers are. The clock is set by hand, so that a lease can end without waiting.
+    // Two clients of one store, as two servers are. The clock is manual, so that a lease can end without waiting.
     let hand = ManualClock::new();
     let store = Arc::new(Memory::with_clock(hand.clock()));
     let server = || Locks::builder().clock(hand.clock()).build(store.clone());
@@ -67,7 +67,7 @@ pub(crate) async fn story() -> Result<()> {
     let seen_before = account.balance.get();
     hand.advance(Duration::from_secs(31)); // server 1 stands still for longer than its lease of 30 s
     assert!(pay_under_lock(&server_2, &account).await?);
-    let accepted = account.write(seen_before - 70, paused.fence()?); // it wakes up and goes on as if nothing had happened
+    let accepted = account.write(seen_before - 70, paused.fence()?); // it resumes as if nothing had happened
     println!("a late write with an old fence: {}", if accepted { "accepted" } else { "refused" });
     assert!(!accepted && account.balance.get() == 30 && paused.check().is_err());
     Ok(())

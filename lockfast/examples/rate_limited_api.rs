@@ -1,6 +1,6 @@
-//! Somebody else's service allows three calls at a time, counted over all our servers.
+//! An external service allows three calls at a time, counted over all our servers.
 //!
-//! A semaphore is that number. Permits are leased like every lock: those of a server that died come back by themselves.
+//! A semaphore with three permits enforces it. Permits have leases like every lock: those of a server that died become free again.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use tokio::sync::Barrier;
 
 const ALLOWED: u32 = 3;
 
-/// The service. It answers when three callers are there, to show that they do get in together; a fourth would be too many.
+/// The service. It answers once three calls have arrived, to show that three run together; a fourth would exceed the limit.
 struct Service {
     callers: Cell<u32>,
     most: Cell<u32>,

@@ -1,7 +1,7 @@
 //! Money goes from A to B and from B to A at the same time, from two servers.
 //!
-//! Who locks the accounts one after the other, each in its own order, ends up waiting for somebody who waits for it.
-//! `multi` takes both in one step, in whatever order they are written, and cannot.
+//! Two servers that lock the accounts one after the other, in opposite orders, deadlock: each waits for the other. `multi` takes both
+//! in one step, in whatever order they are written, and cannot deadlock.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::cell::Cell;
@@ -32,7 +32,7 @@ pub(crate) async fn story() -> Result<()> {
     let a = Account { name: "account:a", balance: Cell::new(1000) };
     let b = Account { name: "account:b", balance: Cell::new(1000) };
 
-    // One inside the other, in opposite orders: only impatience gets them out.
+    // One after the other, in opposite orders: only the end of their patience ends the deadlock.
     let (held_a, held_b) = (server_1.mutex(a.name).lock().await?, server_2.mutex(b.name).lock().await?);
     let patience = Duration::from_millis(50);
     let (wants_b, wants_a) = (server_1.mutex(b.name), server_2.mutex(a.name));
@@ -45,7 +45,7 @@ pub(crate) async fn story() -> Result<()> {
     let there = try_join_all((0..100).map(|_| transfer(&server_1, &a, &b, 3)));
     let back = try_join_all((0..100).map(|_| transfer(&server_2, &b, &a, 2)));
     let both_ways = async { tokio::try_join!(there, back) };
-    tokio::time::timeout(Duration::from_secs(10), both_ways).await.expect("nobody waits for ever")?;
+    tokio::time::timeout(Duration::from_secs(10), both_ways).await.expect("no deadlock")?;
 
     let (a, b) = (a.balance.get(), b.balance.get());
     println!("both in one step: 200 transfers, A has {a}, B has {b}, together {}", a + b);

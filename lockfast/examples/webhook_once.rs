@@ -1,7 +1,7 @@
 //! A payment provider delivers one webhook several times, to several servers, and the order is shipped once.
 //!
-//! Everybody who delivers it gets the result: who comes first does the work, who comes meanwhile waits for it, and who
-//! comes later is answered at once. Work that fails does not count as done.
+//! Every delivery gets the result: the first one does the work, one that arrives meanwhile waits for it, and a later one is answered
+//! at once. Work that fails does not count as done.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::cell::Cell;
@@ -30,14 +30,14 @@ pub(crate) async fn story() -> lockfast::Result<()> {
     let (open, attempts) = (Cell::new(false), Cell::new(0));
     let ship = async |_: &_| {
         attempts.set(attempts.get() + 1);
-        tokio::task::yield_now().await; // the other deliveries come while this one is at work
+        tokio::task::yield_now().await; // the other deliveries arrive meanwhile
         if open.get() { Ok(format!("parcel {}", attempts.get())) } else { Err(Failure::WarehouseClosed) }
     };
 
     match server_1.once("webhook:42").run(ship).await {
         Err(Failure::WarehouseClosed) => println!("first delivery: the warehouse is closed, nothing is remembered"),
         Err(Failure::Locks(error)) => return Err(error),
-        Ok(_) => unreachable!("nobody ships from a closed warehouse"),
+        Ok(_) => unreachable!("the warehouse is closed"),
     }
 
     open.set(true);

@@ -1,8 +1,8 @@
-//! The same locks for code without a runtime: every method blocks its thread until it has an answer.
+//! The same locks for code without an async runtime: every method blocks its thread until it has an answer.
 //!
-//! Thin: each face wraps the one of the same name at the crate's root, and a [`Guard`] is the same guard. Waiting needs no
-//! runtime because the client's keeper does it on a thread of its own. Inside asynchronous code use the faces at the
-//! crate's root instead: a blocked thread there blocks every task on it, although each call ends.
+//! Each type wraps the one of the same name at the crate's root, and a [`Guard`] is the same guard. Waiting needs no runtime
+//! because the client's keeper does it on a thread of its own. Inside asynchronous code use the types at the crate's root
+//! instead: a call from there ends too, but until then it blocks every task of its thread.
 //!
 //! ```
 //! use lockfast::blocking::Locks;
@@ -14,8 +14,8 @@
 //! # Ok::<(), lockfast::Error>(())
 //! ```
 
-mod faces;
 pub(crate) mod wait;
+mod wrappers;
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -26,15 +26,15 @@ use crate::error::Result;
 use crate::primitives;
 use crate::store::{Counters, Resource};
 
-pub use faces::{Cron, Election, Leadership, Multi, Mutex, Once, RwLock, Semaphore};
 use wait::block_on;
+pub use wrappers::{Cron, Election, Leadership, Multi, Mutex, Once, RwLock, Semaphore};
 
 /// See [`crate::Locks`].
 ///
 /// ```
 /// # use lockfast::blocking::Locks;
 /// let locks = Locks::from(lockfast::Locks::in_memory());
-/// let guard = locks.mutex("account:123").try_lock()?.expect("nobody else is there");
+/// let guard = locks.mutex("account:123").try_lock()?.expect("it is free");
 /// # Ok::<(), lockfast::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Locks {
     }
 }
 
-/// What a holder has in hand; everything that does not wait is as on [`crate::Guard`].
+/// The guard of a held lock; everything that does not wait is as on [`crate::Guard`].
 ///
 /// ```
 /// # use lockfast::blocking::Locks;
@@ -141,7 +141,7 @@ impl Locks {
 /// # Ok::<(), lockfast::Error>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "the lock is given back as soon as the guard is dropped"]
+#[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard(crate::client::Guard);
 
 impl From<crate::client::Guard> for Guard {

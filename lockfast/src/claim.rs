@@ -1,4 +1,4 @@
-//! A claim: one party's place in the line of each resource it names. Plain data; what it means is in `table.rs`.
+//! A claim: a request for one or more names, with an entry in the queue of each. Plain data; `table.rs` defines what it means.
 
 mod demand;
 mod token;
@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 pub use demand::{Demand, Demands, Mode};
 pub use token::Token;
 
-/// The number a claim gets when it joins: its place in line, and the fencing token of what it holds. Only goes up.
+/// The number drawn when a claim joins: its position in every queue, and the fencing token of what it holds. Later claims get higher
+/// numbers.
 ///
 /// ```
 /// # use lockfast::store::Ticket;
@@ -41,7 +42,7 @@ impl fmt::Display for Ticket {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tickets {
-    /// The claim's place in line.
+    /// The number that decides the claim's position in its queues.
     pub first: Ticket,
     /// How many numbers, counted from `first`.
     pub count: u32,
@@ -66,7 +67,7 @@ impl Tickets {
 
 /// The right to renew and release a claim: 128 bits from the operating system, never shown.
 ///
-/// What stores keep and people see is its [`hash`](ClaimId::hash), so that reading a store is not releasing its locks.
+/// Stores keep, and people see, only its [`hash`](ClaimId::hash): read access to a store does not give the right to release its locks.
 ///
 /// ```
 /// # use lockfast::store::ClaimId;
@@ -81,7 +82,7 @@ pub struct ClaimId {
 }
 
 impl ClaimId {
-    /// A new id, straight from the operating system: a process and its fork never draw the same.
+    /// A new id, straight from the operating system: a process and its fork never draw the same id.
     pub fn random() -> Result<Self> {
         let mut secret = [0; 16];
         getrandom::fill(&mut secret).map_err(no_randomness)?;
@@ -119,8 +120,8 @@ impl fmt::Debug for ClaimId {
     }
 }
 
-/// Draws ids many at a time, since each visit to the operating system costs as much as the rest of a lock. For one client
-/// in one process: a client refuses to work after a fork, so no two processes draw from the same batch.
+/// Draws ids in batches, since one call to the operating system costs as much as the rest of a lock. A batch belongs to one client
+/// in one process: a client refuses to work after a fork, so no two processes use the same batch.
 pub(crate) fn draw_ids() -> Result<Vec<ClaimId>> {
     const BATCH: usize = 32;
     let mut batch = [0; 16 * BATCH];
@@ -132,8 +133,8 @@ fn no_randomness(error: getrandom::Error) -> Error {
     Error::unavailable("drawing a claim id from the operating system", error)
 }
 
-/// The public face of a [`ClaimId`]: the first 128 bits of the SHA-1 of its secret. (SHA-1 because Redis can compute it
-/// inside a script; what is needed is that nobody finds the secret from the hash.)
+/// The public form of a [`ClaimId`]: the first 128 bits of the SHA-1 of its secret. (SHA-1 because Redis can compute it
+/// inside a script; all that is needed is that the secret cannot be found from the hash.)
 ///
 /// ```
 /// # use lockfast::store::ClaimId;
@@ -156,7 +157,7 @@ impl fmt::Debug for ClaimHash {
     }
 }
 
-/// Something for each of many claims.
+/// A map from claims to values.
 pub(crate) type ClaimMap<V> = HashMap<ClaimHash, V, BuildHasherDefault<FirstBytes>>;
 
 /// Hashes a claim's hash by taking eight bytes of it: it is random already.
@@ -175,7 +176,7 @@ impl Hasher for FirstBytes {
     }
 }
 
-/// Which client a claim belongs to; pushes are addressed to it. Not a secret.
+/// The client a claim belongs to; pushes are addressed to it. Not a secret.
 ///
 /// ```
 /// # use lockfast::store::ClientId;
@@ -190,7 +191,7 @@ impl fmt::Display for ClientId {
     }
 }
 
-/// One party's place in the line of each resource it names; leased from the moment it joins, waiting or holding.
+/// A request for one or more names, waiting or holding. It has a lease from the moment it joins its queues.
 ///
 /// ```
 /// # use lockfast::store::{Claim, Demand, Name};
@@ -201,36 +202,35 @@ impl fmt::Display for ClientId {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// The right to it. After a store answered that the claim is gone, its party uses a new one.
+    /// The right to it. After a store has answered that the claim is gone, the request uses a new id.
     pub id: ClaimId,
-    /// Whose it is.
+    /// The client it belongs to.
     pub client: ClientId,
-    /// What it wants.
+    /// The names it wants, and how much of each.
     pub demands: Demands,
     /// How long it lives without being renewed.
     pub ttl: Duration,
     /// How many consecutive tickets it reserves when it joins; at least one.
     pub block: u32,
-    /// The largest ticket its client has seen from this store: its own will be higher.
+    /// The largest ticket its client has seen from this store: the claim's own will be higher.
     pub floor: Ticket,
-    /// Judged by its lease alone, never by whether a process lives. Only a renewal counts: a claim joins without this
-    /// exemption, whatever is said here, and a renewal of a claim with `detached` set exempts it from then on. A client that
-    /// still waits, or whose token was not delivered yet, may die. A store that lists only what its clients report lists an exempt
-    /// claim by itself, for as long as it lives: its client may be gone.
+    /// Whether only the lease decides if the claim lives, not whether its process does. The flag takes effect with a renewal, never
+    /// when the claim joins: a client that dies while it waits, or before its token was delivered, must not leave a claim behind. A
+    /// store that lists only what clients report lists a detached claim by itself while it lives: its client may be gone.
     pub detached: bool,
-    /// Who it is, for people.
+    /// What its owner says about itself, for people.
     pub note: Arc<Note>,
 }
 
 impl Claim {
-    /// A claim with a new id and nothing special about it.
+    /// A claim with a new id and default settings.
     pub fn new(demands: Demands, ttl: Duration) -> Result<Self> {
         let (id, client) = (ClaimId::random()?, ClientId(0));
         Ok(Self { id, client, demands, ttl, block: 1, floor: Ticket(0), detached: false, note: Arc::default() })
     }
 
-    /// How long the id stays out after a release with an unknown outcome. An acquire that is still on its way arrives
-    /// within this time; one that is held up for longer costs one lease, never a second holder.
+    /// How long the id is refused after a release with an unknown outcome. An acquire that is still in flight arrives within this
+    /// time. One that is delayed for longer costs one lease, never a second holder.
     pub fn tombstone(&self) -> Duration {
         self.ttl.min(LONGEST_TOMBSTONE)
     }
@@ -238,7 +238,7 @@ impl Claim {
 
 const LONGEST_TOMBSTONE: Duration = Duration::from_secs(60);
 
-/// Who stands behind a claim, for people to read. Never more than the program's name: arguments carry secrets.
+/// The process behind a claim, for people to read. Of its command line only the program's name: arguments carry secrets.
 ///
 /// ```
 /// # use lockfast::Note;
@@ -255,7 +255,7 @@ pub struct Note {
     pub program: String,
     /// Free text, like a leader's address.
     pub text: Option<String>,
-    /// What else the caller wants seen.
+    /// Further pairs of key and value, set by the caller.
     pub labels: Vec<(String, String)>,
 }
 
@@ -265,14 +265,14 @@ impl fmt::Display for Note {
             write!(f, "{text} on ")?;
         }
         match self.pid {
-            // Nobody's: of another program's lock no more is known than that it is there.
+            // Another program's lock: only its existence is known.
             0 => f.write_str(&self.host),
             pid => write!(f, "{} (pid {pid})", self.host),
         }
     }
 }
 
-/// Who holds something.
+/// A holder, as errors and listings name it.
 ///
 /// ```
 /// # use lockfast::{Error, Locks};
@@ -287,11 +287,11 @@ impl fmt::Display for Note {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The public face of its claim.
+    /// The hash of its claim's id.
     pub owner: ClaimHash,
     /// Its fencing token.
     pub fence: Ticket,
-    /// Who it is.
+    /// What it says about itself.
     pub note: Arc<Note>,
 }
 

@@ -1,8 +1,8 @@
 //! Time, in one place: the only file that reads a clock.
 //!
-//! Leases are judged on a clock that goes on while the machine is suspended (CLOCK_BOOTTIME on Linux), so that a laptop
-//! or a frozen virtual machine wakes up knowing that its locks are gone. Wall-clock time is for people and for seeding
-//! tickets; it is never compared with another machine's.
+//! Leases are judged by a clock that goes on while the machine is suspended (CLOCK_BOOTTIME on Linux): after a suspend, a
+//! laptop or a virtual machine finds its locks expired. Wall-clock time is for people and for seeding tickets; it is never
+//! compared with another machine's.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -68,7 +68,7 @@ impl fmt::Debug for Moment {
     }
 }
 
-/// Where a client and the in-process store read the time.
+/// The clock that a client or the in-process store reads.
 ///
 /// ```
 /// # use lockfast::{Clock, ManualClock};
@@ -95,7 +95,7 @@ impl Clock {
         Self(Source::Boot)
     }
 
-    /// Whether it is one that tests turn.
+    /// Whether it is a [`ManualClock`].
     #[cfg(feature = "sqlite")]
     pub(crate) fn is_manual(&self) -> bool {
         matches!(self.0, Source::Manual(_))
@@ -121,9 +121,9 @@ impl Clock {
     }
 }
 
-/// A clock that stands still until it is told to move: for tests of code that holds locks.
+/// A clock that stands still until [`advance`](Self::advance) is called: for tests of code that holds locks.
 ///
-/// Give [`clock`](Self::clock) to the client and to the in-process store, and leases run out when the test says so.
+/// Give [`clock`](Self::clock) to the client and to the in-process store: then leases expire when the test advances it.
 ///
 /// ```
 /// # use lockfast::{Locks, ManualClock, Memory};
@@ -140,7 +140,7 @@ impl Clock {
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock(Arc<Manual>);
 
-/// A manual clock shows a day in 2026: fences seeded from it look like fences.
+/// A manual clock shows a day in 2026, so fences that are seeded from it look like real ones.
 const MANUAL_EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
 #[derive(Debug)]
@@ -161,12 +161,12 @@ impl ManualClock {
         Self::default()
     }
 
-    /// The clock that this hand moves.
+    /// The clock that this value advances.
     pub fn clock(&self) -> Clock {
         Clock(Source::Manual(Arc::clone(&self.0)))
     }
 
-    /// Moves the clock on, and wakes whoever slept on it. The sleepers run in their own time: await what they do.
+    /// Advances the clock and wakes the tasks that sleep on it. It does not wait for them: await what they do.
     pub fn advance(&self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         let later = |now: u64| Some(now.saturating_add(nanos));
@@ -176,8 +176,8 @@ impl ManualClock {
     }
 }
 
-/// Sleeps until moments of one clock, inside a tokio runtime with its drivers enabled. On Linux it is a timer of the
-/// kernel's that goes on while the machine is suspended, so resuming does not make it late.
+/// Sleeps until a moment of one clock, inside a tokio runtime with its drivers enabled. On Linux it is a kernel timer
+/// that goes on while the machine is suspended, so resuming does not make it late.
 ///
 /// ```
 /// # use lockfast::store::Timer;
@@ -197,7 +197,7 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// A timer of this clock; it costs nothing until something sleeps on it.
+    /// A timer of this clock; it uses no kernel resource until it sleeps.
     pub fn new(clock: Clock) -> Self {
         Self { clock, alarm: machine::Alarm::default() }
     }
@@ -217,8 +217,8 @@ impl Timer {
             }
             Source::Manual(manual) => {
                 poll_fn(|cx| {
-                    // Order matters: the waker is in place before the time is read, or an `advance` between the two
-                    // would wake nobody. One waker for each task is enough, however often it asks.
+                    // Order matters: the waker is registered before the time is read, or an `advance` between the two
+                    // would wake no task. One waker per task is enough, however often it polls.
                     let mut sleepers = manual.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
                     if !sleepers.iter().any(|sleeper| sleeper.will_wake(cx.waker())) {
                         sleepers.push(cx.waker().clone());
@@ -249,14 +249,14 @@ mod machine {
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
-    /// A timer of the kernel's on CLOCK_BOOTTIME: it fires at once when the machine resumes after its time.
+    /// A kernel timer on CLOCK_BOOTTIME: if its time passes during a suspend, it fires as soon as the machine resumes.
     #[derive(Debug, Default)]
     pub(super) struct Alarm(Option<AsyncFd<OwnedFd>>);
 
     impl Alarm {
         pub(super) async fn wait(&mut self, until: u64) {
             if self.try_wait(until).await.is_none() {
-                // No descriptor to be had. A short sleep keeps the promise at the price of waking up often.
+                // No descriptor is available. Short sleeps keep the promise, at the price of frequent wake-ups.
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         }
@@ -277,7 +277,7 @@ mod machine {
                 it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
                 it_value: Timespec { tv_sec: (until / 1_000_000_000) as i64, tv_nsec: (until % 1_000_000_000) as i64 },
             };
-            // Setting the time also takes back a firing for an earlier one.
+            // Setting the timer also clears an expiration of its earlier setting.
             timerfd_settime(timer.get_ref(), TimerfdTimerFlags::ABSTIME, &once).ok()?;
             let mut ready = timer.readable().await.ok()?;
             let mut fired = [0; 8];
@@ -298,7 +298,7 @@ mod machine {
     pub(super) fn now() -> u64 {
         static START: OnceLock<Instant> = OnceLock::new();
         let start = *START.get_or_init(Instant::now);
-        // An hour's head start: moments a little before the first reading exist too.
+        // The clock starts at one hour, so that moments before the first reading can be represented.
         start.elapsed().as_nanos() as u64 + 3_600_000_000_000
     }
 
@@ -306,8 +306,8 @@ mod machine {
     pub(super) struct Alarm;
 
     impl Alarm {
-        /// Short sleeps, so that a late timer of the runtime's costs milliseconds. Where `Instant` stands still while the
-        /// machine sleeps, leases are judged here as if no time had passed; the documents say so.
+        /// Short sleeps, so that a late timer of the runtime costs milliseconds. Where `Instant` stands still during a suspend,
+        /// leases are judged as if no time had passed; the documents say so.
         pub(super) async fn wait(&mut self, until: u64) {
             let left = Duration::from_nanos(until.saturating_sub(now()));
             tokio::time::sleep(left.min(Duration::from_millis(5))).await;

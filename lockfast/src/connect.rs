@@ -1,4 +1,4 @@
-//! From a URL to a client: the table of schemes, and the environment.
+//! From a URL or the environment to a client: which scheme opens which store.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::stores::Memory;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 use crate::stores::{Sqlite, SqliteOptions};
 
-/// What a URL may begin with, for the error that says so.
+/// The schemes of this build, for the error that lists them.
 const SCHEMES: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "redis")) {
     (true, true) => "memory: sqlite: redis: rediss:",
     (true, false) => "memory: sqlite:",
@@ -17,7 +17,7 @@ const SCHEMES: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "redis")) 
     (false, false) => "memory:",
 };
 
-/// The store behind a URL, and the prefix that the URL asks for.
+/// The store behind a URL, and the prefix if the URL sets one.
 #[cfg_attr(not(feature = "sqlite"), expect(unused_variables, reason = "only sqlite: sees children"))]
 async fn open(url: &str, count_children: bool) -> Result<(Arc<dyn Store>, Option<String>)> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
@@ -51,7 +51,8 @@ async fn sqlite(rest: &str, count_children: bool) -> Result<Arc<dyn Store>> {
         path => path.into(),
     };
     let options = SqliteOptions::default().count_children(count_children);
-    // A file that somebody else keeps locked takes seconds to refuse, and the caller's thread has other things to do.
+    // On a thread of its own: if another process keeps the file locked, opening fails only after seconds, and would block the caller's
+    // runtime for that long.
     let (say, opened) = futures::channel::oneshot::channel();
     std::thread::Builder::new()
         .name("lockfast-opening".to_owned())
@@ -67,10 +68,10 @@ async fn sqlite(_: &str, _: bool) -> Result<Arc<dyn Store>> {
 }
 
 impl Locks {
-    /// A client of the store behind `url`, with the defaults. `memory:` is inside this process, the same place for
-    /// everybody who says `memory:` in it; `memory:other` is another place. With the cargo feature `sqlite`, `sqlite:` is a
-    /// file in the user's state directory, and `sqlite:/path/to/locks.db` another one: see `Sqlite`. With the feature
-    /// `redis`, `redis://host` is a server of Redis or Valkey: see `Redis`.
+    /// A client of the store behind `url`, with default settings. `memory:` is a store inside this process, the same one for every
+    /// client that connects to `memory:`; `memory:other` is another one. With the cargo feature `sqlite`, `sqlite:` is a file in the
+    /// user's state directory, and `sqlite:/path/to/locks.db` a file of your choice: see `Sqlite`. With the feature `redis`,
+    /// `redis://host` is a Redis or Valkey server: see `Redis`.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -83,7 +84,7 @@ impl Locks {
         Self::builder().connect(url).await
     }
 
-    /// A client as the environment says: `LOCKFAST_URL` (`memory:` if not set), `LOCKFAST_PREFIX`, and the trace in
+    /// A client with the settings of the environment: `LOCKFAST_URL` (`memory:` if not set), `LOCKFAST_PREFIX`, and the trace in
     /// `TRACEPARENT`.
     ///
     /// ```
@@ -101,14 +102,14 @@ impl Locks {
         if let Some(prefix) = setting("LOCKFAST_PREFIX") {
             builder = builder.prefix(prefix);
         }
-        // Somebody else's broken header is no reason not to lock.
+        // A malformed header comes from another program, and must not prevent locking.
         if let Some(trace) = setting("TRACEPARENT").and_then(|header| header.parse().ok()) {
             builder = builder.trace_id(trace);
         }
         builder.connect(setting("LOCKFAST_URL").as_deref().unwrap_or("memory:")).await
     }
 
-    /// A client of a store of its own inside this process: for tests, and for programs that are alone.
+    /// A client with a store of its own inside this process: for tests, and for programs that share locks with no other process.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -120,7 +121,7 @@ impl Locks {
     ///
     /// # Panics
     ///
-    /// When the operating system has no thread left; [`Locks::new`] says so instead.
+    /// If the operating system cannot start a thread; [`Locks::new`] returns an error instead.
     pub fn in_memory() -> Self {
         Self::new(Arc::new(Memory::new())).expect("the operating system has a thread left")
     }

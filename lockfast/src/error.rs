@@ -8,7 +8,7 @@ use crate::claim::Holder;
 /// The result of everything that can fail here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, sorted by what the caller does next. Names are those the caller wrote, without the prefix.
+/// An error, sorted by what the caller does next. Names are those that the caller wrote, without the prefix.
 ///
 /// ```
 /// # use lockfast::{Error, Locks};
@@ -17,7 +17,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// # let locks = Locks::in_memory();
 /// match locks.mutex("account:123").lock_within(Duration::from_secs(5)).await {
 ///     Ok(guard) => guard.release().await?,
-///     Err(Error::Busy { holder: Some(holder), .. }) => println!("{holder} is at it, come back later"),
+///     Err(Error::Busy { holder: Some(holder), .. }) => println!("held by {holder}, come back later"),
 ///     Err(Error::Unavailable { .. }) => println!("the store is down, try again"),
 ///     Err(error) => return Err(error),
 /// }
@@ -26,50 +26,51 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Somebody else has it: come back later, or tell the user who it is.
+    /// Another claim holds it, or waits for it: come back later, or show the holder to the user.
     #[error("{}", busy(name, holder.as_deref(), *held_for, *position, *waited, *attempts))]
     #[non_exhaustive]
     Busy {
-        /// What was asked for.
+        /// The requested names.
         name: String,
-        /// Who holds it, when the store could tell.
+        /// The holder, if the store could name it.
         holder: Option<Box<Holder>>,
-        /// For how long already.
+        /// How long the holder has held it.
         held_for: Option<Duration>,
-        /// How many were ahead in the line when we gave up; in a long one, at most. `None` when not in line.
+        /// How many claims were ahead in the queue at the end of the wait; in a long queue, at most that many. `None` for a request
+        /// that did not wait in the queue.
         position: Option<usize>,
-        /// How long we waited.
+        /// How long the request waited.
         waited: Duration,
-        /// How often we asked.
+        /// How many attempts it made.
         attempts: u32,
     },
 
-    /// The lock was held and is not any more: stop what it protected.
+    /// The lock was held and is not any more: stop the work that it protected.
     #[error("the lock on {name:?} was lost: {why}")]
     #[non_exhaustive]
     Lost {
         /// What was held.
         name: String,
-        /// How it was lost.
+        /// Why it was lost.
         why: LostWhy,
     },
 
-    /// The store did not answer, nor when the client repeated the request for up to three seconds: try again later. Whether
-    /// anything happened there is unknown.
+    /// The store did not answer, although the client repeated the request for up to three seconds: try again later. Whether the
+    /// request took effect is unknown.
     #[error("the store is unavailable while {doing}: {cause}")]
     #[non_exhaustive]
     Unavailable {
         /// What was being done, with the name it was done to.
         doing: String,
-        /// What the store, or the way to it, said.
+        /// What the store, or the connection to it, reported.
         cause: String,
     },
 
-    /// The request makes no sense as it is: change it. The sentence says what to write instead.
+    /// The request cannot work as it is: change it. The message says what to write instead.
     #[error("{0}")]
     Invalid(String),
 
-    /// This store cannot do that: use another store or another way.
+    /// This store cannot do that: use another store, or another method.
     #[error("{0}")]
     Unsupported(String),
 
@@ -79,7 +80,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same request may well succeed later, without any change to it.
+    /// Whether the same request, unchanged, may succeed later.
     ///
     /// ```
     /// # use lockfast::store::Name;
@@ -96,7 +97,7 @@ impl Error {
         Self::Invalid(what.into())
     }
 
-    /// An [`Error::Unsupported`]; `what` says why and what would do.
+    /// An [`Error::Unsupported`]; `what` says why, and what to use instead.
     pub fn unsupported(what: impl Into<String>) -> Self {
         Self::Unsupported(what.into())
     }
@@ -107,7 +108,7 @@ impl Error {
     }
 }
 
-/// How a lock was lost.
+/// Why a lock was lost.
 ///
 /// ```
 /// # use lockfast::LostWhy;
@@ -126,7 +127,7 @@ pub enum LostWhy {
     HeldAtMost,
     /// The client was shut down.
     Shutdown,
-    /// Somebody with a later fence has been there.
+    /// A holder with a higher fencing token has written meanwhile.
     Overtaken,
 }
 
@@ -138,7 +139,7 @@ impl fmt::Display for LostWhy {
             Self::Broken => "an operator broke it",
             Self::HeldAtMost => "it was held for as long as hold_at_most allows",
             Self::Shutdown => "the client was shut down",
-            Self::Overtaken => "somebody with a later fence has been there",
+            Self::Overtaken => "a holder with a higher fencing token has written meanwhile",
         })
     }
 }
@@ -153,7 +154,7 @@ fn busy(
 ) -> String {
     let mut text = match holder {
         Some(holder) => format!("{name:?} is held by {holder}"),
-        None => format!("{name:?} is held by somebody else"),
+        None => format!("{name:?} is already held"),
     };
     if let Some(held_for) = held_for {
         text += &format!(" for {}", seconds(held_for));
@@ -165,7 +166,7 @@ fn busy(
         text += &format!(" and {attempts} attempts");
     }
     if let Some(position) = position {
-        text += &format!(" with {position} ahead in line");
+        text += &format!(" with {position} ahead in the queue");
     }
     text
 }

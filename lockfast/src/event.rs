@@ -1,4 +1,4 @@
-//! Something that happened to a lock, told to people. Events leave only from the client.
+//! Events: what happened to a lock, for people and monitoring. Only the client emits them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ impl FromStr for TraceId {
     }
 }
 
-/// Something that happened to one acquisition.
+/// One event in the life of one acquisition.
 ///
 /// ```
 /// # use lockfast::{EventKind, Locks, TraceId};
@@ -65,20 +65,20 @@ impl FromStr for TraceId {
 pub struct Event {
     /// When, by this machine's time of day.
     pub at: SystemTime,
-    /// To what; with the client's prefix.
+    /// The names it is about, with the client's prefix.
     pub demands: Demands,
-    /// Whose claim, once there is one.
+    /// The hash of the claim's id, once there is a claim.
     pub owner: Option<ClaimHash>,
     /// The fencing token, once held.
     pub fence: Option<Ticket>,
-    /// The trace captured when the lock was asked for.
+    /// The trace that was set when the lock was requested.
     pub trace: TraceId,
     /// What happened.
     pub kind: EventKind,
 }
 
 impl Event {
-    /// How it was asked for.
+    /// The kind of lock that was requested.
     pub fn mode(&self) -> Mode {
         self.demands[0].mode()
     }
@@ -99,53 +99,53 @@ impl Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// Somebody else was there first; it waits in line.
+    /// Another claim is ahead; the request waits in the queue.
     Waiting,
-    /// The store does not answer the waiter. It keeps its place for the rest of its lease, and asks on.
+    /// The store does not answer the waiter. It keeps its entry for the rest of its lease, and keeps polling.
     Unanswered {
-        /// What the store, or the way to it, said.
+        /// What the store, or the connection to it, reported.
         cause: String,
     },
     /// The store answers the waiter again.
     Answered,
-    /// It holds.
+    /// It holds the lock.
     Acquired {
-        /// How long that took.
+        /// How long it waited.
         waited: Duration,
     },
     /// The lease was renewed.
     Renewed {
-        /// How much of it was left: the earliest warning there is.
+        /// How much of the lease was left. A shrinking margin is the earliest warning there is.
         margin: Duration,
     },
-    /// A renewal failed; the lock is still valid for a while.
+    /// A renewal failed; the lock is still held for the `remaining` time.
     AtRisk {
-        /// For how long.
+        /// How long it is still held if no renewal succeeds.
         remaining: Duration,
-        /// What the store, or the way to it, said.
+        /// What the store, or the connection to it, reported.
         cause: String,
     },
     /// It was lost while held.
     Lost {
-        /// How.
+        /// Why.
         why: LostWhy,
     },
-    /// It was given back.
+    /// It was released.
     Released {
         /// How long it was held.
         held: Duration,
     },
-    /// Patience, or the number of attempts, ended first.
+    /// The patience, or the number of attempts, was used up.
     TimedOut {
         /// How long it had waited.
         waited: Duration,
     },
-    /// Whoever asked stopped waiting.
+    /// The caller dropped the waiting future.
     Cancelled,
 }
 
 impl EventKind {
-    /// How much there has to be an interest in events for this one: 1 for what goes wrong, 5 for each renewal.
+    /// The level from which on this event is emitted, as in `tracing`: 1 for errors, 5 for each renewal.
     pub(crate) fn rank(&self) -> u8 {
         match self {
             Self::Lost { .. } => 1,

@@ -1,11 +1,11 @@
-//! What is locked. A [`Name`] is checked once, when it is made; after that everybody may trust it.
+//! Names of resources. A [`Name`] is checked once, when it is made; a value of the type is always legal.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// The name of a resource, as the store sees it: the client's prefix, then what the user wrote.
+/// The name of a resource, as the store knows it: the client's prefix, then the text that the user wrote.
 ///
 /// Any text of 1 to 512 bytes is a legal name; spaces, braces, slashes, control characters and every script included.
 /// Cloning is cheap.

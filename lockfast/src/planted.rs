@@ -1,5 +1,5 @@
-//! Rules that can be left out on purpose, one at a time, so that the simulation can show that it would notice. Only with the cargo
-//! feature `planted-faults`, which is no default of any build; without it every rule is kept, at no cost.
+//! Rules that can be left out on purpose, one at a time, to show that the simulation notices. Only with the cargo feature
+//! `planted-faults`, which no build enables by default; without it every rule is kept, at no cost.
 
 #![allow(unreachable_pub, reason = "public only with the feature `planted-faults`")]
 
@@ -12,7 +12,7 @@ pub enum Rule {
     PushMatchesTicket,
     /// A release whose acquire has an unknown outcome leaves a tombstone.
     UnknownLeavesTombstone,
-    /// A grant that is not picked up is given back.
+    /// A grant whose future is not polled is released.
     UnpolledGrantIsGivenBack,
     /// A push that overtakes the answer to its acquire is kept.
     EarlyPushIsKept,
@@ -22,7 +22,7 @@ pub enum Rule {
     LostAtDeadline,
     /// A renewal without an answer is no loss.
     UnknownIsNotLost,
-    /// A waiter asks at most five times a second.
+    /// A waiter polls the store at most five times a second.
     FiveRequestsASecond,
     /// A run of local hand-offs ends.
     RunsEnd,
@@ -36,17 +36,17 @@ pub enum Rule {
     LateAnswerIsWithdrawn,
     /// A request that ends without a lock withdraws its claim.
     CancelledClaimIsWithdrawn,
-    /// A waiter asks when all leases ahead of it should have ended.
+    /// A waiter polls when all leases ahead of it should have ended.
     RecheckCoversLeasesAhead,
-    /// After a gap in the pushes, all waiters ask.
+    /// After a gap in the pushes, all waiters poll.
     ResyncAsksAll,
     /// In the store, no verb shortens a lease.
     NoVerbShortens,
-    /// In the store, a tombstone keeps the id of its claim out.
+    /// In the store, the id of a tombstone is refused.
     TombstoneKeepsOut,
-    /// In the store, a holder leaves for waiters elsewhere when it asks whether it is alone.
+    /// In the store, `UnlessAlone` ends the hold while a claim waits behind it.
     UnlessAloneYields,
-    /// In the store, a copy of that question that comes late changes nothing.
+    /// In the store, a late copy of `UnlessAlone` changes nothing.
     LateUnlessAloneIsHarmless,
     /// In the store, a repeated acquire renews.
     RepeatedAcquireRenews,
@@ -105,7 +105,7 @@ thread_local! {
     static LEFT_OUT: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
 }
 
-/// This thread leaves the rule out from now on; none with `None`.
+/// From now on this thread leaves the rule out; with `None`, no rule.
 #[cfg(feature = "planted-faults")]
 pub fn leave_out(rule: Option<Rule>) {
     LEFT_OUT.set(rule);

@@ -1,39 +1,56 @@
-//! The contract between the client and the place where the lines are kept: a handful of verbs, no default methods.
+//! The contract between a client and a store, the place where the queues are kept: seven methods, no default
+//! implementations.
 //!
-//! Users of locks never meet this module; authors of stores implement [`Store`] and run the suite of the cargo feature
-//! `conformance` against it. What the verbs mean is defined by [`Table`](crate::table::Table): a store answers as a table
-//! would.
+//! Users of locks do not need this module. Authors of stores implement [`Store`] and run the suite of the cargo feature
+//! `conformance` against it. [`Table`](crate::table::Table) defines what the verbs mean: a store answers every sequence of
+//! calls as a table would.
 //!
 //! # To be correct, a store
 //!
-//! - makes each verb atomic over the resources it names, as far as [`Guarantees::atomic`] says;
-//! - **settles the line** before any answer that depends on it: drops the claims whose lease ran out by the store's own
-//!   clock, read once a verb, a bounded number a call; hands on to who is next; tells them. Renewing an exclusive hold
-//!   that is still valid may skip that, since nothing can be granted. A dropped claim does not come back to life;
-//! - looks at the line before it looks at anything else: a resource without a holder is not free when somebody stands in
-//!   its line;
-//! - can be sent every verb twice, and late. A repeated acquire renews. **No verb shortens a lease** but a release and a
-//!   linger. [`Leaving::Unknown`] leaves a tombstone: the claim's id stays out for [`Claim::tombstone`], and for twice as
-//!   long as the store's connection may hold a request back, whichever is more. So an acquire that runs after it (as happens
-//!   when a socket closed with the request in a buffer) leaves no ghost that is never renewed;
-//! - never tells of a grant that it may withdraw: it decides, writes, then tells. Whoever gives back may be told in the
-//!   answer, instead of by a push, which claim of its own client holds now ([`Why::PassedOn`]);
-//! - empties the line of what it seals: each waiter is told that it is gone, and asking anew is answered
-//!   [`Admission::Sealed`];
-//! - draws tickets from **one counter**, which starts at the store's clock in microseconds, is raised to that clock whenever
-//!   the store may have lost data (a new run, a failover), and never gives a number at or below a claim's
-//!   [`floor`](Claim::floor). A claim's whole block is reserved when it joins; later numbers come only from
-//!   [`Leaving::UnlessAlone`], when nobody waits who could be overtaken;
-//! - refuses a capacity that disagrees with those in line, and a weight above the capacity, with
-//!   [`Error::Invalid`](crate::Error::Invalid); an empty line takes on the new capacity;
-//! - leaves nothing behind: every key or row has an end. What it keeps carries a version of the format, and a newer one is
-//!   refused with a clear error;
-//! - never repeats an acquire by itself: a copy that runs after the client has heard an answer, and left, is a ghost. A
-//!   driver that retries has to be told not to, or its answer is `Unavailable`;
-//! - answers with [`Error::Unavailable`](crate::Error::Unavailable) when the outcome is unknown: the client sends the same
-//!   request again, at once. It says what it was doing with the names as it knows them, in quotes; the client shows them as
-//!   its user wrote them. It comes back within a time of its own even if the network does not. A dropped future has an unknown outcome too;
-//! - keeps hashes, never ids ([`ClaimId`](crate::store::ClaimId)), and puts neither ids nor passwords into errors or `Debug`.
+//! **Atomicity and expiry**
+//!
+//! - executes each verb atomically over all resources it names, as far as [`Guarantees::atomic`] promises;
+//! - **settles the queue** before every answer that depends on it: it removes claims whose lease has expired by the store's
+//!   own clock, which it reads once per verb; it grants to the next claims by the rule; it notifies them. The number of claims
+//!   removed per call is bounded. Renewing an exclusive hold that is still valid may skip this, since nothing can be granted.
+//!   An expired claim is never revived;
+//! - decides by the queue alone: a resource without a holder is not free while its queue has a waiter.
+//!
+//! **Repeated and late requests**
+//!
+//! - accepts every verb twice, and late. A repeated acquire renews. **No verb shortens a lease** except a release and a linger;
+//! - leaves a tombstone for [`Leaving::Unknown`]: it refuses the claim's id for [`Claim::tombstone`], or for twice the time that the
+//!   store's connection may delay a request, whichever is longer. Otherwise an acquire that runs after it, for example one that was
+//!   still in a socket's buffer, would leave a claim that no client renews or releases (a ghost);
+//! - never repeats an acquire by itself: a copy that runs after the client has seen an answer, and left, is a ghost too. A
+//!   driver that retries must be configured not to; the store answers `Unavailable` instead;
+//! - answers [`Error::Unavailable`](crate::Error::Unavailable) when the outcome is unknown, and does so within a time limit of its
+//!   own, even if the network never answers. The client then sends the same request again, the first time without a pause. A
+//!   dropped future has an unknown outcome too. The error says what was being done, with the names as the store knows them, in
+//!   quotes; the client replaces them by the names that its user wrote.
+//!
+//! **Notifications**
+//!
+//! - never announces a grant that it may still withdraw: it decides, writes, then notifies;
+//! - may announce a hand-off to another claim of the releasing client in the release's answer ([`Why::PassedOn`]) instead of by a
+//!   push;
+//! - empties the queue of a resource that it seals: every waiter gets a push that its claim is gone, and a new acquire is answered
+//!   [`Admission::Sealed`].
+//!
+//! **Tickets and capacities**
+//!
+//! - draws tickets from **one counter**. The counter starts at the store's clock in microseconds, is raised to that clock whenever
+//!   the store may have lost data (a new run, a failover), and never yields a number at or below a claim's
+//!   [`floor`](Claim::floor). A claim's whole block is reserved when it joins; further numbers come only from
+//!   [`Leaving::UnlessAlone`], while no claim waits that could be overtaken;
+//! - refuses a capacity that disagrees with the claims in the queue, and a weight above the capacity, with
+//!   [`Error::Invalid`](crate::Error::Invalid). An empty queue adopts the new capacity.
+//!
+//! **Storage**
+//!
+//! - leaves nothing behind: every key or row expires. Stored data carries the version of its format, and a newer version is
+//!   refused with an error that says so;
+//! - stores hashes, never ids ([`ClaimId`](crate::store::ClaimId)), and puts neither ids nor passwords into errors or `Debug`.
 
 mod guarantees;
 mod verbs;
@@ -54,7 +71,7 @@ pub use guarantees::{Atomic, Fenced, Guarantees, LONGEST_TTL, SHORTEST_TTL, Shar
 pub use verbs::{Admission, Busy, BusyWith, Change, Lease, Leaving, Scope, Standing, Why};
 pub use view::{Counters, Entry, Names, Page, Query, Report, Resource};
 
-/// Where the lines are kept. See the [module](self) for what makes one correct.
+/// The place where the queues are kept. The [module](self) lists what makes an implementation correct.
 ///
 /// ```
 /// # use lockfast::{store::*, *};
@@ -74,27 +91,27 @@ pub use view::{Counters, Entry, Names, Page, Query, Report, Resource};
 /// ```
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// What this store promises.
+    /// The promises of this store.
     fn guarantees(&self) -> Guarantees;
 
-    /// Joins the line of each resource the claim names; or, when the claim is in line already, says where it stands and
-    /// renews it. With [`Busy::Refuse`] a claim that would have to wait leaves no trace.
+    /// Adds the claim to the queue of each resource it names. A claim that is in its queues already is renewed, and its standing is
+    /// returned. With [`Busy::Refuse`], a claim that would have to wait is not added.
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission>;
 
-    /// Renews claims, waiting or holding, and says where each stands, in the order given. Never joins. A claim that is
-    /// renewed with [`detached`](Claim::detached) set is from then on judged by its lease alone.
+    /// Renews claims, waiting or holding, and returns the standing of each, in the order given. Never adds a claim. Once a claim was
+    /// renewed with [`detached`](Claim::detached) set, only its lease decides whether it lives.
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>>;
 
-    /// Ends claims and hands on what they held, in the order given.
+    /// Ends claims and grants what they held to the next claims, in the order given.
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>>;
 
-    /// Shows lines in ticket order, names in order, a page at a time.
+    /// Lists resources in name order, each queue in ticket order, one page per call.
     async fn inspect(&self, query: &Query) -> Result<Page>;
 
-    /// Takes a process's counters and the claims it wants found by a listing; about once a second, batched.
+    /// Stores a client's counters and the claims that a listing by prefix shall find. Called about once a second, batched.
     async fn record(&self, report: &Report) -> Result<()>;
 
-    /// What happens from now on. A store without pushes returns a stream that never yields. The stream may lose messages,
-    /// or begin late, if it says [`Change::Resync`] afterwards; when it ends, the client asks for a new one.
+    /// Subscribes to the changes from now on. A store without pushes returns a stream that never yields. The stream may lose
+    /// messages, or begin late, if it yields [`Change::Resync`] afterwards. When it ends, the client subscribes again.
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change>;
 }

@@ -1,5 +1,5 @@
-//! The rule, as a pure state machine over claims, leases and time. No clock, no input, no output: every verb is told what
-//! time it is, answers, and leaves behind what its store has to tell ([`Table::take_news`]).
+//! The rule, as a pure state machine over claims, leases and time. No clock, no input, no output: every verb takes the
+//! time as an argument, returns its answer, and collects the pushes that its store has to send ([`Table::take_news`]).
 //!
 //! > A claim **holds** when, on each of its resources, the claims up to and including it fit the capacity together.
 //!
@@ -8,18 +8,18 @@
 //!
 //! 1. **Safety** - the weight held never exceeds the capacity.
 //! 2. **Progress** - the oldest claim holds, since nothing is ahead of it and a claim heavier than the capacity is refused
-//!    at the door. So locks taken together cannot deadlock.
-//! 3. **Stability** - who holds goes on holding until it leaves or its lease ends: newcomers stand behind it.
+//!    before it joins. So locks taken together cannot deadlock.
+//! 3. **Stability** - a holder keeps holding until it leaves or its lease ends: later claims join behind it.
 //! 4. **Fencing** - of two claims that cannot share, the one with the lower ticket holds first and has left before the
 //!    other holds. So the ticket is the fencing token, and so is every number of the claim's block: blocks are reserved when
-//!    a claim joins, and grow only when nobody waits.
+//!    a claim joins, and grow only while no claim waits.
 //!
-//! Handing on needs no idea of its own: when a claim leaves, the next one holds already, and is told so.
+//! The hand-off needs no step of its own: when a claim leaves, the next one holds by the rule, and a push tells it.
 
-mod door;
+mod admission;
+mod inspect;
 mod leave;
-mod line;
-mod show;
+mod queue;
 #[cfg(test)]
 mod tests;
 
@@ -36,20 +36,21 @@ use crate::name::Name;
 use crate::planted::Rule;
 use crate::store::{Admission, Busy, Change, Lease, Standing, Why};
 
-use line::Line;
+use queue::Queue;
 
-/// How many leases one verb ends at most; the rest wait for the next verb. Nothing is granted over a lease that ran out
-/// and was not looked at yet, so the limit costs time, never safety.
-const ENDED_A_VERB: usize = 1024;
+/// How many expired leases one verb removes at most; the next verb continues. An expired claim that is still in its queue
+/// counts as being there, so the limit costs time, never safety.
+const EXPIRED_PER_VERB: usize = 1024;
 
-/// How far a waiter looks for the longest lease ahead of it. Those it does not see make it ask early, never late.
-const LOOKED_AT_AHEAD: usize = 64;
+/// How many entries ahead of a waiter are searched for the longest lease. An entry beyond them makes the waiter poll early,
+/// never late.
+const LOOKAHEAD: usize = 64;
 
-/// All lines of one store.
+/// All queues of one store.
 ///
 /// ```
 /// # use std::{sync::Arc, time::Duration};
-/// # use lockfast::{table::Table, store::{Admission, Busy}, *};
+/// # use lockfast::{table::Table, store::*, Error};
 /// let mut table = Table::new(Ticket(0));
 /// let now = Moment::START;
 /// let claim = |id| Arc::new(Claim {
@@ -64,14 +65,14 @@ const LOOKED_AT_AHEAD: usize = 64;
 #[derive(Debug)]
 pub struct Table {
     claims: ClaimMap<ClaimState>,
-    lines: HashMap<Name, Line, RandomState>,
-    /// Ids that may not come back, until their time is over.
-    marks: ClaimMap<Mark>,
-    /// When to look at what. Everything above with an end has an entry here at that end or before.
-    ends: BinaryHeap<Reverse<(Moment, What)>>,
+    queues: HashMap<Name, Queue, RandomState>,
+    /// Ids that are refused until their tombstone expires.
+    tombstones: ClaimMap<Tombstone>,
+    /// Due times. Everything above that expires has an element here, at its expiry or earlier.
+    expirations: BinaryHeap<Reverse<(Moment, Expiring)>>,
     last: Ticket,
-    news: Vec<(ClientId, Change)>,
-    /// Names whose lines changed, when somebody wants to know.
+    pushes: Vec<(ClientId, Change)>,
+    /// Names whose queues changed, while a subscription asks for them.
     touched: Option<Vec<Name>>,
 }
 
@@ -80,9 +81,9 @@ struct ClaimState {
     claim: Arc<Claim>,
     tickets: Tickets,
     expires: Moment,
-    /// When it joined, or when it began to hold.
+    /// When it joined; once it holds, when it began to hold.
     since: Moment,
-    /// In how many of its lines it fits. It holds when it fits in all.
+    /// In how many of its queues it fits the capacity. It holds when it fits in all.
     fits: u32,
     lingers: bool,
     broken: bool,
@@ -93,7 +94,7 @@ impl ClaimState {
         self.fits as usize == self.claim.demands.len()
     }
 
-    /// Whether it holds for an owner that may go on with it.
+    /// Whether it holds and its owner may keep working: neither broken nor lingering.
     fn is_at_work(&self) -> bool {
         self.holds() && !self.broken && !self.lingers
     }
@@ -103,21 +104,21 @@ impl ClaimState {
     }
 
     fn extend(&mut self, until: Moment) {
-        // No verb shortens a lease: a short renewal that was sent before an extension may arrive after it.
+        // No verb shortens a lease: a short renewal sent before an extension may arrive after it.
         self.expires = if Rule::NoVerbShortens.is_left_out() { until } else { self.expires.max(until) };
     }
 }
 
 #[derive(Debug)]
-struct Mark {
+struct Tombstone {
     until: Moment,
     why: Why,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum Expiring {
     Claim(ClaimHash),
-    Mark(ClaimHash),
+    Tombstone(ClaimHash),
     Seal(Name),
 }
 
@@ -126,11 +127,11 @@ impl Table {
     pub fn new(last: Ticket) -> Self {
         Self {
             claims: HashMap::default(),
-            lines: HashMap::default(),
-            marks: HashMap::default(),
-            ends: BinaryHeap::new(),
+            queues: HashMap::default(),
+            tombstones: HashMap::default(),
+            expirations: BinaryHeap::new(),
             last,
-            news: Vec::new(),
+            pushes: Vec::new(),
             touched: None,
         }
     }
@@ -139,15 +140,15 @@ impl Table {
     pub fn acquire(&mut self, claim: &Arc<Claim>, busy: Busy, now: Moment) -> Result<Admission> {
         self.settle(now);
         let owner = claim.id.hash();
-        if let Some(mark) = self.marks.get(&owner).filter(|_| !Rule::TombstoneKeepsOut.is_left_out()) {
-            return Ok(Admission::Gone(mark.why));
+        if let Some(tombstone) = self.tombstones.get(&owner).filter(|_| !Rule::TombstoneKeepsOut.is_left_out()) {
+            return Ok(Admission::Gone(tombstone.why));
         }
-        if let Some(entry) = self.living(owner, now) {
-            if entry.broken || entry.lingers {
-                return Ok(Admission::Gone(if entry.broken { Why::Broken } else { Why::Left }));
+        if let Some(state) = self.living(owner, now) {
+            if state.broken || state.lingers {
+                return Ok(Admission::Gone(if state.broken { Why::Broken } else { Why::Left }));
             }
             if !Rule::RepeatedAcquireRenews.is_left_out() {
-                entry.extend(now + claim.ttl);
+                state.extend(now + claim.ttl);
             }
             return Ok(self.admission(owner, now));
         }
@@ -155,7 +156,7 @@ impl Table {
             return Ok(Admission::Sealed(value));
         }
         for demand in claim.demands.iter() {
-            self.check_at_the_door(demand)?;
+            self.check_demand(demand)?;
         }
         if busy == Busy::Refuse
             && let Some(in_the_way) = claim.demands.iter().find(|demand| !self.has_room_for(demand))
@@ -171,27 +172,27 @@ impl Table {
         self.settle(now);
         let owner = lease.claim.id.hash();
         match self.living(owner, now) {
-            None => Standing::Gone(self.marks.get(&owner).map_or(Why::Unknown, |mark| mark.why)),
-            Some(entry) if entry.broken => Standing::Gone(Why::Broken),
-            Some(entry) if entry.lingers => Standing::Gone(Why::Left),
-            Some(entry) => {
-                entry.extend(now + lease.ttl);
+            None => Standing::Gone(self.tombstones.get(&owner).map_or(Why::Unknown, |tombstone| tombstone.why)),
+            Some(state) if state.broken => Standing::Gone(Why::Broken),
+            Some(state) if state.lingers => Standing::Gone(Why::Left),
+            Some(state) => {
+                state.extend(now + lease.ttl);
                 self.standing(owner, now)
             }
         }
     }
 
-    /// What the verbs since the last call have to tell, and to whom.
+    /// The pushes of the verbs since the last call, each with the client it is for.
     pub fn take_news(&mut self) -> Vec<(ClientId, Change)> {
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.pushes)
     }
 
-    /// Starts (or stops) noting which lines change.
+    /// Starts (or stops) recording which queues change.
     pub fn note_touched(&mut self, wanted: bool) {
         self.touched = wanted.then(Vec::new);
     }
 
-    /// The names whose lines changed since the last call, each once, in order.
+    /// The names whose queues changed since the last call, each once, in order.
     pub fn take_touched(&mut self) -> Vec<Name> {
         let mut touched = self.touched.as_mut().map(std::mem::take).unwrap_or_default();
         touched.sort_unstable();
@@ -199,46 +200,46 @@ impl Table {
         touched
     }
 
-    /// How many claims, lines and marks there are: what a test of "nothing is left behind" counts.
+    /// The number of claims, queues and tombstones, for tests that nothing is left behind.
     pub fn len(&self) -> usize {
-        self.claims.len() + self.lines.len() + self.marks.len()
+        self.claims.len() + self.queues.len() + self.tombstones.len()
     }
 
-    /// Whether there is nothing at all.
+    /// Whether there are neither claims nor queues nor tombstones.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Ends what has run out: claims, marks, seals.
+    /// Removes expired claims, tombstones and seals, a bounded number of them per call.
     pub fn settle(&mut self, now: Moment) {
-        for _ in 0..ENDED_A_VERB {
-            let Some(Reverse((at, _))) = self.ends.peek() else {
+        for _ in 0..EXPIRED_PER_VERB {
+            let Some(Reverse((at, _))) = self.expirations.peek() else {
                 return;
             };
             if *at > now {
                 return;
             }
-            let Some(Reverse((_, what))) = self.ends.pop() else {
+            let Some(Reverse((_, what))) = self.expirations.pop() else {
                 return;
             };
             match &what {
-                What::Claim(owner) => match self.claims.get(owner).map(|entry| entry.expires) {
-                    Some(expires) if expires > now => self.ends.push(Reverse((expires, what))),
+                Expiring::Claim(owner) => match self.claims.get(owner).map(|state| state.expires) {
+                    Some(expires) if expires > now => self.expirations.push(Reverse((expires, what))),
                     Some(_) => self.expire(*owner, now),
                     None => {}
                 },
-                What::Mark(owner) => match self.marks.get(owner).map(|mark| mark.until) {
-                    Some(until) if until > now => self.ends.push(Reverse((until, what))),
-                    _ => drop(self.marks.remove(owner)),
+                Expiring::Tombstone(owner) => match self.tombstones.get(owner).map(|tombstone| tombstone.until) {
+                    Some(until) if until > now => self.expirations.push(Reverse((until, what))),
+                    _ => drop(self.tombstones.remove(owner)),
                 },
-                What::Seal(name) => {
-                    if let Some(line) = self.lines.get_mut(name) {
-                        match line.seal.as_ref().map(|seal| seal.until) {
-                            Some(until) if until > now => self.ends.push(Reverse((until, what))),
+                Expiring::Seal(name) => {
+                    if let Some(queue) = self.queues.get_mut(name) {
+                        match queue.seal.as_ref().map(|seal| seal.until) {
+                            Some(until) if until > now => self.expirations.push(Reverse((until, what))),
                             _ => {
-                                line.seal = None;
+                                queue.seal = None;
                                 self.drop_if_unused(name);
-                                if let (What::Seal(name), Some(touched)) = (what, &mut self.touched) {
+                                if let (Expiring::Seal(name), Some(touched)) = (what, &mut self.touched) {
                                     touched.push(name);
                                 }
                             }
@@ -254,18 +255,18 @@ impl Table {
         let tickets = self.draw(claim.block, claim.floor);
         let mut fits = 0;
         for demand in claim.demands.iter() {
-            let line = match self.lines.get_mut(&demand.name) {
-                Some(line) => line,
-                None => self.lines.entry(demand.name.clone()).or_insert_with(|| Line::new(demand.capacity)),
+            let queue = match self.queues.get_mut(&demand.name) {
+                Some(queue) => queue,
+                None => self.queues.entry(demand.name.clone()).or_insert_with(|| Queue::new(demand.capacity)),
             };
-            fits += u32::from(line.join(demand, tickets.first, owner));
+            fits += u32::from(queue.join(demand, tickets.first, owner));
         }
         let expires = now + claim.ttl;
         self.touch(claim);
         let claim = Arc::clone(claim);
         self.claims
             .insert(owner, ClaimState { claim, tickets, expires, since: now, fits, lingers: false, broken: false });
-        self.look_at(expires, What::Claim(owner));
+        self.schedule(expires, Expiring::Claim(owner));
     }
 
     fn draw(&mut self, block: u32, floor: Ticket) -> Tickets {
@@ -275,21 +276,24 @@ impl Table {
         tickets
     }
 
-    fn look_at(&mut self, end: Moment, what: What) {
-        // Claims that left before their lease ended are still in the heap. When they are most of it, it is made anew.
-        let living = self.claims.len() + self.marks.len() + self.lines.len();
-        if self.ends.len() > 2 * living + 64 {
-            let claims = self.claims.iter().map(|(owner, entry)| Reverse((entry.expires, What::Claim(*owner))));
-            let marks = self.marks.iter().map(|(owner, mark)| Reverse((mark.until, What::Mark(*owner))));
-            let seals = self.lines.iter().filter_map(|(name, line)| {
-                line.seal.as_ref().map(|seal| Reverse((seal.until, What::Seal(name.clone()))))
+    fn schedule(&mut self, end: Moment, what: Expiring) {
+        // The heap still has the claims that left before their lease ended. It is rebuilt once they are most of it.
+        let living = self.claims.len() + self.tombstones.len() + self.queues.len();
+        if self.expirations.len() > 2 * living + 64 {
+            let claims = self.claims.iter().map(|(owner, state)| Reverse((state.expires, Expiring::Claim(*owner))));
+            let tombstones = self
+                .tombstones
+                .iter()
+                .map(|(owner, tombstone)| Reverse((tombstone.until, Expiring::Tombstone(*owner))));
+            let seals = self.queues.iter().filter_map(|(name, queue)| {
+                queue.seal.as_ref().map(|seal| Reverse((seal.until, Expiring::Seal(name.clone()))))
             });
-            self.ends = claims.chain(marks).chain(seals).collect();
+            self.expirations = claims.chain(tombstones).chain(seals).collect();
         }
-        self.ends.push(Reverse((end, what)));
+        self.expirations.push(Reverse((end, what)));
     }
 
-    /// The claim, if its lease has not run out by now; if it has, it is dropped.
+    /// The claim, unless its lease has expired by `now`: then it is removed.
     fn living(&mut self, owner: ClaimHash, now: Moment) -> Option<&mut ClaimState> {
         if self.claims.get(&owner)?.expires <= now {
             self.expire(owner, now);
@@ -298,32 +302,32 @@ impl Table {
     }
 
     fn expire(&mut self, owner: ClaimHash, now: Moment) {
-        if let Some(entry) = self.remove(owner, now) {
-            self.news.push((entry.claim.client, Change::Gone(owner)));
+        if let Some(state) = self.remove(owner, now) {
+            self.pushes.push((state.claim.client, Change::Gone(owner)));
         }
     }
 
-    /// Takes a claim out of all its lines. Those who hold by that are told, unless their own lease has run out too: then
-    /// they are taken out as well, so that nobody is ever told of a grant that is withdrawn.
+    /// Removes a claim from all its queues, and pushes `Held` to each claim that holds because of it. A next holder whose own
+    /// lease has expired is removed too instead, so no push announces a grant that is then withdrawn.
     fn remove(&mut self, owner: ClaimHash, now: Moment) -> Option<ClaimState> {
         let removed = self.claims.remove(&owner)?;
         let mut dead = Vec::new();
-        self.remove_entry(&removed, now, &mut dead);
+        self.remove_from_queues(&removed, now, &mut dead);
         while let Some(owner) = dead.pop() {
-            let entry = self.claims.remove(&owner).expect("a claim becomes a holder once, so it is in `dead` once");
-            self.remove_entry(&entry, now, &mut dead);
-            self.news.push((entry.claim.client, Change::Gone(owner)));
+            let state = self.claims.remove(&owner).expect("a claim becomes a holder once, so it is in `dead` once");
+            self.remove_from_queues(&state, now, &mut dead);
+            self.pushes.push((state.claim.client, Change::Gone(owner)));
         }
         Some(removed)
     }
 
-    fn remove_entry(&mut self, entry: &ClaimState, now: Moment, dead: &mut Vec<ClaimHash>) {
-        self.touch(&entry.claim);
-        for demand in entry.claim.demands.iter() {
-            let line = self.lines.get_mut(&demand.name).expect("a line lives while somebody stands in it");
-            line.take(entry.tickets.first);
-            while let Some(owner) = line.admit_next() {
-                let next = self.claims.get_mut(&owner).expect("every place in a line belongs to a claim");
+    fn remove_from_queues(&mut self, state: &ClaimState, now: Moment, dead: &mut Vec<ClaimHash>) {
+        self.touch(&state.claim);
+        for demand in state.claim.demands.iter() {
+            let queue = self.queues.get_mut(&demand.name).expect("a queue exists while it has entries");
+            queue.take(state.tickets.first);
+            while let Some(owner) = queue.admit_next() {
+                let next = self.claims.get_mut(&owner).expect("every entry of a queue belongs to a claim");
                 next.fits += 1;
                 if !next.holds() {
                     continue;
@@ -332,7 +336,7 @@ impl Table {
                     dead.push(owner);
                 } else {
                     next.since = now;
-                    self.news.push((next.claim.client, Change::Held(owner, next.tickets.first)));
+                    self.pushes.push((next.claim.client, Change::Held(owner, next.tickets.first)));
                     note_touched(&mut self.touched, &next.claim);
                 }
             }
@@ -341,8 +345,8 @@ impl Table {
     }
 
     fn drop_if_unused(&mut self, name: &Name) {
-        if self.lines.get(name).is_some_and(Line::is_unused) {
-            self.lines.remove(name);
+        if self.queues.get(name).is_some_and(Queue::is_unused) {
+            self.queues.remove(name);
         }
     }
 

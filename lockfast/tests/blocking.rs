@@ -1,5 +1,5 @@
-//! The locks for code without a runtime, from plain threads: none of these tests has a runtime anywhere. The cases that every store
-//! must pass are in `lockfast/src/conformance/blocking.rs`, run by `executors`; here is the rest, on the in-process store.
+//! The blocking API, from plain threads: none of these tests has a runtime. The cases that every store must pass are in
+//! `lockfast/src/conformance/blocking.rs`, run by `executors`; here is the rest, on the in-process store.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,14 +19,14 @@ fn two() -> (Locks, Locks) {
     (client(), client())
 }
 
-/// Does something on a thread of its own, and waits for the answer no longer than must be.
+/// Runs `work` on a thread of its own; the receiver gets its result.
 fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || tell.send(work()));
-    told
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(work()));
+    receiver
 }
 
-/// Waits for what another thread does.
+/// Waits until another thread has made `is_so` true.
 fn until(mut is_so: impl FnMut() -> bool) {
     for _ in 0..20_000 {
         if is_so() {
@@ -37,8 +37,8 @@ fn until(mut is_so: impl FnMut() -> bool) {
     panic!("it did not happen");
 }
 
-/// Everybody reads a number, lets others run, and writes one more: with two inside, some of it gets lost.
-fn nothing_gets_lost(enter: impl Fn(&Locks) -> lockfast::Result<lockfast::blocking::Guard> + Sync) {
+/// Each thread reads a number, yields, and writes one more: with two holders at once, an increment gets lost.
+fn no_increment_is_lost(enter: impl Fn(&Locks) -> lockfast::Result<lockfast::blocking::Guard> + Sync) {
     const ROUNDS: u64 = 200;
     let (one, two) = two();
     let number = AtomicU64::new(0);
@@ -63,32 +63,32 @@ fn nothing_gets_lost(enter: impl Fn(&Locks) -> lockfast::Result<lockfast::blocki
 
 #[test]
 fn threads_exclude_each_other_with_a_mutex() {
-    nothing_gets_lost(|locks| locks.mutex("a").lock());
+    no_increment_is_lost(|locks| locks.mutex("a").lock());
 }
 
 #[test]
 fn threads_exclude_each_other_with_patience() {
-    nothing_gets_lost(|locks| locks.mutex("a").lock_within(SOON));
+    no_increment_is_lost(|locks| locks.mutex("a").lock_within(SOON));
 }
 
 #[test]
 fn threads_exclude_each_other_with_a_write_lock() {
-    nothing_gets_lost(|locks| locks.rwlock("a").write());
+    no_increment_is_lost(|locks| locks.rwlock("a").write());
 }
 
 #[test]
 fn threads_exclude_each_other_with_the_only_permit() {
-    nothing_gets_lost(|locks| locks.semaphore("a", 1).acquire());
+    no_increment_is_lost(|locks| locks.semaphore("a", 1).acquire());
 }
 
 #[test]
 fn threads_exclude_each_other_with_several_names() {
-    nothing_gets_lost(|locks| locks.multi(["a", "b"]).lock());
+    no_increment_is_lost(|locks| locks.multi(["a", "b"]).lock());
 }
 
 #[test]
-fn there_is_no_runtime_and_none_is_needed() {
-    let told = elsewhere(|| {
+fn no_runtime_is_needed() {
+    let outcome = elsewhere(|| {
         let has_runtime = tokio::runtime::Handle::try_current().is_ok();
         let locks = Locks::connect("memory:").unwrap();
         let guard = locks.mutex("a").lock().unwrap();
@@ -98,13 +98,13 @@ fn there_is_no_runtime_and_none_is_needed() {
         locks.shutdown(SOON).unwrap();
         (has_runtime, fence, locks.mutex("a").lock().err())
     });
-    let (has_runtime, fence, closed) = told.recv_timeout(SOON).unwrap();
+    let (has_runtime, fence, closed) = outcome.recv_timeout(SOON).unwrap();
     assert!(!has_runtime && fence > 0);
     assert!(matches!(closed, Some(Error::Closed(_))), "{closed:?}");
 }
 
 #[test]
-fn a_try_says_no_at_once() {
+fn a_try_fails_at_once_while_it_is_held() {
     let (one, two) = two();
     let held = one.mutex("a").try_lock().unwrap().unwrap();
     assert!(two.mutex("a").try_lock().unwrap().is_none());
@@ -131,7 +131,7 @@ fn opposite_orders_do_not_deadlock() {
 }
 
 #[test]
-fn work_under_a_lock_hears_of_its_loss() {
+fn with_returns_lost_if_the_lock_was_lost_meanwhile() {
     let (one, two) = two();
     assert!(one.mutex("a").with(|held| held.check().is_ok()).unwrap());
     assert!(!two.mutex("a").is_locked().unwrap());
@@ -145,44 +145,44 @@ fn work_under_a_lock_hears_of_its_loss() {
 }
 
 #[test]
-fn work_under_a_broken_lock_hears_of_it() {
+fn on_lost_runs_when_the_lock_is_broken() {
     let store = Arc::new(Memory::new());
     let operator = lockfast::Locks::new(store.clone()).unwrap();
     let locks = Locks::from(lockfast::Locks::new(store).unwrap());
     let broken = locks.mutex("a").with(|held| {
-        let (tell, told) = mpsc::channel();
-        held.on_lost(move |why| tell.send(why).unwrap());
+        let (sender, losses) = mpsc::channel();
+        held.on_lost(move |why| sender.send(why).unwrap());
         let breaking = operator.break_lock("a", held.fence().unwrap());
         assert!(futures::executor::block_on(breaking).unwrap());
-        told.recv_timeout(SOON).unwrap()
+        losses.recv_timeout(SOON).unwrap()
     });
     assert!(matches!(broken, Err(Error::Lost { why: LostWhy::Broken, .. })), "{broken:?}");
 }
 
 #[test]
-fn something_done_once_can_be_in_progress_and_can_fail() {
+fn once_can_be_in_progress_and_can_fail() {
     let (one, two) = two();
-    let (go_on, told) = mpsc::channel::<()>();
+    let (fail, may_fail) = mpsc::channel::<()>();
     let (begun, has_begun) = mpsc::channel();
     let first = one.clone();
     let failed = elsewhere(move || {
         first.once("a").run(|_| {
             begun.send(()).unwrap();
-            told.recv().unwrap();
+            may_fail.recv().unwrap();
             Err::<&str, _>(Error::invalid("no money"))
         })
     });
     has_begun.recv_timeout(SOON).unwrap();
     assert_eq!(two.once("a").try_run(|_| Ok::<_, Error>("again")).unwrap(), Outcome::InProgress);
     assert_eq!(two.once("a").result().unwrap(), None);
-    go_on.send(()).unwrap();
+    fail.send(()).unwrap();
     assert!(matches!(failed.recv_timeout(SOON).unwrap(), Err(Error::Invalid(_))));
     assert_eq!(two.once("a").run(|_| Ok::<_, Error>("paid")).unwrap(), Outcome::Ran("paid".into()));
     assert_eq!(one.once("a").try_run(|_| Ok::<_, Error>("again")).unwrap(), Outcome::AlreadyDone("paid".into()));
 }
 
 #[test]
-fn what_was_lost_while_it_was_done_is_not_remembered() {
+fn once_remembers_nothing_if_its_lock_was_lost() {
     let (one, two) = two();
     let capped = one.once("a").options(|it| it.hold_at_most(Duration::from_millis(20)));
     let lost = capped.run(|held| {
@@ -194,7 +194,7 @@ fn what_was_lost_while_it_was_done_is_not_remembered() {
 }
 
 #[test]
-fn work_that_is_done_once_may_take_locks_of_its_own() {
+fn the_work_of_once_may_take_other_locks() {
     let (one, two) = two();
     let held = two.mutex("b").lock().unwrap();
     let locks = one.clone();
@@ -212,12 +212,12 @@ fn work_that_is_done_once_may_take_locks_of_its_own() {
 }
 
 #[test]
-fn a_lost_lock_is_told_to_a_thread_that_sleeps() {
+fn on_lost_runs_while_the_holding_thread_sleeps() {
     let (one, _) = two();
     let is_lost = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&is_lost);
+    let flag = Arc::clone(&is_lost);
     let guard = one.mutex("a").options(|it| it.hold_at_most(Duration::from_millis(10))).lock().unwrap();
-    guard.on_lost(move |_| told.store(true, Ordering::SeqCst));
+    guard.on_lost(move |_| flag.store(true, Ordering::SeqCst));
     until(|| is_lost.load(Ordering::SeqCst));
     assert!(matches!(guard.release(), Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
 }

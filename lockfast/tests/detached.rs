@@ -1,4 +1,4 @@
-//! Locks that no process keeps: a guard becomes a token, and any client renews it and gives it back.
+//! Detached locks: a guard becomes a token, and any client renews and releases it.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use lockfast::{Error, Guarantees, Locks, LostWhy, ManualClock, Memory, Result, T
 const TTL: Duration = Duration::from_secs(30);
 
 /// Two clients of one store, as two processes would be, and the clock of all three.
-fn stage() -> (Locks, Locks, ManualClock) {
+fn fixture() -> (Locks, Locks, ManualClock) {
     let hand = ManualClock::new();
     let store = Arc::new(Memory::with_clock(hand.clock()));
     let client = || Locks::builder().clock(hand.clock()).build(store.clone()).unwrap();
@@ -24,19 +24,19 @@ async fn token(locks: &Locks, name: &str) -> Token {
     locks.mutex(name).detached().ttl(TTL).lock().await.unwrap().into_token().await.unwrap()
 }
 
-/// Until so many stand in line behind the holder.
+/// Waits until the queue has `many` waiters.
 async fn wait_for_waiters(locks: &Locks, name: &str, many: usize) {
     let enough = async {
         while locks.mutex(name).info().await.unwrap().unwrap().waiters().count() < many {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), enough).await.expect("they are all in line");
+    tokio::time::timeout(Duration::from_secs(10), enough).await.expect("all waiters are in the queue");
 }
 
 #[tokio::test]
-async fn what_became_a_token_outlives_its_client_and_is_given_back_by_another() {
-    let (ours, theirs, _) = stage();
+async fn a_token_outlives_its_client_and_another_client_releases_it() {
+    let (ours, theirs, _) = fixture();
     let text = token(&ours, "deploy").await.to_string();
     ours.shutdown(TTL).await.unwrap();
     drop(ours);
@@ -46,10 +46,10 @@ async fn what_became_a_token_outlives_its_client_and_is_given_back_by_another() 
 }
 
 #[tokio::test]
-async fn nobody_renews_a_token_but_who_has_it() {
-    let (ours, theirs, hand) = stage();
+async fn only_the_owner_of_a_token_renews_it() {
+    let (ours, theirs, hand) = fixture();
     let token = token(&ours, "deploy").await;
-    // Both clients have all the time they need to renew what they think is theirs.
+    // Both clients have enough time to renew claims that they consider their own.
     for _ in 0..3 {
         hand.advance(TTL / 4);
         assert!(theirs.mutex("deploy").is_locked().await.unwrap());
@@ -65,8 +65,8 @@ async fn nobody_renews_a_token_but_who_has_it() {
 }
 
 #[tokio::test]
-async fn giving_a_token_back_hands_the_lock_on() {
-    let (ours, theirs, _) = stage();
+async fn releasing_a_token_grants_the_next_waiter() {
+    let (ours, theirs, _) = fixture();
     let token = token(&ours, "deploy").await;
     let next = theirs.mutex("deploy");
     let waiting = tokio::spawn(async move { next.lock().await });
@@ -77,8 +77,8 @@ async fn giving_a_token_back_hands_the_lock_on() {
 }
 
 #[tokio::test]
-async fn a_token_of_several_names_or_of_some_permits_gives_them_all_back() {
-    let (ours, theirs, _) = stage();
+async fn a_token_releases_all_its_names_or_permits() {
+    let (ours, theirs, _) = fixture();
     let both = ours.multi(["a", "b"]).detached().lock().await.unwrap().into_token().await.unwrap();
     let one = ours.semaphore("api", 1).detached().acquire().await.unwrap().into_token().await.unwrap();
     let reader = ours.rwlock("catalog").detached().read().await.unwrap().into_token().await.unwrap();
@@ -93,7 +93,7 @@ async fn a_token_of_several_names_or_of_some_permits_gives_them_all_back() {
 }
 
 #[tokio::test]
-async fn a_token_works_under_any_prefix_and_is_named_as_its_user_knows_it() {
+async fn a_token_works_under_any_prefix() {
     let store = Arc::new(Memory::new());
     let client = |prefix: &str| Locks::builder().prefix(prefix).build(store.clone()).unwrap();
     let token = token(&client("billing:"), "deploy").await;
@@ -105,8 +105,8 @@ async fn a_token_works_under_any_prefix_and_is_named_as_its_user_knows_it() {
 }
 
 #[tokio::test]
-async fn only_a_detached_lock_becomes_a_token_and_another_is_given_back() {
-    let (ours, theirs, _) = stage();
+async fn only_a_detached_lock_becomes_a_token() {
+    let (ours, theirs, _) = fixture();
     let refused = ours.mutex("a").lock().await.unwrap().into_token().await.unwrap_err();
     assert!(matches!(&refused, Error::Invalid(what) if what.contains("detached")), "{refused}");
     drop(theirs.mutex("a").lock_within(TTL).await.unwrap());
@@ -114,7 +114,7 @@ async fn only_a_detached_lock_becomes_a_token_and_another_is_given_back() {
 
 #[tokio::test]
 async fn a_lock_that_is_lost_does_not_become_a_token() {
-    let (ours, _, hand) = stage();
+    let (ours, _, hand) = fixture();
     let guard = ours.mutex("a").detached().ttl(TTL).no_renewal().lock().await.unwrap();
     hand.advance(TTL);
     assert!(matches!(guard.into_token().await, Err(Error::Lost { why: LostWhy::Expired, .. })));
@@ -122,14 +122,14 @@ async fn a_lock_that_is_lost_does_not_become_a_token() {
 
 #[tokio::test]
 async fn a_detached_lock_has_no_cap_and_does_not_linger() {
-    let (ours, ..) = stage();
+    let (ours, ..) = fixture();
     assert!(matches!(ours.mutex("a").detached().hold_at_most(TTL).lock().await, Err(Error::Invalid(_))));
     assert!(matches!(ours.mutex("a").detached().hold_at_least(TTL).lock().await, Err(Error::Invalid(_))));
 }
 
 #[tokio::test]
 async fn a_closed_client_does_nothing_with_a_token() {
-    let (ours, theirs, _) = stage();
+    let (ours, theirs, _) = fixture();
     let token = token(&ours, "a").await;
     theirs.shutdown(TTL).await.unwrap();
     assert!(matches!(theirs.renew_token(&token, TTL).await, Err(Error::Closed(_))));
@@ -139,7 +139,7 @@ async fn a_closed_client_does_nothing_with_a_token() {
 
 #[tokio::test]
 async fn the_counters_of_all_clients_add_up_over_a_token() {
-    let (ours, theirs, _) = stage();
+    let (ours, theirs, _) = fixture();
     let token = token(&ours, "a").await;
     assert_eq!((ours.stats().acquired, ours.stats().held, ours.stats().released), (1, 0, 0));
     ours.fleet_stats().await.unwrap();
@@ -148,9 +148,9 @@ async fn the_counters_of_all_clients_add_up_over_a_token() {
     assert_eq!((fleet.acquired, fleet.released, fleet.lost), (1, 1, 0));
 }
 
-/// A store that notes what is said of each claim, and fails to detach one if it is told to.
+/// A store that records how claims join and are detached, and fails to detach them if `fails` is set.
 #[derive(Debug, Default)]
-struct Noting {
+struct RecordingStore {
     store: Memory,
     joined: Mutex<Vec<(bool, u32)>>,
     detached: Mutex<Vec<ClaimHash>>,
@@ -158,7 +158,7 @@ struct Noting {
 }
 
 #[async_trait]
-impl Store for Noting {
+impl Store for RecordingStore {
     fn guarantees(&self) -> Guarantees {
         self.store.guarantees()
     }
@@ -173,7 +173,7 @@ impl Store for Noting {
             assert_eq!(lease.ttl, lease.claim.ttl, "with a whole lease");
             self.detached.lock().unwrap().push(lease.claim.id.hash());
             if self.fails {
-                return Err(Error::unavailable("renewing", "as told"));
+                return Err(Error::unavailable("renewing", "on purpose"));
             }
         }
         self.store.renew(leases).await
@@ -198,7 +198,7 @@ impl Store for Noting {
 
 #[tokio::test]
 async fn a_claim_is_exempt_from_liveness_only_once_it_is_detached() {
-    let store = Arc::new(Noting::default());
+    let store = Arc::new(RecordingStore::default());
     let locks = Locks::new(store.clone()).unwrap();
     let guard = locks.mutex("a").detached().ttl(TTL).lock().await.unwrap();
     let token = guard.token().unwrap();
@@ -211,8 +211,8 @@ async fn a_claim_is_exempt_from_liveness_only_once_it_is_detached() {
 }
 
 #[tokio::test]
-async fn a_lock_that_cannot_be_detached_is_given_back() {
-    let store = Arc::new(Noting { fails: true, ..Noting::default() });
+async fn a_lock_that_cannot_be_detached_is_released() {
+    let store = Arc::new(RecordingStore { fails: true, ..RecordingStore::default() });
     let locks = Locks::new(store.clone()).unwrap();
     let failed = locks.mutex("a").detached().ttl(TTL).lock().await.unwrap().into_token().await.unwrap_err();
     assert!(matches!(failed, Error::Unavailable { .. }), "{failed}");
@@ -220,8 +220,8 @@ async fn a_lock_that_cannot_be_detached_is_given_back() {
 }
 
 #[tokio::test]
-async fn a_token_that_was_shown_is_worth_nothing_before_the_guard_lets_go() {
-    let (ours, theirs, _) = stage();
+async fn a_token_is_void_if_its_guard_is_dropped_before_detaching() {
+    let (ours, theirs, _) = fixture();
     let guard = ours.mutex("a").detached().ttl(TTL).lock().await.unwrap();
     let token = guard.token().unwrap();
     drop(guard);
@@ -230,8 +230,8 @@ async fn a_token_that_was_shown_is_worth_nothing_before_the_guard_lets_go() {
 }
 
 #[tokio::test]
-async fn a_detachable_claim_is_never_passed_on_locally() {
-    let store = Arc::new(Noting::default());
+async fn a_detachable_claim_has_no_local_handoff() {
+    let store = Arc::new(RecordingStore::default());
     let locks = Locks::new(store.clone()).unwrap();
     let first = locks.mutex("a").detached().lock().await.unwrap();
     let owner = first.owner();
@@ -242,7 +242,7 @@ async fn a_detachable_claim_is_never_passed_on_locally() {
         })
         .collect();
     wait_for_waiters(&locks, "a", 3).await;
-    assert_eq!(*store.joined.lock().unwrap(), [(false, 1); 4], "each with a place of its own");
+    assert_eq!(*store.joined.lock().unwrap(), [(false, 1); 4], "each with an entry of its own");
     first.release().await.unwrap();
     let mut owners = vec![owner];
     for waiting in waiting {

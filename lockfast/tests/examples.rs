@@ -1,10 +1,10 @@
-//! The stories in `examples/` come true. Each is run here as its own program runs it, and asserts what it tells.
+//! Runs every program in `examples/`, as its own `main` runs it; each asserts what it prints.
 
 macro_rules! stories {
     ($($name:ident $file:literal)*) => {
         $(
             #[path = $file]
-            #[allow(dead_code, reason = "the program's `main`, which does nothing but tell the story")]
+            #[allow(dead_code, reason = "the program's `main`, which only calls `story`")]
             mod $name;
         )*
 
@@ -23,7 +23,7 @@ stories! {
 }
 
 #[tokio::test]
-async fn who_does_not_get_the_driver_hears_who_has_her() {
+async fn a_refused_booking_names_the_holder() {
     booking::story().await.unwrap();
 }
 
@@ -48,22 +48,22 @@ async fn a_service_never_sees_more_callers_than_it_allows() {
 }
 
 #[tokio::test]
-async fn transfers_in_opposite_directions_neither_deadlock_nor_lose_money() {
+async fn opposite_transfers_neither_deadlock_nor_lose_money() {
     transfer::story().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_webhook_delivered_often_is_handled_once_and_everybody_gets_the_result() {
+async fn a_webhook_is_handled_once_and_each_delivery_gets_its_result() {
     webhook_once::story().await.unwrap();
 }
 
 #[test]
-fn every_example_is_told_here() {
+fn every_example_is_tested_here() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let mut there: Vec<_> = files.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
     there.sort();
     assert_eq!(there, STORIES);
-    let told = |name: &&str| include_str!("examples.rs").contains(&format!(" {name}::story()"));
-    assert!(STORIES.iter().all(told));
+    let is_run = |name: &&str| include_str!("examples.rs").contains(&format!(" {name}::story()"));
+    assert!(STORIES.iter().all(is_run));
 }

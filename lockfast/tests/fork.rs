@@ -1,5 +1,5 @@
-//! A process that forks has its client twice, and its keeper once. The one without a keeper neither asks for locks nor gives
-//! back those of the other.
+//! After a fork there are two copies of the client, and one keeper. The copy without a keeper neither requests locks nor releases
+//! those of the other process.
 #![cfg(all(unix, feature = "redis"))]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
@@ -12,12 +12,12 @@ use futures::executor::block_on;
 use lockfast::{Error, Guard, Locks};
 use servers::Redis;
 
-/// What a process ends with in which everything was as it should be: nothing else ends with this.
+/// The exit code of a child that found everything as it should be. No other end of a process has it.
 const WELL: i32 = 100;
 
-/// What the forked process finds out: [`WELL`], or which of these was not refused, or 0 if it gave back what it does not hold.
+/// Runs in the child. Returns [`WELL`], or the number of the call that was not refused, or 0 if it released a lock of its parent.
 fn in_the_child(locks: &Locks, dropped: Guard, released: Guard) -> i32 {
-    // Only the thread that forked goes on here: nothing may be waited for.
+    // Only the forking thread exists here: nothing may be waited for.
     drop(dropped);
     if locks.stats().held != 2 {
         return 0;
@@ -30,16 +30,16 @@ fn in_the_child(locks: &Locks, dropped: Guard, released: Guard) -> i32 {
     let lists = block_on(locks.inspect("")).map(drop);
     let breaks = block_on(locks.break_lock("first", 1)).map(drop);
     let watches = locks.election("first").observe().map(drop);
-    let told = block_on(locks.changes("").next()).map_or(Err(Error::Closed("fork")), |_| Ok(()));
+    let changes = block_on(locks.changes("").next()).map_or(Err(Error::Closed("fork")), |_| Ok(()));
     let releases = block_on(released.release());
     let ends = block_on(locks.shutdown(Duration::from_secs(1)));
-    let asked = [asks, tries, extends, looks, lists, breaks, watches, told, releases, ends];
+    let asked = [asks, tries, extends, looks, lists, breaks, watches, changes, releases, ends];
     let accepted = asked.map(refused).iter().position(|refused| !refused);
     accepted.map_or(WELL, |which| which as i32 + 1)
 }
 
 #[test]
-fn a_client_refuses_to_work_in_a_forked_process_and_the_first_process_keeps_its_locks() {
+fn a_forked_client_refuses_to_work_and_the_parent_keeps_its_locks() {
     let server = Redis::start();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (locks, guards) = runtime.block_on(async {
@@ -51,7 +51,7 @@ fn a_client_refuses_to_work_in_a_forked_process_and_the_first_process_keeps_its_
     let child = match fork::fork().unwrap() {
         Fork::Parent(child) => child,
         Fork::Child => {
-            // A panic must not go on into what belongs to the parent.
+            // A panic must not unwind into values that belong to the parent.
             let found = catch_unwind(AssertUnwindSafe(|| in_the_child(&locks, first, second)));
             std::process::exit(found.unwrap_or(-1));
         }
@@ -64,7 +64,7 @@ fn a_client_refuses_to_work_in_a_forked_process_and_the_first_process_keeps_its_
             assert!(locks.mutex(name).is_locked().await.unwrap(), "{name}");
             guard.release().await.unwrap();
         }
-        // A new one works, also in a process that has forked.
+        // New locks work, also in a process that has forked.
         locks.mutex("another").lock().await.unwrap().release().await.unwrap();
     });
 }

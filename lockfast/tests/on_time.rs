@@ -1,4 +1,4 @@
-//! A promise about real time, in a program of its own: nothing else of ours runs beside it.
+//! A promise about real time, in a test program of its own, so that no other test runs beside it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,20 +10,20 @@ use lockfast::Locks;
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the promise is about real time")]
-fn a_blocked_runtime_hears_of_the_loss_within_ten_milliseconds_on_the_keepers_thread() {
+fn on_lost_runs_within_ten_milliseconds_on_a_blocked_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let locks = Locks::in_memory();
-        let (tell, told) = mpsc::channel();
+        let (sender, losses) = mpsc::channel();
         let mut guards = Vec::new();
         for number in 0..9 {
             let ttl = Duration::from_millis(500 + 37 * number);
             let guard = locks.mutex(number.to_string()).ttl(ttl).no_renewal().lock().await.unwrap();
             let deadline = Instant::now() + guard.remaining();
-            let tell = tell.clone();
+            let sender = sender.clone();
             guard.on_lost(move |_| {
                 let name = std::thread::current().name().map(str::to_owned);
-                tell.send((name, deadline, Instant::now())).unwrap();
+                sender.send((name, deadline, Instant::now())).unwrap();
             });
             guards.push(guard);
         }
@@ -31,16 +31,16 @@ fn a_blocked_runtime_hears_of_the_loss_within_ten_milliseconds_on_the_keepers_th
         for guard in &guards {
             assert!(pin!(guard.lost()).poll(&mut polling).is_pending());
         }
-        // The runtime is blocked, as by careless code; the keeper is not.
+        // The runtime is blocked; the keeper's thread is not, and runs the callbacks.
         std::thread::sleep(Duration::from_millis(1000));
         let lateness = |(name, deadline, at): (Option<String>, Instant, Instant)| {
             assert_eq!(name.as_deref(), Some("lockfast-keeper"));
             at.saturating_duration_since(deadline)
         };
-        let mut lateness: Vec<_> = told.try_iter().map(lateness).collect();
+        let mut lateness: Vec<_> = losses.try_iter().map(lateness).collect();
         lateness.sort();
         assert_eq!(lateness.len(), 9);
-        // The one in the middle: a busy machine may keep a thread from running now and then, not most of the time.
+        // The median: a busy machine may delay a thread now and then, not most of the time.
         assert!(lateness[4] < Duration::from_millis(10), "{lateness:?}");
         for guard in &guards {
             assert!(pin!(guard.lost()).poll(&mut polling).is_ready());

@@ -1,4 +1,4 @@
-//! Results of what is done once, of any type that can be written as JSON.
+//! `run_json`: results of any type that can be written and read as JSON.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ async fn a_result_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn nothing_is_a_result() {
+async fn the_unit_value_is_a_result() {
     let (one, two) = two();
     assert_eq!(one.once("a").run_json(async |_| Ok::<_, Error>(())).await.unwrap(), Outcome::Ran(()));
     assert_eq!(two.once("a").run_json(async |_| Ok::<_, Error>(())).await.unwrap(), Outcome::AlreadyDone(()));
@@ -63,7 +63,7 @@ async fn a_failure_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_written_is_an_error_and_not_remembered() {
+async fn an_unwritable_result_is_an_error_and_not_remembered() {
     let (one, two) = two();
     let keys = BTreeMap::from([(vec![1], 2)]);
     let unfit = one.once("a").run_json(async |_| Ok::<_, Error>(keys.clone())).await;
@@ -72,7 +72,7 @@ async fn what_cannot_be_written_is_an_error_and_not_remembered() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_back_is_an_error_and_not_remembered() {
+async fn an_unreadable_result_is_an_error_and_not_remembered() {
     let (one, two) = two();
     // JSON has no such number: it is written as `null`.
     let unfit = one.once("a").run_json(async |_| Ok::<_, Error>(f64::NAN)).await;
@@ -90,7 +90,7 @@ async fn a_result_of_another_type_is_an_error() {
 }
 
 #[tokio::test]
-async fn what_was_lost_is_not_remembered() {
+async fn a_lost_lock_remembers_no_result() {
     let (one, two) = two();
     let capped = one.once("a").hold_at_most(std::time::Duration::from_millis(5));
     let lost = capped.run_json(async |_| std::future::pending::<Result<u32, Error>>().await).await;

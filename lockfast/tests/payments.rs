@@ -1,7 +1,7 @@
 //! Two servers that take payments from one account, in processes of their own. The balance is an ordinary key: it is read,
-//! compared and written back, and nothing but the lock keeps the two apart.
+//! compared and written back, and only the lock makes that exclusive.
 //!
-//! The servers are this program too, started again to run the one test that serves when it is told to.
+//! The servers are this test program, started again to run the one test that serves if the environment says so.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
@@ -14,11 +14,11 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisResult};
 use servers::Redis;
 
-/// The URL of the store, for a process that shall serve.
+/// The URL of the store; set in the processes that serve.
 const SERVE: &str = "LOCKFAST_TEST_PAYMENTS";
-/// Which of the servers it is.
+/// The number of the server.
 const NUMBER: &str = "LOCKFAST_TEST_PAYMENTS_NUMBER";
-/// The test that does it.
+/// The test that serves.
 const SERVER: &str = "a_server_takes_payments";
 
 const SERVERS: u64 = 2;
@@ -29,7 +29,7 @@ const AT_ONCE: u64 = 32;
 const BEGINNING: i64 = 40_000;
 
 #[test]
-fn ten_thousand_payments_by_two_servers_lose_nothing_and_overdraw_nothing() {
+fn ten_thousand_payments_lose_nothing_and_overdraw_nothing() {
     in_time(async {
         let redis = Redis::start();
         let mut account = connect(&redis.url()).await;
@@ -47,9 +47,9 @@ fn ten_thousand_payments_by_two_servers_lose_nothing_and_overdraw_nothing() {
             refused += read(&format!("refused:{number}")).await;
         }
         assert_eq!(accepted + refused, i64::try_from(PAYMENTS).unwrap());
-        assert_eq!(balance, BEGINNING - paid, "what was paid is what is missing");
+        assert_eq!(balance, BEGINNING - paid, "the balance is lower by the sum of all payments");
         assert!((0..9).contains(&balance), "payments are accepted as long as there is enough: {balance}");
-        // Otherwise one server was done before the other began, and nothing was shown.
+        // Otherwise one server was done before the other began, and the test shows nothing.
         assert!(switches > 50, "the account went from one server to the other {switches} times");
         assert!(refused > 1000, "{refused}");
     });
@@ -69,7 +69,7 @@ async fn serve(url: &str, number: u64) {
     while redis.get::<_, u64>("servers").await.unwrap() < SERVERS {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Every other one is this server's.
+    // Every other payment is this server's.
     let requests = Arc::new(Mutex::new((number..PAYMENTS).step_by(usize::try_from(SERVERS).unwrap())));
     let workers: Vec<_> = (0..AT_ONCE)
         .map(|_| {
@@ -131,8 +131,8 @@ async fn connect(url: &str) -> MultiplexedConnection {
     redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
-/// A process that serves. It is killed when its test is over; should this process die before, it ends by itself, because
-/// the store does.
+/// A process that serves. It is killed when its test is over. If this process dies first, the store ends with it, and then so does the
+/// server.
 struct Server(Child);
 
 impl Server {

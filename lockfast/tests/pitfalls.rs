@@ -7,9 +7,9 @@ use std::time::Duration;
 use lockfast::store::{Atomic, Fenced, Shared, StoreClock, Survives};
 use lockfast::{Clock, Error, Locks, LostWhy, Memory};
 
-/// Long enough for anything that happens at all.
+/// Longer than anything that happens takes.
 const LONG: Duration = Duration::from_secs(10);
-/// Short enough to wait for what does not happen.
+/// How long to wait for something that must not happen.
 const SHORT: Duration = Duration::from_millis(50);
 
 /// Two clients of one store.
@@ -20,7 +20,7 @@ fn two_clients() -> (Locks, Locks) {
 }
 
 #[tokio::test]
-async fn who_locks_twice_waits_for_itself() {
+async fn locking_twice_waits_for_itself() {
     let locks = Locks::in_memory();
     let held = locks.mutex("a").lock().await.unwrap();
     let again = locks.mutex("a").lock_within(SHORT).await;
@@ -29,7 +29,7 @@ async fn who_locks_twice_waits_for_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn paused_time_ends_a_timeout_at_once_and_patience_not() {
+async fn paused_time_ends_a_timeout_but_not_patience() {
     let (one, two) = two_clients();
     let _held = one.mutex("a").lock().await.unwrap();
     let clock = Clock::boot();
@@ -42,7 +42,7 @@ async fn paused_time_ends_a_timeout_at_once_and_patience_not() {
 }
 
 #[tokio::test]
-async fn a_guard_bound_to_an_underscore_is_given_back_at_once() {
+async fn a_guard_bound_to_an_underscore_is_released_at_once() {
     let (one, two) = two_clients();
     let _ = one.mutex("a").lock().await.unwrap();
     two.mutex("a").lock_within(LONG).await.unwrap().release().await.unwrap();
@@ -72,7 +72,7 @@ async fn work_that_is_stopped_halfway_stays_half_done() {
     let stopped = locks.multi(["from", "to"]).hold_at_most(SHORT).with(transfer).await;
     assert!(matches!(stopped, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })), "{stopped:?}");
     assert_eq!((from.get(), to.get()), (30, 0));
-    // The lock is free again, as if all was well.
+    // The lock is free again, although the transfer is half done.
     locks.multi(["from", "to"]).lock_within(LONG).await.unwrap().release().await.unwrap();
 }
 

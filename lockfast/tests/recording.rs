@@ -1,4 +1,4 @@
-//! Recordings: what is in the file, what is not, and what happens when it cannot be written.
+//! Recordings: what the file contains, what it must not contain, and what happens if it cannot be written.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
@@ -18,10 +18,10 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// A file that is removed with the test.
-struct Place(PathBuf);
+/// A path for a file, which is removed at the end of the test.
+struct TempFile(PathBuf);
 
-impl Place {
+impl TempFile {
     fn new() -> Self {
         let name = format!("lockfast-recording-{}-{:08x}", std::process::id(), fastrand::u32(..));
         Self(std::env::temp_dir().join(name))
@@ -32,21 +32,21 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// The in-process store, which notes the claims it sees.
+/// The in-process store; it keeps the claims of all acquires.
 #[derive(Debug, Default)]
-struct Witness {
+struct ClaimRecorder {
     memory: Memory,
     claims: Mutex<Vec<Arc<Claim>>>,
 }
 
 #[async_trait]
-impl Store for Witness {
+impl Store for ClaimRecorder {
     fn guarantees(&self) -> Guarantees {
         self.memory.guarantees()
     }
@@ -79,8 +79,8 @@ impl Store for Witness {
 
 const TRACE: u128 = 0x4bf92f3577b34da6a3ce929d0e0e4736;
 
-/// A life with secrets in it: holding, waiting, handing off, sealing, a token, a refusal with a holder's note.
-async fn live(locks: &Locks, other: &Locks) -> Result<()> {
+/// Uses everything that involves secrets: holding, waiting, a hand-off, a seal, a token, a refusal with a holder's note.
+async fn use_all_features(locks: &Locks, other: &Locks) -> Result<()> {
     let guard =
         locks.mutex("name of a lock").trace_id(TraceId(TRACE)).label("key-of-label", "label-value").lock().await?;
     assert!(other.mutex("name of a lock").try_lock().await?.is_none());
@@ -104,13 +104,13 @@ async fn live(locks: &Locks, other: &Locks) -> Result<()> {
 
 #[tokio::test]
 async fn a_recording_contains_no_secret() {
-    let (place, store) = (Place::new(), Arc::new(Witness::default()));
+    let (file, store) = (TempFile::new(), Arc::new(ClaimRecorder::default()));
     let client = || {
-        let builder = Locks::builder().note("note-of-client").label("key-of-all", "value-of-all").record_to(&place.0);
+        let builder = Locks::builder().note("note-of-client").label("key-of-all", "value-of-all").record_to(&file.0);
         builder.build(store.clone()).unwrap()
     };
-    live(&client(), &client()).await.unwrap();
-    let text = place.text();
+    use_all_features(&client(), &client()).await.unwrap();
+    let text = file.text();
     assert!(text.contains("name of a lock") && text.contains("\"Seal\":{\"value\":12,"), "{text}");
     for hidden in [
         "note-of",
@@ -128,8 +128,8 @@ async fn a_recording_contains_no_secret() {
     assert!(claims.len() > 4);
     let squeezed: String = text.to_lowercase().split_whitespace().collect();
     for claim in &*claims {
-        assert!(text.contains(&claim.id.hash().to_string()), "claims are told apart by their hash");
-        // Not even half of a secret is there, however it may have been written.
+        assert!(text.contains(&claim.id.hash().to_string()), "claims are identified by their hash");
+        // Not even half of a secret is there, in any notation.
         for half in claim.id.expose_secret().chunks(8) {
             let hex = half.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
             let decimal = half.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
@@ -145,8 +145,8 @@ async fn a_recording_contains_no_secret() {
 
 #[tokio::test]
 async fn clients_that_share_a_file_write_whole_lines() {
-    let (place, store) = (Place::new(), Arc::new(Memory::new()));
-    let clients: Vec<_> = (0..4).map(|_| Locks::builder().record_to(&place.0).build(store.clone()).unwrap()).collect();
+    let (file, store) = (TempFile::new(), Arc::new(Memory::new()));
+    let clients: Vec<_> = (0..4).map(|_| Locks::builder().record_to(&file.0).build(store.clone()).unwrap()).collect();
     let work = |locks: &Locks| {
         let mutex = locks.mutex("a");
         std::thread::spawn(move || {
@@ -160,7 +160,7 @@ async fn clients_that_share_a_file_write_whole_lines() {
         thread.join().unwrap();
     }
     drop(clients);
-    let text = place.text();
+    let text = file.text();
     let begin = |line: &&str| line.starts_with("{\"lockfast\":\"");
     assert_eq!(text.lines().filter(begin).count(), 4, "one first line for each client");
     for line in text.lines() {
@@ -174,15 +174,15 @@ async fn clients_that_share_a_file_write_whole_lines() {
 #[tokio::test]
 async fn a_recording_is_for_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
-    drop(Locks::builder().record_to(&place.0).build(Arc::new(Memory::new())).unwrap());
-    assert_eq!(std::fs::metadata(&place.0).unwrap().permissions().mode() & 0o777, 0o600);
+    let file = TempFile::new();
+    drop(Locks::builder().record_to(&file.0).build(Arc::new(Memory::new())).unwrap());
+    assert_eq!(std::fs::metadata(&file.0).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[tokio::test]
 async fn a_file_that_cannot_be_opened_is_invalid_and_named() {
-    let place = Place::new();
-    for file in [std::env::temp_dir(), place.0.join("recording"), "/dev/full".into()] {
+    let missing = TempFile::new();
+    for file in [std::env::temp_dir(), missing.0.join("recording"), "/dev/full".into()] {
         let refused = Locks::builder().record_to(&file).build(Arc::new(Memory::new())).unwrap_err();
         assert!(matches!(refused, Error::Invalid(_)), "{refused:?}");
         let text = refused.to_string();

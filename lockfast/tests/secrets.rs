@@ -1,6 +1,6 @@
-//! The secret of a claim is the right to release it, and nobody gets to see it: not in log lines, events, errors or `Debug`.
+//! The secret of a claim is the right to release it, and is never shown: not in log lines, events, errors or `Debug`.
 //!
-//! A program of its own, since log lines of the keeper's thread reach only a subscriber that is everybody's.
+//! A test program of its own, since log lines of the keeper's thread reach only the global subscriber.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
 #[allow(dead_code, reason = "shared with the tests of the engine, which use all of it")]
@@ -30,11 +30,11 @@ use script::Director;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Everything that is said at any level, as text.
+/// All log lines of all levels, as text.
 #[derive(Clone, Default)]
-struct Overheard(Arc<Mutex<String>>);
+struct CapturedLogs(Arc<Mutex<String>>);
 
-impl Overheard {
+impl CapturedLogs {
     fn text(&self) -> String {
         self.0.lock().unwrap().clone()
     }
@@ -54,7 +54,7 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Overheard {
+impl Subscriber for CapturedLogs {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
         true
     }
@@ -79,7 +79,7 @@ impl Subscriber for Overheard {
     fn exit(&self, _: &Id) {}
 }
 
-/// What people may print, and the claims whose secrets must not be in it.
+/// Everything that a user can print, and the claims whose secrets must not be in it.
 #[derive(Default)]
 struct Printed {
     text: String,
@@ -97,8 +97,8 @@ impl Printed {
         self.debug(&error);
     }
 
-    /// Not even half of a secret is there, however it may have been written.
-    fn keeps_secrets(&self) {
+    /// Not even half of a secret is there, in any notation.
+    fn assert_no_secrets(&self) {
         assert!(!self.claims.is_empty());
         let text: String = self.text.to_lowercase().split_whitespace().collect();
         for claim in &self.claims {
@@ -107,14 +107,14 @@ impl Printed {
                 let decimal = half.iter().fold(String::new(), |list, byte| format!("{list}{byte},"));
                 let hidden = !text.contains(&hex) && !text.contains(decimal.trim_end_matches(','));
                 let raw = self.text.as_bytes().windows(half.len()).any(|bytes| bytes == half);
-                assert!(hidden && !raw, "{hex} is in what people see:\n{}", self.text);
+                assert!(hidden && !raw, "{hex} is printed in:\n{}", self.text);
             }
         }
     }
 }
 
-/// A life with everything that is told of in it: waiting, holding, renewing, failing, losing, giving up, leaving.
-async fn live(store: &mut Director, printed: &mut Printed) {
+/// Causes every kind of event: waiting, holding, renewing, failing, losing, giving up, leaving.
+async fn cause_all_events(store: &mut Director, printed: &mut Printed) {
     let mutex = store.locks.mutex("held").ttl(TTL);
     let (guard, held) = hold(store, &mutex, 7).await;
     printed.debug(&guard);
@@ -140,8 +140,8 @@ async fn live(store: &mut Director, printed: &mut Printed) {
     let (released, _) = tokio::join!(guard.release(), store.let_go());
     printed.error(released);
 
-    let in_line = store.locks.mutex("cancelled").ttl(TTL);
-    let (waiter, cancelled) = wait(store, in_line, 9).await;
+    let waiting = store.locks.mutex("cancelled").ttl(TTL);
+    let (waiter, cancelled) = wait(store, waiting, 9).await;
     waiter.abort();
     printed.debug(&store.let_go().await);
     printed.claims.push(cancelled);
@@ -178,22 +178,22 @@ async fn live(store: &mut Director, printed: &mut Printed) {
 }
 
 #[tokio::test]
-async fn nobody_gets_to_see_a_secret() {
-    let overheard = Overheard::default();
-    tracing::subscriber::set_global_default(overheard.clone()).unwrap();
+async fn no_secret_is_printed_or_logged() {
+    let logs = CapturedLogs::default();
+    tracing::subscriber::set_global_default(logs.clone()).unwrap();
     let mut store = Director::new();
     let mut events = store.locks.events();
     let mut printed = Printed::default();
-    live(&mut store, &mut printed).await;
+    cause_all_events(&mut store, &mut printed).await;
     while let Some(Some(event)) = events.next().now_or_never() {
         printed.debug(&event);
     }
     printed.debug(&store.locks);
     printed.debug(&store.locks.mutex("held"));
     printed.debug(&printed.claims.clone());
-    let lines = overheard.text();
+    let lines = logs.text();
     for said in [
-        "waiting in line",
+        "waiting in the queue",
         "acquired",
         "renewed",
         "a renewal failed",
@@ -205,8 +205,8 @@ async fn nobody_gets_to_see_a_secret() {
         assert!(lines.contains(said), "{said:?} is not in\n{lines}");
     }
     printed.text += &lines;
-    printed.keeps_secrets();
-    assert!(lines.contains(&printed.claims[0].id.hash().to_string()), "the hash is for everybody to see");
+    printed.assert_no_secrets();
+    assert!(lines.contains(&printed.claims[0].id.hash().to_string()), "the hash is public");
 }
 
 #[tokio::test]
@@ -231,5 +231,5 @@ async fn the_in_process_store_shows_no_secret() {
     let leaving: Vec<_> = printed.claims.iter().cloned().map(Leaving::Unknown).collect();
     assert_eq!(store.release(&leaving).await.unwrap(), vec![Standing::Gone(Why::Left); 3]);
     printed.debug(&store);
-    printed.keeps_secrets();
+    printed.assert_no_secrets();
 }

@@ -1,8 +1,8 @@
-//! Blocking a thread until a future is ready.
+//! Blocks a thread until a future is ready.
 //!
-//! While a thread blocks, the tokio runtime whose task called it makes no progress on this thread; one with a single thread
-//! makes none at all. What a store would spawn there, or a driver that it would wait for, may never run. So a store that drives
-//! its I/O on the caller's runtime asks [`is_blocking_here`] first.
+//! If the call comes from a task of a tokio runtime, that runtime makes no progress on this thread meanwhile; a runtime with a
+//! single thread makes none at all. A task that a store spawns there, or a driver that it waits for, may never run. So a store that
+//! drives its I/O on the caller's runtime checks [`is_blocking_here`] first.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -15,18 +15,18 @@ use crate::client::is_keepers_thread;
 use crate::error::{Error, Result};
 
 /// Wakes a thread that blocks on a future.
-struct Bell {
+struct ThreadWaker {
     thread: Thread,
-    has_rung: AtomicBool,
+    is_woken: AtomicBool,
 }
 
-impl Wake for Bell {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.has_rung.store(true, Ordering::Release);
+        self.is_woken.store(true, Ordering::Release);
         self.thread.unpark();
     }
 }
@@ -36,16 +36,16 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Whether a call of [`block_on`] is on this thread's stack. Then the tokio runtime of this thread, if there is one, must not be
-/// relied on: it may be blocked until the future that is being polled is ready.
+/// Whether a call of [`block_on`] is on this thread's stack. If so, a store must not rely on the tokio runtime of this thread: it may
+/// be blocked until the future that is being polled is ready.
 ///
-/// It stays `true` for what the future itself runs, a runtime of its own included: the answer errs on the side of *blocked*.
-#[allow(dead_code, reason = "the features decide which stores are compiled, and not every store asks")]
+/// It is also `true` inside a runtime that the future itself starts: the answer errs on the side of *blocked*.
+#[allow(dead_code, reason = "the features decide which stores are compiled, and not every store calls it")]
 pub(crate) fn is_blocking_here() -> bool {
     DEPTH.get() > 0
 }
 
-/// One call of [`block_on`]. Its drop ends it, also by a panic in the future.
+/// One call of [`block_on`]. Its drop ends the call, also after a panic in the future.
 struct Blocking;
 
 impl Blocking {
@@ -61,27 +61,27 @@ impl Drop for Blocking {
     }
 }
 
-/// Polls on this thread and sleeps in between. May be nested, unlike the executors that forbid it: work that is done once
-/// takes other locks. So each call has a bell of its own; an inner one may use up the thread's wake-up, never the bell.
+/// Polls on this thread and parks it in between. Calls may be nested, unlike in most executors: the work of a `Once` takes other
+/// locks. So each call has a flag of its own: an inner call may consume the thread's unpark token, never the flag of an outer one.
 pub(crate) fn block_on<T, E: From<Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     if is_keepers_thread() {
-        // It would wait for what only this thread does.
+        // It would wait for work that only this thread does.
         let what =
             "a callback of on_lost waits for a lock, on the thread that keeps them; send a message to another thread";
         return Err(Error::invalid(what).into());
     }
-    // Order matters: declared before the future is pinned, so that dropping the future is part of the call.
+    // Order matters: declared before the future is pinned, so that the future is dropped within the call.
     let _blocking = Blocking::begin();
-    // Inside a task, tokio's own futures say *not ready* after 128 polls until the task has yielded to its runtime. A thread that
-    // blocks does not yield: it would poll for ever.
+    // Inside a task, tokio's own futures are pending after 128 polls until the task yields to its runtime (cooperative budget). A
+    // blocked thread does not yield: without `unconstrained` it would poll for ever.
     let mut work = pin!(tokio::task::unconstrained(work));
-    let bell = Arc::new(Bell { thread: thread::current(), has_rung: AtomicBool::new(false) });
-    let waker = Waker::from(Arc::clone(&bell));
+    let thread_waker = Arc::new(ThreadWaker { thread: thread::current(), is_woken: AtomicBool::new(false) });
+    let waker = Waker::from(Arc::clone(&thread_waker));
     loop {
         if let Poll::Ready(value) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
             return value;
         }
-        while !bell.has_rung.swap(false, Ordering::Acquire) {
+        while !thread_waker.is_woken.swap(false, Ordering::Acquire) {
             thread::park();
         }
     }
@@ -129,27 +129,28 @@ mod tests {
 
     #[test]
     fn a_future_is_dropped_within_the_call() {
-        struct Asks<'a>(&'a Cell<bool>);
-        impl Drop for Asks<'_> {
+        struct OnDrop<'a>(&'a Cell<bool>);
+        impl Drop for OnDrop<'_> {
             fn drop(&mut self) {
                 self.0.set(is_blocking_here());
             }
         }
         let answer = Cell::new(false);
-        let asks = Asks(&answer);
-        // No `async` block, which drops what it owns when it is ready: this one is dropped with its future.
+        let on_drop = OnDrop(&answer);
+        // Not an `async` block: that would drop its captured values as soon as it is ready. This closure keeps them until the future
+        // is dropped.
         let owns = std::future::poll_fn(move |_| {
-            let _owned = &asks;
+            let _owned = &on_drop;
             Poll::Ready(Ok::<_, Error>(()))
         });
         block_on(owns).unwrap();
         assert!(answer.get());
     }
 
-    /// tokio makes a task yield to its runtime after 128 polls. A thread that blocks inside one never yields.
+    /// tokio makes a task yield to its runtime after 128 polls. A thread that blocks inside a task never yields.
     #[test]
     fn a_call_in_a_task_ends_however_often_it_polls() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, ended) = std::sync::mpsc::channel();
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let polls = async {
@@ -161,8 +162,10 @@ mod tests {
                 Ok::<_, Error>(())
             };
             runtime.block_on(async { block_on(polls) }).unwrap();
-            tell.send(()).unwrap();
+            sender.send(()).unwrap();
         });
-        told.recv_timeout(std::time::Duration::from_secs(10)).expect("it waits for its runtime, which waits for it");
+        ended
+            .recv_timeout(std::time::Duration::from_secs(10))
+            .expect("the call must not wait for its runtime, which waits for the call");
     }
 }

@@ -1,4 +1,4 @@
-//! What a claim wants, and how much of it.
+//! The names a claim wants, and how much of each.
 
 use std::fmt;
 use std::ops::Deref;
@@ -20,9 +20,9 @@ use crate::name::Name;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Demand {
-    /// Of what.
+    /// The resource.
     pub name: Name,
-    /// How much there is, in this party's opinion; the store refuses those that disagree with who is in line.
+    /// How much of it can be held at once. The store refuses a capacity that disagrees with the claims in the queue.
     pub capacity: u32,
     /// How much is wanted.
     pub weight: u32,
@@ -59,7 +59,7 @@ impl Demand {
         Ok(Self { name, capacity, weight })
     }
 
-    /// Refuses what could never be held: everybody behind it would wait for ever.
+    /// Refuses a weight that could never be held: all claims behind it would wait for ever.
     pub(crate) fn check_weight(&self) -> Result<()> {
         match self.weight == 0 || self.weight > self.capacity {
             true => Err(Error::invalid(format!(
@@ -70,17 +70,17 @@ impl Demand {
         }
     }
 
-    /// The error for those who ask for another capacity than those in line.
+    /// The error for a demand whose capacity differs from that of the claims in the queue.
     pub(crate) fn disagrees_with(&self, capacity: u32) -> Error {
         Error::invalid(format!(
-            "{:?} is in use with {}, and was asked for with {}; use the same everywhere, or wait until nobody uses it",
+            "{:?} is in use with {}, and was asked for with {}; use the same everywhere, or wait until it is unused",
             self.name,
             capacity_in_words(capacity),
             capacity_in_words(self.capacity)
         ))
     }
 
-    /// What this demand is called.
+    /// Which kind of lock this demand is.
     pub fn mode(&self) -> Mode {
         match (self.capacity, self.weight) {
             (Self::ALL, Self::ALL) => Mode::Exclusive,
@@ -97,7 +97,7 @@ fn capacity_in_words(capacity: u32) -> String {
     }
 }
 
-/// How something is held.
+/// How a resource is held.
 ///
 /// ```
 /// # use lockfast::Mode;
@@ -124,7 +124,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What one claim wants, in name order, each name once. Reads as a slice.
+/// The demands of one claim, in name order, each name once. Dereferences to a slice.
 ///
 /// ```
 /// # use lockfast::store::{Demand, Demands, Name};

@@ -1,4 +1,4 @@
-//! A claim as text, for holders that are not a process: what one command took, another renews and gives back.
+//! A claim as text, for locks that outlive a process: one command acquires, another renews and releases.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,10 +12,10 @@ use super::{ClaimHash, ClaimId, Demand, Demands, Ticket};
 /// What every token in this format begins with.
 const FORMAT: &str = "lockfast1.";
 
-/// The right to renew and give back a lock that no process keeps: see [`Guard::into_token`](crate::Guard::into_token).
+/// The right to renew and release a lock that no process renews: see [`Guard::into_token`](crate::Guard::into_token).
 ///
-/// Its text form **is** that right, and holds the secret of the claim: write it where only its owner can read it. `Debug`
-/// shows the public face instead.
+/// Its text form **is** that right, and contains the secret of the claim: write it where only its owner can read it. `Debug`
+/// shows the hash instead.
 ///
 /// ```
 /// # use lockfast::{Locks, Token};
@@ -34,7 +34,7 @@ pub struct Token {
     pub(crate) demands: Demands,
     pub(crate) ttl: Duration,
     pub(crate) fence: Ticket,
-    /// An acquire of this claim got no answer and may still run: when it leaves, its id has to be kept out.
+    /// An acquire of this claim got no answer and may still run: its release has to leave a tombstone.
     pub(crate) unsure: bool,
 }
 
@@ -44,17 +44,17 @@ impl Token {
         self.fence.0
     }
 
-    /// Who the holder is to everybody else.
+    /// The holder's name in listings and events: the hash of the claim's id.
     pub fn owner(&self) -> ClaimHash {
         self.id.hash()
     }
 
-    /// The lease that was asked for; also what [`Locks::renew_token`](crate::Locks::renew_token) is usually given.
+    /// The requested lease; also what [`Locks::renew_token`](crate::Locks::renew_token) is usually given.
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// What is held, under the names that the store knows: those of the client that took it, its prefix included.
+    /// What is held, under the names as the store knows them: the prefix of the acquiring client included.
     pub fn demands(&self) -> &Demands {
         &self.demands
     }
@@ -86,7 +86,7 @@ impl Token {
             let length = usize::from(u16::from_be_bytes(rest.take()?));
             let (name, after) = rest.0.split_at_checked(length)?;
             rest.0 = after;
-            // The prefix is part of it, so the longest is longer than what a user may write.
+            // The prefix is part of the name, so it may be longer than what a user may write.
             let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?;
             let longest = name.len().saturating_sub(Name::LONGEST);
             let split = (longest..).find(|at| name.is_char_boundary(*at))?;
@@ -103,7 +103,7 @@ impl Token {
     }
 }
 
-/// What is still to be read.
+/// The bytes still to be read.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {
@@ -115,7 +115,7 @@ impl Rest<'_> {
 }
 
 impl fmt::Display for Token {
-    /// The whole right to the lock, in letters that need no quoting anywhere.
+    /// The whole right to the lock, in characters that need no quoting in a shell, a URL or JSON.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(FORMAT)?;
         self.to_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -137,7 +137,7 @@ impl FromStr for Token {
         let text = text.trim();
         let Some(digits) = text.strip_prefix(FORMAT) else {
             return Err(Error::invalid(match text.starts_with("lockfast") {
-                true => "this token is of another version of lockfast; use that version to give it back",
+                true => "this token is of another version of lockfast; use that version to release it",
                 false => "this is not a token; pass what `acquire` gave, unchanged",
             }));
         };

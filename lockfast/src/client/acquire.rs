@@ -1,9 +1,9 @@
-//! The futures of requests: the only loop that waits. A request asks the store on its caller's task, and once more if that has no
-//! answer. If it has to wait, everything after that (renewing its claim, noticing the hand-off, asking again) is the keeper's, and
-//! the loop waits to be woken. A request whose grant was given back, or came too late, asks on its caller's task again.
+//! The futures of requests: the only loop that waits. A request sends its acquire on the caller's task, and repeats it once if it
+//! gets no answer. If it has to wait, the keeper does everything else (renewing the claim, receiving the hand-off, polling), and the
+//! loop sleeps until it is woken. A request whose grant was released unused, or came too late, acquires on its caller's task again.
 //!
-//! Cancel safety, for all of it: the claim exists before anything is sent, and [`Place`] withdraws it when it is dropped,
-//! whatever had become of it by then.
+//! Cancel safety, for all of it: the claim exists before anything is sent, and a dropped [`PendingRequest`] withdraws it in whatever
+//! state it is by then.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -22,38 +22,38 @@ use crate::store::{Admission, Busy, BusyWith, Names, Query};
 use super::Client;
 use super::alarm::Alarm;
 use super::guard::Guard;
-use super::repeat::{Repeats, Told};
+use super::repeat::{Repeats, Reply};
 
-/// How long the answer to a question is awaited at least, also by a caller whose patience ends before that: without the answer
-/// it could not say whether the lock is taken or the store is down. With the last look, less than a second.
+/// How long the answer to an acquire is awaited at least, even if the caller's patience ends earlier: without the answer the
+/// error could not say whether the lock is taken or the store is down. Together with [`LAST_LOOK`], less than a second.
 pub(super) const FIRST_ANSWER: Duration = Duration::from_millis(800);
-/// How long finding the holder for the error may take, once patience has ended; and how much of the queue is looked at, since all
-/// waiters of a long one may give up at the same time.
+/// How long finding the holder for the error may take, once patience has ended.
 const LAST_LOOK: Duration = Duration::from_millis(100);
+/// How many entries of the queue are read for that: all waiters of a long queue may give up at the same time.
 pub(crate) const FRONT: usize = 16;
 
-/// What waiting came to.
+/// The outcome of waiting.
 #[derive(Debug)]
 pub(crate) enum Entered {
     Held(Guard),
     Sealed(Bytes),
 }
 
-/// What one attempt came to.
+/// The outcome of one attempt.
 #[derive(Debug)]
 pub(crate) enum Attempt {
     Entered(Entered),
     Refused(BusyWith),
 }
 
-/// A request that does not hold. Dropped, it withdraws.
-pub(super) struct Place<'a> {
+/// A request that does not hold yet. Dropping it withdraws its claim.
+pub(super) struct PendingRequest<'a> {
     pub(super) client: &'a Arc<Client>,
     key: Key,
     withdraws: bool,
 }
 
-impl Drop for Place<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         if self.withdraws {
             self.end(Input::Withdrawn(self.key));
@@ -61,7 +61,7 @@ impl Drop for Place<'_> {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> PendingRequest<'a> {
     fn enter(client: &'a Arc<Client>, terms: Arc<Terms>) -> Result<(Self, Next)> {
         client.check_usable()?;
         client.with_engine(|carrier, now| match carrier.tell(Input::Enter(terms), now) {
@@ -93,7 +93,7 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// The request goes.
+    /// Ends the request with `input`.
     fn end(&self, input: Input) {
         self.client.with_engine(|carrier, now| {
             carrier.forget_waker(self.key);
@@ -109,7 +109,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Until the request has changed; `false` when patience ended first.
+    /// Waits until the request has changed; `false` if patience ended first.
     async fn changed(&self, patience: Moment) -> bool {
         let mut alarm = Alarm::new(self.client, patience);
         poll_fn(|cx| {
@@ -122,72 +122,73 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A request is there until its place is dropped, or the client is shut down, whichever is first.
+/// The engine knows a request until its [`PendingRequest`] is dropped or the client is shut down. If it is unknown here, the client
+/// was shut down.
 fn shut_down() -> Error {
     Error::Closed(Closing::ShutDown.text())
 }
 
 /// Waits in the queue until `patience` ends.
 pub(crate) async fn acquire(client: &Arc<Client>, terms: Arc<Terms>, patience: Moment) -> Result<Entered> {
-    let (mut place, mut next) = Place::enter(client, terms)?;
+    let (mut request, mut next) = PendingRequest::enter(client, terms)?;
     loop {
-        (place, next) = match place.into_guard(next) {
+        (request, next) = match request.into_guard(next) {
             Ok(entered) => return Ok(entered),
             Err(not_yet) => not_yet,
         };
         next = match next {
             Next::Ask(asked) => {
-                // Later repeats are the keeper's.
-                let (asked, answer) = place.ask(asked, Busy::Wait, patience, 1).await;
-                place.answered(asked, answer)
+                // One repeat here; the keeper sends the later ones.
+                let (asked, answer) = request.ask(asked, Busy::Wait, patience, 1).await;
+                request.answered(asked, answer)
             }
             Next::Fail(error) => return Err(*error),
-            _ if place.changed(patience).await => place.polled(),
-            // In a box, so that it takes no room in the futures of all waiters.
-            _ => return Box::pin(gave_up(place)).await,
+            _ if request.changed(patience).await => request.polled(),
+            // Boxed, so that it takes no room in the futures of all waiters.
+            _ => return Box::pin(gave_up(request)).await,
         };
     }
 }
 
-/// Asks once, and leaves no entry in the queue if another claim holds. The request is
-/// repeated at most so often while its outcome is unknown.
+/// One attempt: leaves no entry in the queue if it cannot hold at once. While the outcome is unknown, the acquire is repeated at
+/// most `repeats` times.
 pub(crate) async fn attempt(
     client: &Arc<Client>,
     terms: Arc<Terms>,
     patience: Moment,
     repeats: u32,
 ) -> Result<Attempt> {
-    let (mut place, mut next) = Place::enter(client, terms)?;
+    let (mut request, mut next) = PendingRequest::enter(client, terms)?;
     loop {
-        (place, next) = match place.into_guard(next) {
+        (request, next) = match request.into_guard(next) {
             Ok(entered) => return Ok(Attempt::Entered(entered)),
             Err(not_yet) => not_yet,
         };
         let asked = match next {
             Next::Ask(asked) => asked,
             Next::Fail(error) => return Err(*error),
-            _ => return Err(place.kept_changing()),
+            _ => return Err(request.kept_changing()),
         };
-        let (asked, answer) = place.ask(asked, Busy::Refuse, patience, repeats).await;
+        let (asked, answer) = request.ask(asked, Busy::Refuse, patience, repeats).await;
         match answer {
             Ok(Admission::Refused(busy)) => {
-                place.withdraws = false;
-                place.end(Input::Refused(place.key));
+                request.withdraws = false;
+                request.end(Input::Refused(request.key));
                 return Ok(Attempt::Refused(busy));
             }
-            // Dropping the place withdraws a claim whose outcome is unknown.
+            // The outcome is unknown: dropping the request withdraws the claim.
             Err(error) if error.is_retryable() => return Err(error),
-            answer => next = place.answered(asked, answer),
+            answer => next = request.answered(asked, answer),
         }
     }
 }
 
-/// Patience has ended: names the holder, unless the lock arrives at the last moment.
-async fn gave_up(place: Place<'_>) -> Result<Entered> {
-    let client = place.client;
-    let was = client.with_engine(|carrier, now| Some((carrier.engine().waiter(place.key)?, now)));
+/// Patience has ended: fails with the name of the holder, unless the lock arrives at the last moment.
+async fn gave_up(request: PendingRequest<'_>) -> Result<Entered> {
+    let client = request.client;
+    let was = client.with_engine(|carrier, now| Some((carrier.engine().waiter(request.key)?, now)));
     let Some((waiter, now)) = was else { return Err(shut_down()) };
-    let Waiter { terms, ticket, position: heard, mut trouble, since, attempts } = waiter;
+    let Waiter { terms, ticket, position: joined_at, mut trouble, since, attempts } = waiter;
     let (demands, waited, ticket) = (&terms.demands, now.since(since), ticket.unwrap_or(Ticket(u64::MAX)));
     let mut busy = BusyWith::default();
     if trouble.is_none() {
@@ -197,8 +198,8 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
             let repeats = Repeats::of(client.clock.now()).at_most(1);
             let look = client.ask(repeats, Moment::NEVER, || client.store.inspect(&query));
             let page = match client.within(client.clock.now(), limit, pin!(look)).await {
-                Some(Told { answer: Ok(page), .. }) => page,
-                Some(Told { answer: Err(error), .. }) => {
+                Some(Reply { answer: Ok(page), .. }) => page,
+                Some(Reply { answer: Err(error), .. }) => {
                     trouble = Some(error);
                     break;
                 }
@@ -206,26 +207,26 @@ async fn gave_up(place: Place<'_>) -> Result<Entered> {
             };
             let Some(resource) = page.resources.first() else { continue };
             let shown = resource.queue.iter().filter(|entry| entry.tickets.first < ticket).count();
-            // Of a longer queue, at most what it was told when it joined, since it has only moved up; and it is one of the others.
+            // In a longer queue: at most the position at joining, since a waiter only moves up. The waiter itself is one of the others.
             let is_behind = shown == resource.queue.len();
             let others = resource.more.saturating_sub(usize::from(ticket.0 < u64::MAX));
-            let ahead = if is_behind { heard.clamp(shown, shown.saturating_add(others)) } else { shown };
+            let ahead = if is_behind { joined_at.clamp(shown, shown.saturating_add(others)) } else { shown };
             if let Some(holder) = resource.holders().next().filter(|_| ahead > 0) {
                 busy.holder = Some(holder.into());
-                // Another program draws no tickets here, and since when it holds is unknown.
+                // Ticket 0 is another program's lock: how long it has been held is unknown.
                 busy.held_for = (holder.tickets.first.0 > 0).then_some(holder.since);
                 busy.position = ahead;
                 break;
             }
         }
     }
-    let next = place.polled();
-    match place.into_guard(next) {
+    let next = request.polled();
+    match request.into_guard(next) {
         Ok(entered) => Ok(entered),
         Err((_, Next::Fail(error))) => Err(*error),
-        Err((mut place, _)) => {
-            place.withdraws = false;
-            place.end(Input::TimedOut(place.key));
+        Err((mut request, _)) => {
+            request.withdraws = false;
+            request.end(Input::TimedOut(request.key));
             Err(match trouble {
                 // "Contended" must not look like "the store is down".
                 Some(error) => client.explain(error, "waiting for", demands),

@@ -1,7 +1,7 @@
-//! Sleeping, for futures on any executor: the keeper wakes them. It has a thread and a clock of its own, so callers need
-//! neither a timer nor a particular runtime.
+//! Timers for futures on any executor: the keeper's thread wakes them. It has a clock of its own, so callers need neither a timer
+//! nor a particular runtime.
 //!
-//! Alarms are apart from the engine, since each call to the store sets one, which nearly never rings.
+//! Alarms have their own mutex, apart from the engine's: each call to the store sets one, and nearly none of them expires.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,33 +15,33 @@ use crate::clock::Moment;
 
 use super::Client;
 
-/// The futures to be woken, and when.
+/// The wakers of sleeping futures, by due time.
 pub(super) struct Alarms(Mutex<Set>);
 
 struct Set {
     wakers: BTreeMap<(Moment, u64), Waker>,
     serial: u64,
-    /// When the keeper looks here by itself.
+    /// When the keeper looks at the alarms without being notified.
     wakes_at: Moment,
-    /// Without a keeper no future would ever be woken.
+    /// The keeper has ended: no alarm would ever be due.
     unattended: bool,
 }
 
 impl Alarms {
     pub(super) fn new() -> Self {
-        // One that never rings keeps the map from being built anew for every single alarm.
+        // One alarm that is never due keeps the map allocated while there is no other.
         let wakers = BTreeMap::from([((Moment::NEVER, 0), Waker::noop().clone())]);
         Self(Mutex::new(Set { wakers, serial: 0, wakes_at: Moment::NEVER, unattended: false }))
     }
 
-    /// Wakes the futures whose time has come. Says when to come back, which is `next` at the latest.
+    /// Wakes the futures whose alarms are due. Returns when the next one is due, at the latest `next`.
     pub(super) fn due(&self, now: Moment, next: Moment) -> Moment {
         let mut woken = Vec::new();
         let mut set = self.set();
         while let Some(first) = set.wakers.first_entry().filter(|first| first.key().0 <= now) {
             woken.push(first.remove());
         }
-        // Order matters: an earlier alarm that is set after this finds the moment here, and rings.
+        // Order matters: an earlier alarm that is set after this compares itself with `wakes_at`, and notifies the keeper.
         let first = set.wakers.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
         set.wakes_at = next.min(first);
         let next = set.wakes_at;
@@ -50,7 +50,7 @@ impl Alarms {
         next
     }
 
-    /// The keeper leaves. Every future that sleeps is woken, and looks for itself.
+    /// The keeper ends. Every sleeping future is woken, and finds the client closed.
     pub(super) fn end(&self) {
         let mut set = self.set();
         set.unattended = true;
@@ -73,7 +73,7 @@ impl fmt::Debug for Alarms {
 pub(crate) struct Alarm<'a> {
     client: &'a Client,
     until: Moment,
-    /// Where it is among the others, once it had to be waited for.
+    /// Its serial number in the map, once it was polled and not due.
     set: Option<u64>,
 }
 
@@ -89,12 +89,13 @@ impl<'a> Alarm<'a> {
         }
     }
 
-    /// The same without a look at the clock. Should the time have come already, the keeper says so.
+    /// The same without reading the clock. If the alarm is due already, the keeper wakes it.
     fn poll_set(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.until == Moment::NEVER {
             return Poll::Pending;
         }
-        // Order matters: cloning and dropping wakers, and ringing, run foreign code, which may come back here.
+        // Order matters: cloning, dropping and waking wakers run foreign code, which may call this module. So none of them happens
+        // under the mutex.
         let waker = cx.waker().clone();
         let mut alarms = self.client.alarms.set();
         if alarms.unattended {
@@ -109,7 +110,7 @@ impl<'a> Alarm<'a> {
         drop(alarms);
         drop(old);
         if is_first {
-            self.client.bell.notify_one();
+            self.client.keeper_wakeup.notify_one();
         }
         Poll::Pending
     }
@@ -125,7 +126,7 @@ impl Drop for Alarm<'_> {
 }
 
 impl Client {
-    /// What `work`, begun at `now`, came to; or `None` if it had not by `limit`.
+    /// The output of `work`, begun at `now`; `None` if it is not ready by `limit`.
     pub(crate) fn within<W>(&self, now: Moment, limit: Moment, work: W) -> Within<'_, W> {
         Within { work, alarm: Alarm::new(self, limit), is_late: limit <= now }
     }
@@ -136,11 +137,11 @@ impl Client {
     }
 }
 
-/// Work that is waited for until its alarm. Part of every future that waits for a store, so it has to be small.
+/// Work with a time limit. Part of every future that waits for a store, so it has to be small.
 pub(crate) struct Within<'a, W> {
     work: W,
     alarm: Alarm<'a>,
-    /// Whether its limit had come when it began.
+    /// Whether the limit had passed when it began.
     is_late: bool,
 }
 
@@ -155,8 +156,8 @@ impl<W: Future + Unpin> Future for Within<'_, W> {
             return Poll::Ready(None);
         }
         let alarm = &mut self.alarm;
-        // When it has just begun, no clock has to say that its limit is still to come.
-        let rings = if alarm.set.is_some() { alarm.poll_until(cx) } else { alarm.poll_set(cx) };
-        rings.map(|()| None)
+        // On the first poll the limit is known to be ahead (`is_late`), so the clock is not read.
+        let is_due = if alarm.set.is_some() { alarm.poll_until(cx) } else { alarm.poll_set(cx) };
+        is_due.map(|()| None)
     }
 }

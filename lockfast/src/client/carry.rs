@@ -1,5 +1,5 @@
-//! Carries out what the engine wants. The engine and everything that is not plain data about its requests (wakers, callbacks,
-//! channels) are behind one mutex. Wakers are woken, events sent and foreign destructors run only after the mutex is free. Wakers
+//! Carries out the engine's effects. The engine, and what belongs to its requests but is not plain data (wakers, callbacks,
+//! channels), are behind one mutex. Wakers are woken, events sent and foreign destructors run only after the mutex is free. Wakers
 //! are cloned under it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,99 +19,99 @@ use super::Client;
 use super::recorder::{Ended, Recorder};
 use super::wakers::Wakers;
 
-/// With fewer ids in stock beyond those that the engine wants, more are drawn.
+/// Ids are drawn when the engine has fewer than this beyond those that it needs at once.
 const FEW_IDS: usize = 16;
 
 pub(crate) type Callback = Box<dyn FnOnce(LostWhy) + Send>;
 type Caller = oneshot::Sender<Result<Standing>>;
-/// What the store tells the keeper about a release.
-pub(crate) type Told = oneshot::Receiver<Result<Standing>>;
+/// Delivers to the caller what the store answers to a release that the keeper repeats.
+pub(crate) type ReleaseReply = oneshot::Receiver<Result<Standing>>;
 
-/// Watchers of a hold, told when it is lost.
+/// Futures and callbacks that wait for the loss of a hold.
 #[derive(Default)]
 pub(crate) struct Watchers {
     pub(crate) wakers: BTreeMap<u64, Waker>,
     pub(crate) callbacks: Vec<Callback>,
 }
 
-/// The engine, and what belongs to its requests outside of it.
+/// The engine, with the wakers, callbacks and channels of its requests.
 pub(crate) struct Carrier {
     engine: Engine,
     effects: Effects,
-    /// Futures that wait, by request.
+    /// Waiting futures, by request.
     wakers: Wakers,
     watchers: HashMap<Key, Watchers>,
-    /// Callers that wait for what the store tells the keeper.
+    /// Callers that wait for the answer to a release that the keeper repeats.
     callers: BTreeMap<ReleaseId, Caller>,
     serial: u64,
-    /// For the keeper's thread to run.
+    /// To be run on the keeper's thread.
     callbacks: Vec<(Callback, LostWhy)>,
-    /// For the keeper to send.
+    /// To be sent by the keeper.
     calls: Vec<Effect>,
-    /// What is done when the mutex is free, if anything.
-    afterwards: Option<Box<Afterwards>>,
-    /// The first future that is woken then: a hand-off wakes one, and does without an allocation.
+    /// Work to be done once the mutex is free, if there is any.
+    deferred: Option<Box<Deferred>>,
+    /// The first waker to be woken then. A hand-off wakes one future, and so needs no allocation.
     woken: Option<Waker>,
     wakes_keeper: bool,
     #[cfg(feature = "record")]
     recorder: Option<Box<Recorder>>,
-    /// Locks cannot be asked for any more; the keeper ends when the last request is gone.
+    /// All handles are dropped: no new request can come, and the keeper ends with the last request.
     pub(crate) is_abandoned: bool,
-    /// The keeper has ended: nothing is renewed, and no waiter is woken any more.
+    /// The keeper has ended: no claim is renewed and no waiter is woken any more.
     pub(crate) is_unattended: bool,
 }
 
-/// What is done when the mutex is free.
+/// Work to be done once the mutex is free.
 #[derive(Default)]
-struct Afterwards {
+struct Deferred {
     wakers: Vec<Waker>,
-    /// Callers of releases, with what they are told: both telling and dropping wakes them.
-    told: Vec<(Caller, Option<Box<Result<Standing>>>)>,
+    /// Callers of releases, with their answers. Sending wakes a caller, and so does dropping the sender.
+    replies: Vec<(Caller, Option<Box<Result<Standing>>>)>,
     events: Vec<Emitted>,
     #[cfg(feature = "record")]
     unrecorded: Option<Ended>,
-    /// Foreign things whose destructors may do anything.
-    trash: (Vec<Waker>, Vec<Watchers>),
+    /// Foreign values, whose destructors may run arbitrary code.
+    to_drop: (Vec<Waker>, Vec<Watchers>),
 }
 
 impl Client {
     /// The only way to the engine.
     pub(crate) fn with_engine<R>(&self, work: impl FnOnce(&mut Carrier, Moment) -> R) -> R {
-        let (result, wakes_keeper, woken, afterwards) = {
+        let (result, wakes_keeper, woken, deferred) = {
             let mut carrier = self.carrier.lock().unwrap_or_else(PoisonError::into_inner);
             let now = self.clock.now();
             carrier.engine.set_event_rank(self.events.heard());
             let result = work(&mut carrier, now);
             let wakes_keeper = std::mem::take(&mut carrier.wakes_keeper);
-            (result, wakes_keeper, carrier.woken.take(), carrier.afterwards.take())
+            (result, wakes_keeper, carrier.woken.take(), carrier.deferred.take())
         };
         if wakes_keeper {
-            self.bell.notify_one();
+            self.keeper_wakeup.notify_one();
         }
         if let Some(woken) = woken {
             woken.wake();
         }
-        if let Some(afterwards) = afterwards {
-            self.finish(*afterwards);
+        if let Some(deferred) = deferred {
+            self.finish(*deferred);
         }
         result
     }
 
     #[inline(never)]
-    fn finish(&self, afterwards: Afterwards) {
-        let Afterwards { wakers, told, events, trash, .. } = afterwards;
-        drop(trash);
+    fn finish(&self, deferred: Deferred) {
+        let Deferred { wakers, replies, events, to_drop, .. } = deferred;
+        drop(to_drop);
         // Order matters: a subscriber that panics must not keep a future asleep.
         wakers.into_iter().for_each(Waker::wake);
-        for (caller, said) in told {
+        for (caller, said) in replies {
             let _ = said.map(|said| caller.send(*said));
         }
         #[cfg(feature = "record")]
-        afterwards.unrecorded.iter().for_each(Ended::warn);
+        deferred.unrecorded.iter().for_each(Ended::warn);
         events.into_iter().for_each(|event| self.events.tell(event));
     }
 
-    /// Tells the engine one thing.
+    /// Gives the engine one input.
     #[inline]
     pub(crate) fn tell(&self, input: Input) -> Next {
         self.with_engine(|carrier, now| carrier.tell(input, now))
@@ -129,7 +129,7 @@ impl Carrier {
             serial: 0,
             callbacks: Vec::new(),
             calls: Vec::new(),
-            afterwards: None,
+            deferred: None,
             woken: None,
             wakes_keeper: false,
             #[cfg(feature = "record")]
@@ -139,18 +139,18 @@ impl Carrier {
         }
     }
 
-    /// From now on, what the engine is told is recorded.
+    /// Records the engine's inputs from now on.
     #[cfg(feature = "record")]
     pub(super) fn record(&mut self, recorder: Recorder) {
         self.recorder = Some(Box::new(recorder));
     }
 
-    /// For what can be read without an input.
+    /// For reads that need no input.
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Tells the engine, and carries out what it wants.
+    /// Gives the engine an input and carries out its effects.
     #[inline(always)]
     pub(crate) fn tell(&mut self, input: Input, now: Moment) -> Next {
         if self.engine.ids_left() < FEW_IDS + self.engine.ids_wanted() {
@@ -158,7 +158,7 @@ impl Carrier {
         }
         let next = self.handle(input, now);
         if let Next::Enter(held) = &next {
-            // Order matters: the answer to a renewal may come before there is a guard, and must find the validity granted.
+            // Order matters: a renewal may be answered before the guard exists, and must find the validity granted.
             held.terms.validity.grant(held.until, held.why);
         }
         self.wakes_keeper |= std::mem::take(&mut self.effects.wakes_keeper);
@@ -194,7 +194,7 @@ impl Carrier {
         let (next, ended) = recorder.handle(&mut self.engine, input, now, &mut self.effects);
         if ended.is_some() {
             self.recorder = None;
-            self.afterwards().unrecorded = ended;
+            self.deferred().unrecorded = ended;
         }
         next
     }
@@ -207,7 +207,7 @@ impl Carrier {
                 Effect::Wake(key) => {
                     if let Some(waker) = self.wakers.take(key) {
                         match &self.woken {
-                            Some(_) => self.afterwards().wakers.push(waker),
+                            Some(_) => self.deferred().wakers.push(waker),
                             None => self.woken = Some(waker),
                         }
                     }
@@ -222,15 +222,15 @@ impl Carrier {
                 Effect::Lost { hold, terms, why } => {
                     terms.validity.end(why);
                     if let Some(watchers) = self.watchers.remove(&hold) {
-                        self.afterwards().wakers.extend(watchers.wakers.into_values());
+                        self.deferred().wakers.extend(watchers.wakers.into_values());
                         self.callbacks.extend(watchers.callbacks.into_iter().map(|callback| (callback, why)));
                         self.wakes_keeper = true;
                     }
                 }
-                Effect::Emit(event) => self.afterwards().events.push(*event),
+                Effect::Emit(event) => self.deferred().events.push(*event),
                 Effect::Tell(release, said) => {
                     if let Some(caller) = self.callers.remove(&release) {
-                        self.afterwards().told.push((caller, said));
+                        self.deferred().replies.push((caller, said));
                     }
                 }
                 call @ (Effect::Acquire(..) | Effect::Renew(_) | Effect::Release(_) | Effect::Record(_)) => {
@@ -239,7 +239,7 @@ impl Carrier {
             }
         }
         if self.effects.list.is_empty() {
-            // Its room is used again.
+            // Reuses the allocation.
             self.effects.list = effects;
         } else {
             self.wakes_keeper |= std::mem::take(&mut self.effects.wakes_keeper);
@@ -247,48 +247,47 @@ impl Carrier {
         }
     }
 
-    fn afterwards(&mut self) -> &mut Afterwards {
-        self.afterwards.get_or_insert_default()
+    fn deferred(&mut self) -> &mut Deferred {
+        self.deferred.get_or_insert_default()
     }
 
-    fn throw_away(&mut self, waker: Option<Waker>) {
+    fn drop_later(&mut self, waker: Option<Waker>) {
         if waker.is_some() {
-            self.afterwards().trash.0.extend(waker);
+            self.deferred().to_drop.0.extend(waker);
         }
     }
 
-    /// What the keeper has to send, and the callbacks that it has to run.
+    /// The calls that the keeper has to send, and the callbacks that it has to run.
     pub(super) fn take_work(&mut self) -> (Vec<Effect>, Vec<(Callback, LostWhy)>) {
         (std::mem::take(&mut self.calls), std::mem::take(&mut self.callbacks))
     }
 
-    /// The future of a request waits to be woken; `false` if it need not wait.
+    /// Registers the waker of a request's future; `false` if the request does not have to wait.
     pub(super) fn waits(&mut self, key: Key, waker: &Waker) -> bool {
         let waits = self.engine.is_waiting(key);
         if waits {
             let old = self.wakers.put(key, waker.clone());
-            self.throw_away(old);
+            self.drop_later(old);
         }
         waits
     }
 
-    /// The future of a request is not woken any more. Of one that is gone already there is no waker, and its place may be
-    /// another's.
+    /// Removes the waker of a request's future. A request that has ended already has none, and its slot may belong to another one.
     pub(super) fn forget_waker(&mut self, key: Key) {
         if self.engine.terms(key).is_some() {
             let old = self.wakers.take(key);
-            self.throw_away(old);
+            self.drop_later(old);
         }
     }
 
-    /// The caller of a release waits to be told.
-    pub(super) fn await_release(&mut self, release: ReleaseId) -> Told {
-        let (tell, told) = oneshot::channel();
-        self.callers.insert(release, tell);
-        told
+    /// The answer to a release that the keeper repeats, for its caller.
+    pub(super) fn await_release(&mut self, release: ReleaseId) -> ReleaseReply {
+        let (sender, receiver) = oneshot::channel();
+        self.callers.insert(release, sender);
+        receiver
     }
 
-    /// Waits for the loss of a hold; `None` when it is lost already.
+    /// Registers a waker for the loss of a hold; `None` if it is lost already.
     pub(super) fn watch_loss(&mut self, hold: Key, serial: Option<u64>, waker: &Waker) -> Option<u64> {
         if self.engine.has_lost(hold) {
             return None;
@@ -298,16 +297,16 @@ impl Carrier {
             self.serial
         });
         let old = self.watchers.entry(hold).or_default().wakers.insert(serial, waker.clone());
-        self.throw_away(old);
+        self.drop_later(old);
         Some(serial)
     }
 
     pub(super) fn unwatch_loss(&mut self, hold: Key, serial: u64) {
         let waker = self.watchers.get_mut(&hold).and_then(|watchers| watchers.wakers.remove(&serial));
-        self.throw_away(waker);
+        self.drop_later(waker);
     }
 
-    /// Runs `callback` on the keeper's thread when the hold is lost. Given back when there is no keeper.
+    /// Runs `callback` on the keeper's thread when the hold is lost. Returns it if it is lost and there is no keeper.
     pub(super) fn call_back(&mut self, hold: Key, callback: Callback, why: LostWhy) -> Option<Callback> {
         match self.engine.has_lost(hold) {
             false => self.watchers.entry(hold).or_default().callbacks.push(callback),
@@ -318,12 +317,12 @@ impl Carrier {
         None
     }
 
-    /// A guard is gone: its watchers with it.
+    /// Removes the watchers of a guard that has ended.
     pub(super) fn forget_watchers(&mut self, hold: Key) {
         if !self.watchers.is_empty() {
             let watchers = self.watchers.remove(&hold);
             if watchers.is_some() {
-                self.afterwards().trash.1.extend(watchers);
+                self.deferred().to_drop.1.extend(watchers);
             }
         }
     }
@@ -366,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_gone_forgets_no_waker_of_a_later_one_in_its_place() {
+    fn an_ended_request_removes_no_waker_of_its_successor() {
         let (mut carrier, now) = (Carrier::new(ClientId(1), 1), Moment::from_nanos(1_000_000_000_000));
         let enter = |carrier: &mut Carrier| match carrier.tell(Input::Enter(terms(true)), now) {
             Next::Entered(key) => key,

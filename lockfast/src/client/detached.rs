@@ -1,9 +1,9 @@
-//! Locks that no process keeps: a guard becomes a [`Token`], and the owner of the token renews it and gives it back.
+//! Detached locks: a guard becomes a [`Token`], and the owner of the token renews and releases the lock, from any process.
 //!
-//! While it waits, and under its guard, such a claim ends with its process like any other: a process that is killed while it
-//! waits must not be handed the lock, and one whose token was not delivered yet must not keep it. Only once the token was delivered
-//! does one renewal exempt the claim from liveness. It takes no part in local hand-off: the next holder would hold under a claim
-//! that the owner of a token has the right to.
+//! While it waits, and while it has a guard, such a claim ends with its process like any other: a process that is killed while it
+//! waits must not be granted the lock, and one whose token was not delivered yet must not keep it. Once the token was delivered,
+//! one renewal makes the claim independent of its process. It takes no part in local hand-off: the next holder would hold under a
+//! claim that the owner of the token may release.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use crate::engine::{Input, Next, UNAVAILABLE_AFTER};
 use crate::error::{Error, LostWhy, Result};
 use crate::store::{Lease, Leaving, Standing, Why};
 
-use super::repeat::{Repeats, Told, answer_lost, is_ambiguous};
+use super::repeat::{Repeats, Reply, answer_lost, is_ambiguous};
 use super::{Client, Guard, Options};
 
 impl Guard {
-    /// Lets go of the lock without giving it back: from now on the keeper does not renew it, and the owner of the token may renew
-    /// it or give it back, from any process. Otherwise the lease ends it; it is a whole one at first.
+    /// Detaches the lock from this process without releasing it. The keeper stops renewing it; the owner of the token may renew or
+    /// release it, from any process. Without a renewal it ends with its lease, which starts anew with this call.
     ///
-    /// For a guard of a lock that was asked for as [`detached`](crate::Mutex::detached); another is
-    /// [`Invalid`](Error::Invalid), and given back. After any other error the lock is given back too.
+    /// Only for locks that were requested as [`detached`](crate::Mutex::detached): any other guard is [`Invalid`](Error::Invalid).
+    /// After every error the lock is released.
     ///
-    /// A process that dies during this call leaves a lock whose token was not delivered. Where that matters, write the
-    /// [`token`](Self::token) down first, and [`detach`](Self::detach) then.
+    /// A process that dies during this call leaves a lock whose token was not delivered. Where that matters, store the
+    /// [`token`](Self::token) first, and call [`detach`](Self::detach) then.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future gives the lock back.
+    /// Dropping this future releases the lock.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -48,8 +48,7 @@ impl Guard {
         Ok(token)
     }
 
-    /// The right to this lock, to be delivered before the guard lets go of it with [`detach`](Self::detach). Until then the
-    /// lock ends with this guard.
+    /// The token of this lock, to be stored before [`detach`](Self::detach) is called. Until then the lock ends with this guard.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -66,12 +65,12 @@ impl Guard {
         Ok(Token { id, demands, ttl, fence: self.fence, unsure })
     }
 
-    /// Lets go of the lock without giving it back, with a whole lease, for the owner of its [`token`](Self::token). After an
-    /// error the lock is given back.
+    /// Detaches the lock from this process without releasing it, with a whole lease, for the owner of its [`token`](Self::token).
+    /// After an error the lock is released.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future gives the lock back.
+    /// Dropping this future releases the lock.
     pub async fn detach(mut self) -> Result<()> {
         let (claim, _) = self.detachable()?;
         let ttl = claim.ttl;
@@ -82,7 +81,7 @@ impl Guard {
             return Err(self.client.gone(&self.terms.demands, &standing));
         }
         let let_go = self.client.with_engine(|carrier, now| {
-            // Lost meanwhile, it was reported so. Dropping the guard gives back what the store still counts.
+            // A hold that was lost meanwhile was reported so. Dropping the guard releases what the store may still count.
             let is_over = self.validity().is_over(now);
             let let_go = !is_over && matches!(carrier.tell(Input::LetGo(self.hold), now), Next::LetGo(true));
             if let_go {
@@ -97,7 +96,7 @@ impl Guard {
         Ok(())
     }
 
-    /// The claim of a lock that can be detached, and whether one of its acquires may still run.
+    /// The claim of a lock that can be detached, and whether one of its acquires may still be in flight.
     fn detachable(&self) -> Result<(Arc<Claim>, bool)> {
         self.client.check_usable()?;
         if !self.terms.detached {
@@ -112,7 +111,7 @@ impl Guard {
 }
 
 impl Client {
-    /// Makes sure that at least `ttl` of what the token holds remains.
+    /// Renews what the token holds, for at least `ttl`.
     pub(crate) async fn renew_token(&self, token: &Token, ttl: Duration) -> Result<()> {
         self.check_open()?;
         Options { ttl, ..Options::default() }.check(&self.guarantees)?;
@@ -123,7 +122,7 @@ impl Client {
         }
     }
 
-    /// Gives back what the token holds.
+    /// Releases what the token holds.
     pub(crate) async fn release_token(&self, token: &Token) -> Result<()> {
         self.check_open()?;
         let claim = self.claim_of(token);
@@ -133,7 +132,7 @@ impl Client {
                 self.tell(Input::TokenReleased);
                 Ok(())
             }
-            // By the copy without an answer it may have been given back.
+            // The copy without an answer may have released it.
             (standing, true) if is_ambiguous(&standing) => Err(answer_lost(self.doing("releasing", &token.demands))),
             (standing, _) => Err(self.gone(&token.demands, &standing)),
         }
@@ -147,13 +146,13 @@ impl Client {
         }
     }
 
-    /// The first of a store's answers, if it comes in time; and whether it is the answer to a repeat.
+    /// The first of the store's answers, if it comes in time, and whether it answers a repeat.
     async fn answer<F>(&self, request: impl FnMut() -> F, what: &str, demands: &Demands) -> Result<(Standing, bool)>
     where
         F: Future<Output = Result<Vec<Standing>>> + Unpin,
     {
         let now = self.clock.now();
-        let Told { answer, is_repeat, .. } = self.ask(Repeats::of(now), now + UNAVAILABLE_AFTER, request).await;
+        let Reply { answer, is_repeat, .. } = self.ask(Repeats::of(now), now + UNAVAILABLE_AFTER, request).await;
         let standings = answer.map_err(|error| self.explain(error, what, demands))?;
         match standings.into_iter().next() {
             Some(standing) => Ok((standing, is_repeat)),
@@ -174,7 +173,7 @@ impl Client {
         })
     }
 
-    /// What it means for the holder of these that the store does not count it as holding.
+    /// The error for a token's owner when the store does not count its claim as holding.
     fn gone(&self, demands: &Demands, standing: &Standing) -> Error {
         let why = match standing {
             Standing::Gone(Why::Broken) => LostWhy::Broken,

@@ -1,4 +1,4 @@
-//! What the client tells people: events and log lines. Failing to tell never fails a lock.
+//! Events and log lines of a client. A listener that is slow or gone never fails a lock.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::event::{Event, EventKind, TraceId};
 /// How many events a slow listener may be behind before it misses some.
 const EVENTS_KEPT: usize = 1024;
 
-/// What happens to the locks of one client, as a stream. It ends with the client.
+/// The events of one client's locks, as a stream. It ends with the client.
 ///
 /// ```
 /// # use lockfast::{EventKind, Locks};
@@ -55,7 +55,7 @@ impl std::fmt::Debug for Events {
     }
 }
 
-/// Where events leave.
+/// Sends events to listeners and to `tracing`.
 #[derive(Debug)]
 pub(crate) struct Sender {
     events: broadcast::Sender<Event>,
@@ -94,10 +94,10 @@ impl Sender {
         Events { inner: inner.boxed(), missed }
     }
 
-    /// Up to which [rank](EventKind::rank) events are worth making.
+    /// Up to which [rank](EventKind::rank) events have a listener.
     #[inline]
     pub(super) fn heard(&self) -> u8 {
-        // Only the level: asking a subscriber would run its code under the engine's mutex.
+        // Only the global level: asking a subscriber would run its code under the engine's mutex.
         match LevelFilter::current() {
             _ if self.listeners.load(Ordering::Relaxed) > 0 => u8::MAX,
             LevelFilter::OFF => 0,
@@ -129,7 +129,7 @@ fn log(event: &Event) {
         };
     }
     match &event.kind {
-        EventKind::Waiting => line!(debug, "waiting in line"),
+        EventKind::Waiting => line!(debug, "waiting in the queue"),
         EventKind::Unanswered { cause } => line!(info, "the store does not answer a waiter", cause = cause),
         EventKind::Answered => line!(info, "the store answers a waiter again"),
         EventKind::Acquired { waited } => line!(debug, "acquired", waited = waited),

@@ -1,4 +1,5 @@
-//! Errors of the store, as callers see them: with the names that they wrote. A store knows neither the prefix nor the caller.
+//! Turns errors of the store into those that callers see: with the names that they wrote, and what was being done. A store knows
+//! neither the prefix nor the caller.
 
 use crate::claim::{Demand, Demands};
 use crate::error::Error;
@@ -6,7 +7,7 @@ use crate::name::Name;
 
 use super::Client;
 
-/// What stores call their verbs. The caller is told what was being done with the names, so this is not said twice.
+/// Descriptions that stores use for their verbs. The client's description is more precise, so these are left out.
 const VERBS: [&str; 6] = ["acquiring", "renewing", "releasing", "inspecting", "reporting", "asking"];
 
 impl Client {
@@ -25,12 +26,12 @@ impl Client {
         format!("{what} {:?}", self.title(demands))
     }
 
-    /// What went wrong while doing `what` to these.
+    /// The error of doing `what` with these demands.
     pub(crate) fn explain(&self, error: Error, what: &str, demands: &Demands) -> Error {
         self.explain_as(error, || self.doing(what, demands), demands.iter().map(|demand| &demand.name))
     }
 
-    /// The same for what is no request for locks.
+    /// The same for calls that are no request for locks.
     pub(crate) fn explain_as<'a>(
         &self,
         error: Error,
@@ -41,14 +42,14 @@ impl Client {
             Error::Unavailable { doing: step, cause } => {
                 let mut shown = names.map(|name| format!("{:?}", self.shown(name)));
                 let is_said = VERBS.contains(&step.as_str()) || shown.any(|name| step.contains(&name));
-                // What else it was doing, like connecting, belongs to what went wrong.
+                // Any other step, like connecting, is part of the cause.
                 Error::unavailable(doing(), if is_said { cause } else { format!("{step}: {cause}") })
             }
             other => other,
         }
     }
 
-    /// What is wrong with a request, under the names that the user wrote.
+    /// An error about a request, with the names that the user wrote.
     pub(crate) fn in_users_words(&self, error: Error, demands: &[Demand]) -> Error {
         self.in_written_names(error, demands.iter().map(|demand| &demand.name))
     }

@@ -1,4 +1,4 @@
-//! What a holder has in hand.
+//! The guard of a held lock.
 
 use std::fmt;
 use std::future::Future;
@@ -15,32 +15,33 @@ use crate::store::{Lease, Standing};
 
 use super::Client;
 use super::lost::Lost;
-use super::release::Departing;
-use super::repeat::{Repeats, Told, no_answer};
+use super::release::InFlightRelease;
+use super::repeat::{Repeats, Reply, no_answer};
 
-/// A lock that is held: exclusive, shared, some permits, or several at once. It is renewed until it is given back.
+/// A lock that is held: exclusive, shared, some permits, or several names at once. The client's keeper (watchdog thread) renews its
+/// lease until it is released.
 ///
-/// Dropping it gives the lock back without waiting for the answer; it never blocks, spawns or panics, inside a runtime or
-/// out. [`release`](Self::release) waits for the answer.
+/// Dropping it releases the lock without waiting for the answer; it never blocks, spawns or panics, inside a runtime or
+/// outside. [`release`](Self::release) waits for the answer.
 ///
 /// ```
 /// # use lockfast::Locks;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// # let locks = Locks::in_memory();
 /// let guard = locks.mutex("account:123").lock().await?;
-/// let fence = guard.fence()?;        // send it along with every write, so that stale ones can be refused
-/// guard.check()?;                    // still mine? cheap enough to ask before every step
+/// let fence = guard.fence()?;        // send it with every write, so that stale ones can be refused
+/// guard.check()?;                    // still held? cheap enough to call before every step
 /// guard.release().await?;
 /// # assert!(fence > 0);
 /// # Ok(()) }
 /// ```
-#[must_use = "the lock is given back as soon as the guard is dropped"]
+#[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard {
     pub(super) client: Arc<Client>,
     pub(super) hold: Key,
     pub(super) fence: Ticket,
     pub(super) terms: Arc<Terms>,
-    /// It was released, or let go of.
+    /// It was released or detached.
     pub(super) is_done: bool,
 }
 
@@ -49,11 +50,11 @@ impl Guard {
         Self { client, hold, fence, terms, is_done: false }
     }
 
-    /// The fencing token: higher than that of every earlier holder that could not share it. Where writes carry
-    /// it, a stale holder's can be refused. Between holders that can share (readers, permits) it only tells them apart.
+    /// The fencing token: higher than that of every earlier holder that could not share the lock. If every write carries it, the
+    /// receiver can refuse the write of a stale holder. Between holders that can share (readers, permits) it only tells them apart.
     ///
-    /// Fails as [`Unsupported`](Error::Unsupported) when the names were taken in several steps, each with a fence of its
-    /// own: then [`fence_of`](Self::fence_of) has them.
+    /// Fails as [`Unsupported`](Error::Unsupported) if the names were acquired in several steps, each with a fence of its
+    /// own: then use [`fence_of`](Self::fence_of).
     pub fn fence(&self) -> Result<u64> {
         Ok(self.fence.0)
     }
@@ -73,7 +74,7 @@ impl Guard {
         let held = self.terms.demands.iter().any(|demand| self.client.shown(&demand.name) == name);
         match held {
             true => Ok(self.fence.0),
-            false => Err(Error::invalid(format!("{name:?} is not held by this guard; ask for one of its own names"))),
+            false => Err(Error::invalid(format!("{name:?} is not held by this guard; use one of its own names"))),
         }
     }
 
@@ -87,19 +88,20 @@ impl Guard {
         self.terms.demands.iter().map(|demand| self.client.shown(&demand.name))
     }
 
-    /// For how long the lock is certainly still held if no renewal succeeds from now on; zero when it is lost.
+    /// How long the lock is certainly still held if no renewal succeeds from now on; zero if it is lost.
     pub fn remaining(&self) -> Duration {
         self.valid_until().since(self.client.clock.now())
     }
 
     /// The moment of the client's [`Clock`](crate::Clock) until which the lock is certainly still held if no renewal succeeds
-    /// from now on; [`Moment::START`] when it is lost. For programs that pass the deadline on, like to a process that ends another
-    /// one in time.
+    /// from now on; [`Moment::START`] if it is lost. For programs that pass the deadline on, for example to a process that kills
+    /// another one in time.
     pub fn valid_until(&self) -> Moment {
         if self.validity().is_over(self.client.clock.now()) { Moment::START } else { self.validity().until() }
     }
 
-    /// Whether the lock is still held, judged now, by the clock: ask before every step that must not be done twice.
+    /// Fails as [`Lost`](Error::Lost) if the lock is not held any more, judged by the clock now. Call it before every step that must
+    /// not happen twice.
     pub fn check(&self) -> Result<()> {
         match self.validity().is_over(self.client.clock.now()) {
             false => Ok(()),
@@ -107,7 +109,7 @@ impl Guard {
         }
     }
 
-    /// Ready when the lock is lost, and how.
+    /// Waits until the lock is lost, and returns why.
     ///
     /// # Cancel safety
     ///
@@ -126,19 +128,19 @@ impl Guard {
         Lost::new(self)
     }
 
-    /// Runs `callback` on the keeper's own thread when the lock is lost, even while the caller's runtime is blocked. It
-    /// must be quick: every other lock of this client is renewed by the same thread. It is dropped unused when the guard
-    /// is released.
+    /// Runs `callback` on the keeper's own thread when the lock is lost, even while the caller's runtime is blocked. It must
+    /// return quickly: the same thread renews all other locks of this client. It is dropped without a call when the guard is
+    /// released.
     pub fn on_lost(&self, callback: impl FnOnce(LostWhy) + Send + 'static) {
         let why = self.validity().why();
         let alone = self.client.with_engine(|carrier, _| carrier.call_back(self.hold, Box::new(callback), why));
-        // The keeper has left with the client: no other thread would run it.
+        // The keeper has ended with the client: no other thread would run it.
         if let Some(callback) = alone {
             callback(why);
         }
     }
 
-    /// Makes sure that at least `span` remains, counted from the call. Never shortens.
+    /// Extends the lease so that at least `span` remains, counted from the call. Never shortens it.
     ///
     /// # Cancel safety
     ///
@@ -150,7 +152,7 @@ impl Guard {
         self.client.check_usable()?;
         self.check()?;
         let claim = self.claim().ok_or_else(|| self.lost_error())?;
-        // What the margin takes away is asked for on top.
+        // The lease is longer by what the safety margin subtracts.
         let ttl = (span + margin(span) * 2).min(crate::store::LONGEST_TTL);
         let sent = self.client.clock.now();
         if self.terms.hold_at_most.is_some() && self.cap() < sent + span {
@@ -158,10 +160,10 @@ impl Guard {
         }
         let renewal = Renewal { key: self.hold, claim: Arc::clone(&claim), ttl, waits: false, is_beside: false };
         let leases = [Lease { claim: Arc::clone(&claim), ttl }];
-        // What is over by then is lost, whatever the store says.
+        // After its deadline the lock is lost, whatever the store answers.
         let repeats = Repeats::of(sent).before(self.validity().until());
         let renew = || self.client.store.renew(&leases);
-        let Told { answer, sent, .. } = self.client.ask(repeats, sent + UNAVAILABLE_AFTER, renew).await;
+        let Reply { answer, sent, .. } = self.client.ask(repeats, sent + UNAVAILABLE_AFTER, renew).await;
         let standings = answer.map_err(|error| self.client.explain(error, "extending", &claim.demands))?;
         for standing in standings {
             self.client.tell(Input::Extended { renewal: renewal.clone(), sent, standing });
@@ -169,18 +171,18 @@ impl Guard {
         self.check()
     }
 
-    /// Gives the lock back and waits for the answer. [`Lost`](Error::Lost) means that it was not held to the end; after
-    /// [`Unavailable`](Error::Unavailable), which is told within three seconds of a failed request, the keeper goes on trying,
-    /// and the lease ends by itself at the latest.
+    /// Releases the lock and waits for the answer. [`Lost`](Error::Lost) means that it was not held to the end. After
+    /// [`Unavailable`](Error::Unavailable), which is returned within three seconds of a failed request, the keeper keeps trying; at
+    /// the latest the lease ends by itself.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future still gives the lock back, as dropping the guard does.
+    /// Dropping this future still releases the lock, as dropping the guard does.
     pub async fn release(self) -> Result<()> {
         self.leave(Ending::Release).await
     }
 
-    /// Gives the lock back for good, in one step with remembering `value`.
+    /// Releases the lock and seals its name with `value`, in one step.
     pub(crate) async fn seal(self, value: Bytes, keep: Duration) -> Result<()> {
         self.leave(Ending::Seal { value, keep }).await
     }
@@ -188,12 +190,12 @@ impl Guard {
     async fn leave(mut self, ending: Ending) -> Result<()> {
         self.is_done = true;
         self.client.check_usable()?;
-        // In a block of its own, so that what leads to a release takes no room while the store is asked.
-        let (mut departing, mut sent) = {
+        // In a block of its own, so that its variables take no room in the future that waits for the store.
+        let (mut in_flight, mut sent) = {
             let hold = self.hold;
             let (next, now) = self.client.with_engine(|carrier, now| {
                 let next = carrier.tell(Input::Release { hold, ending }, now);
-                // Order matters: if the hold was over, its watchers have been told of the loss.
+                // Order matters: if the hold was over, the input has notified its watchers of the loss.
                 carrier.forget_watchers(hold);
                 if matches!(next, Next::Send { .. }) {
                     self.client.releases.begin();
@@ -202,38 +204,41 @@ impl Guard {
             });
             match next {
                 Next::Send { leaving, keeps, lost } => {
-                    (Departing { guard: &self, leaving: Some(leaving), watched: None, keeps, lost }, now)
+                    (InFlightRelease { guard: &self, leaving: Some(leaving), watched: None, keeps, lost }, now)
                 }
                 Next::Done { lost: Some(why) } => return Err(self.lost_because(why)),
-                // A hold that the engine does not know any more went with the client.
+                // The engine does not know the hold any more: it ended with the client.
                 _ if self.client.is_closed() => return self.check(),
                 _ => return Ok(()),
             }
         };
         loop {
-            let answer = departing.send(sent).await;
-            let taken_over = departing.taken_over(true);
+            let answer = in_flight.send(sent).await;
+            let taken_over = in_flight.taken_over(true);
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
-                // In a box, so that it takes no room in the futures of the many that are answered.
-                Some(Err(error)) => return Box::pin(departing.verdict_of_repeat(sent, error, taken_over)).await,
-                None => return Err(departing.lost_error().unwrap_or_else(|| departing.explain(no_answer()))),
+                // Boxed, so that it takes no room in the futures of releases that are answered.
+                Some(Err(error)) => return Box::pin(in_flight.verdict_of_repeat(sent, error, taken_over)).await,
+                None => return Err(in_flight.lost_error().unwrap_or_else(|| in_flight.explain(no_answer()))),
             };
-            if let Some(told) = taken_over {
-                return departing.verdict_of_both(standing, told).await;
+            if let Some(reply) = taken_over {
+                return in_flight.verdict_of_both(standing, reply).await;
             }
-            let left = departing.leaving.take().expect("only what was taken over is not here");
-            let verdict = departing.verdict(standing.as_ref());
-            if !departing.keeps {
+            let left = in_flight
+                .leaving
+                .take()
+                .expect("`leaving` is taken only when the keeper takes the release over, which returned above");
+            let verdict = in_flight.verdict(standing.as_ref());
+            if !in_flight.keeps {
                 return verdict;
             }
             let claim = left.claim().expect("a hold leaves with its claim").clone();
             let has_left = matches!(standing, Some(Standing::Gone(_)));
             let next = self.client.tell(Input::Left { hold: self.hold, claim, sent, standing });
             let Next::Send { leaving, .. } = next else { return verdict };
-            (departing.leaving, departing.keeps) = (Some(leaving), false);
+            (in_flight.leaving, in_flight.keeps) = (Some(leaving), false);
             if has_left {
-                // What is left to say is the keeper's. The store's answer to it, that it knows no such claim, is no loss.
+                // The keeper sends the remaining release. The store does not know its claim any more, which is no loss.
                 return verdict;
             }
             sent = self.client.clock.now();
@@ -263,7 +268,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.is_done && self.client.is_at_home() {
+        if !self.is_done && self.client.is_same_process() {
             self.client.with_engine(|carrier, now| {
                 carrier.tell(Input::Dropped(self.hold), now);
                 carrier.forget_watchers(self.hold);

@@ -1,11 +1,10 @@
-//! The keeper: one thread, with a small runtime of its own, that tells the engine of time, pushes and answers, and sends what the
-//! engine wants sent. It goes on while the caller's runtime is blocked, and after it is gone.
+//! The keeper (watchdog): one thread, with a small runtime of its own, that gives the engine time, pushes and answers as inputs, and
+//! sends the calls that the engine wants. It works while the caller's runtime is blocked, and after that runtime has ended.
 //!
-//! 1. The engine decides *lost* by the local clock, and this thread tells it the time when a deadline has come. A failed
-//!    renewal is unknown, not lost, and is tried again as long as there is time. Only the store's own word, or the deadline,
-//!    ends a hold.
-//! 2. It never blocks on the store: requests in flight are futures beside each other, and every deadline is kept meanwhile.
-//! 3. Renewals and releases go in batches of [`BATCH`]; waiters ask at most five times a second, whatever goes wrong.
+//! 1. The engine decides *lost* by the local clock, and this thread gives it the time at every deadline. A failed renewal is
+//!    unknown, not lost, and is tried again as long as there is time. Only the store's answer, or the deadline, ends a hold.
+//! 2. It never blocks on the store: calls in flight are concurrent futures, and every deadline is kept meanwhile.
+//! 3. Renewals and releases go in batches of [`BATCH`]; waiters poll at most five times a second, whatever goes wrong.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,20 +25,20 @@ use super::carry::Callback;
 
 /// How many renewals or releases go into one call.
 pub(crate) const BATCH: usize = 282;
-/// How long one call may take before the keeper stops waiting for it. The store has limits of its own; this is for a store
-/// that does not keep them.
+/// How long one call may take before the keeper drops it. Stores have limits of their own; this is for a store that breaks
+/// them.
 const LIMIT: Duration = Duration::from_secs(10);
 
 thread_local! {
     static KEEPS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is a keeper's own thread, which must not wait for locks: it is the one that hands them over.
+/// Whether this is a keeper's own thread. It must not wait for locks: it is the thread that delivers them.
 pub(crate) fn is_keepers_thread() -> bool {
     KEEPS.get()
 }
 
-/// Ends the client when its keeper ends, also by a panic: no future may wait for a keeper that is gone.
+/// Ends the client when its keeper ends, also by a panic: no future may wait for a keeper that has ended.
 struct Ending(Arc<Client>);
 
 impl Drop for Ending {
@@ -49,34 +48,34 @@ impl Drop for Ending {
                 carrier.tell(Input::Close(Closing::KeeperPanicked), now);
             }
             carrier.is_unattended = true;
-            // From now on no callback is added: these are the last.
+            // `is_unattended` stops new callbacks: these are the last.
             carrier.take_work()
         });
-        // Order matters: a future that wakes up finds the client closed.
+        // Order matters: the client is closed before its futures are woken.
         self.0.alarms.end();
         call_back(callbacks);
         self.0.ended.notify_waiters();
     }
 }
 
-/// Starts the thread, and comes back when pushes are on their way: before any caller can ask for a lock.
+/// Starts the thread, and returns once the subscription exists: before any caller can request a lock.
 pub(crate) fn start(client: &Arc<Client>) -> Result<()> {
     let failed = |error: std::io::Error| Error::unavailable("starting the keeper's thread", error);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, started) = std::sync::mpsc::channel();
     let client = Arc::clone(client);
     let keep = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(async {
             KEEPS.set(true);
             let _ending = Ending(Arc::clone(&client));
             let pushes = client.store.watch(Scope::Client(client.id));
-            let _ = tell.send(Ok(()));
+            let _ = sender.send(Ok(()));
             run(client, pushes).await;
         }),
-        Err(error) => drop(tell.send(Err(error))),
+        Err(error) => drop(sender.send(Err(error))),
     };
     std::thread::Builder::new().name("lockfast-keeper".to_owned()).spawn(keep).map_err(failed)?;
-    match told.recv() {
-        Ok(started) => started.map_err(failed),
+    match started.recv() {
+        Ok(result) => result.map_err(failed),
         Err(_) => Err(Error::unavailable("starting the keeper's thread", "the store's watch panicked")),
     }
 }
@@ -92,14 +91,15 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
                 _ => now,
             };
             let work = carrier.take_work();
-            // Order matters: a release that ends with more to do has told the engine before. And it is asked for whatever else is
-            // left: the last request may go with a release, which then has to say so.
+            // Order matters: a release that leaves work behind gives it to the engine before it ends, so `await_last` comes before
+            // the other conditions. And it is called whatever they are: if the last request ends with a release, that release has
+            // to notify the keeper.
             let ends = carrier.is_abandoned || carrier.engine().closed().is_some();
             let is_last = ends && client.releases.await_last();
             let is_over = is_last && carrier.engine().is_idle() && work.0.is_empty();
             (next, work, is_over)
         });
-        // Order matters: a future that is woken need not wait for callbacks of others.
+        // Order matters: futures are woken first, so that they do not wait for callbacks.
         let next = client.alarms.due(client.clock.now(), next);
         call_back(callbacks);
         if is_over && in_flight.is_empty() {
@@ -116,7 +116,7 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
         tokio::select! {
             biased;
             Some(answer) = in_flight.next() => drop(client.tell(answer)),
-            // A panic in a foreign store ends its pushes, not the renewals.
+            // A panic in a foreign store ends its subscription, not the renewals.
             change = AssertUnwindSafe(pushes.next()).catch_unwind() => match change.unwrap_or_default() {
                 Some(change) => drop(client.tell(Input::Pushed(change))),
                 None => {
@@ -124,7 +124,7 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
                     watch_again_at = client.clock.now() + jittered(1, fastrand::f64());
                 }
             },
-            () = client.bell.notified() => {}
+            () = client.keeper_wakeup.notified() => {}
             () = timer.sleep_until(next) => {}
         }
     }
@@ -132,12 +132,12 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
 
 fn call_back(callbacks: Vec<(Callback, LostWhy)>) {
     for (callback, why) in callbacks {
-        // A panic in a foreign callback must not take the renewals with it.
+        // A panic in a foreign callback must not end the renewals.
         let _ = catch_unwind(AssertUnwindSafe(|| callback(why)));
     }
 }
 
-/// Sends what the engine wants sent; renewals and releases in batches.
+/// Sends the engine's calls; renewals and releases in batches.
 fn send(client: &Arc<Client>, calls: Vec<Effect>, in_flight: &FuturesUnordered<BoxFuture<'static, Input>>) {
     let sent = client.clock.now();
     let (mut renewals, mut acquires, mut releases, mut reports) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -155,7 +155,7 @@ fn send(client: &Arc<Client>, calls: Vec<Effect>, in_flight: &FuturesUnordered<B
         let leases: Vec<_> =
             renewals.iter().map(|renewal| Lease { claim: Arc::clone(&renewal.claim), ttl: renewal.ttl }).collect();
         in_flight.push(Box::pin(async move {
-            // Dropping a call that takes too long leaves time to try again before the lease ends.
+            // A slow call is dropped after a quarter of the lease: there is time to try again before the lease ends.
             let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(LIMIT);
             let answer = in_time(shortest / 4, client.store.renew(&leases)).await;
             let names = || leases.iter().flat_map(|lease| lease.claim.demands.iter()).map(|demand| &demand.name);
@@ -163,7 +163,7 @@ fn send(client: &Arc<Client>, calls: Vec<Effect>, in_flight: &FuturesUnordered<B
             Input::Renewed { renewals, sent, answer }
         }));
     }
-    // Order matters: many acquires keep a store busy, and leases end meanwhile. So renewals are sent before them.
+    // Order matters: renewals are sent before acquires. Many acquires keep a store busy, and leases would end meanwhile.
     for (asked, stood) in acquires {
         let client = Arc::clone(client);
         in_flight.push(Box::pin(async move {
@@ -194,7 +194,7 @@ async fn in_time<T>(limit: Duration, call: Pin<Box<dyn Future<Output = Result<T>
     let limit = limit.clamp(Duration::from_millis(100), LIMIT);
     match tokio::time::timeout(limit, AssertUnwindSafe(call).catch_unwind()).await {
         Ok(Ok(answer)) => answer,
-        // A panic in a foreign store must not take the renewals of everything else with it.
+        // A panic in a foreign store must not end the renewals of other locks.
         Ok(Err(_)) => Err(Error::unavailable("asking the store", "it panicked")),
         Err(_) => Err(Error::unavailable("waiting for the store's answer", format!("none in {limit:?}"))),
     }

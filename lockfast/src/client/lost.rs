@@ -1,4 +1,4 @@
-//! Waiting for the loss of a lock.
+//! The future that waits for the loss of a lock.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use crate::error::LostWhy;
 
 use super::guard::Guard;
 
-/// Ready when the lock is lost. Dropped, it leaves nothing behind: a guard may be asked for many of these.
+/// Ready when the lock is lost. Dropping it removes its waker: a guard may make many of these.
 pub(crate) struct Lost<'a> {
     guard: &'a Guard,
-    /// Its place among the watchers of the hold.
+    /// Its number among the watchers of the hold.
     serial: Option<u64>,
 }
 
@@ -29,7 +29,7 @@ impl Future for Lost<'_> {
         if guard.check().is_ok() {
             let serial = self.serial;
             self.serial = guard.client.with_engine(|carrier, _| carrier.watch_loss(guard.hold, serial, cx.waker()));
-            // Order matters: the keeper may have told of the loss between the look above and the waker's arrival.
+            // Order matters: the lock may have been lost between the check above and the registration of the waker.
             if self.serial.is_some() && guard.check().is_ok() {
                 return Poll::Pending;
             }

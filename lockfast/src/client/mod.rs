@@ -1,5 +1,5 @@
-//! Drives the engine for one client: futures, guards, the keeper's thread, calls to the store, events. What happens to a
-//! request is decided in `engine/`; here its effects are carried out.
+//! Drives the engine for one client: futures, guards, the keeper's thread, calls to the store, events. `engine/` decides what
+//! happens to a request; this module carries out the effects.
 //!
 //! ```text
 //!  primitives ──terms──▶ acquire ──acquire──▶ store             caller's task, hot path
@@ -8,11 +8,16 @@
 //!      └──release──────────▶┘                                   keeper's thread
 //! ```
 //!
-//! `carry` is the way to the engine, `wakers` the futures that wait; `acquire` the loop that waits, `release` a release in
-//! flight and what its caller is told, `releasing` the call that it makes; `repeat` requests without an answer, sent again;
-//! `keeper` the thread; `guard`, `lost` and `detached` what a holder has; `alarm` sleeping for callers; `explain` errors with the
-//! names that callers wrote; `options` and `events` what callers choose, and what people see; `recorder` what the engine is told,
-//! in a file.
+//! | file | owns |
+//! |---|---|
+//! | `carry`, `wakers` | the mutex around the engine, its effects; the wakers of waiting futures |
+//! | `acquire` | requests that do not hold yet, and the only loop that waits |
+//! | `guard`, `lost`, `detached` | held locks, waiting for their loss, tokens |
+//! | `release`, `release_call` | a release in flight and what its caller gets; the call that it makes |
+//! | `repeat` | calls to the store without an answer, sent again |
+//! | `keeper`, `alarm` | the client's thread; timers of callers |
+//! | `options`, `explain` | settings; errors with the names that callers wrote |
+//! | `events`, `recorder` | events; the engine's inputs in a file |
 
 mod acquire;
 mod alarm;
@@ -27,7 +32,7 @@ mod options;
 #[cfg(feature = "record")]
 mod recorder;
 mod release;
-mod releasing;
+mod release_call;
 mod repeat;
 mod wakers;
 
@@ -74,18 +79,18 @@ pub(crate) struct Client {
     carrier: Mutex<Carrier>,
     releases: Releases,
     alarms: Alarms,
-    bell: Notify,
+    keeper_wakeup: Notify,
     ended: Notify,
     forks: forkguard::Guard,
 }
 
-/// What users hold: while one exists, locks can be asked for.
+/// What users hold: while one exists, locks can be requested.
 #[derive(Debug)]
 pub(crate) struct Handle(pub(crate) Arc<Client>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.0.is_at_home() {
+        if self.0.is_same_process() {
             self.0.with_engine(|carrier, _| {
                 carrier.is_abandoned = true;
                 carrier.wake_keeper();
@@ -95,8 +100,8 @@ impl Drop for Handle {
 }
 
 impl Client {
-    /// `record`: the file in which it is recorded what the engine is told.
-    #[cfg_attr(not(feature = "record"), expect(unused_variables, unused_mut, reason = "there is nothing to record"))]
+    /// `record`: the file in which the engine's inputs are recorded.
+    #[cfg_attr(not(feature = "record"), expect(unused_variables, unused_mut, reason = "used only by the recorder"))]
     pub(crate) fn start(
         store: Arc<dyn Store>,
         clock: Clock,
@@ -127,24 +132,25 @@ impl Client {
             prefix,
             defaults: Arc::new(defaults),
             note: Arc::new(note),
-            bell: Notify::new(),
+            keeper_wakeup: Notify::new(),
             ended: Notify::new(),
             forks,
         });
-        // Order matters: the pushes are there before any caller can ask for a lock.
+        // Order matters: the subscription exists before any caller can request a lock.
         keeper::start(&client)?;
         Ok(Handle(client))
     }
 
-    /// Whether this is the process that made it. The keeper's thread does not follow into a forked one, and two processes
-    /// with one client would share claims: the child must neither ask for locks nor give back its parent's.
-    fn is_at_home(&self) -> bool {
-        // Of a copy, since the answer has to stay the same. Asking the kernel for the process id would cost more than all else here.
+    /// Whether this is the process that made the client. A fork has no keeper's thread, and two processes with one client would
+    /// share claims: the child must neither request locks nor release those of its parent.
+    fn is_same_process(&self) -> bool {
+        // Of a copy, since the guard reports a fork only once. Reading the process id from the kernel would cost more than all else
+        // here.
         !self.forks.clone().detected_fork()
     }
 
     pub(crate) fn check_usable(&self) -> Result<()> {
-        match self.is_at_home() {
+        match self.is_same_process() {
             true => Ok(()),
             false => Err(Error::Closed("it was made before a fork, by another process; connect again in this one")),
         }
@@ -154,7 +160,7 @@ impl Client {
         Name::prefixed(&self.prefix, text)
     }
 
-    /// `position` is for requests that were in the queue.
+    /// The error of a request that gave up. `position` is for requests that waited in the queue.
     pub(crate) fn busy(
         &self,
         demands: &Demands,
@@ -173,8 +179,8 @@ impl Client {
         }
     }
 
-    /// Ends everything: waiters are told, what is held is given back, and no request is admitted any more. Comes back when
-    /// the store has heard of it all, or after `timeout`.
+    /// Ends the client: waiters fail, held locks are released, and new requests are refused. Returns once the store has answered all
+    /// releases, or after `timeout`.
     pub(crate) async fn shutdown(&self, timeout: Duration) -> Result<()> {
         self.check_usable()?;
         let ended = self.ended.notified();
@@ -184,7 +190,7 @@ impl Client {
             carrier.tell(Input::Close(Closing::ShutDown), now);
             (now, carrier.is_unattended)
         });
-        // Order matters: whether the end was told before is known only after listening for it.
+        // Order matters: `ended` listens before `is_unattended` is read, or an end between the two would be missed.
         if !is_over {
             self.within(now, now + timeout, ended).await;
         }
@@ -192,7 +198,7 @@ impl Client {
             true => Ok(()),
             false => Err(Error::unavailable(
                 "shutting down",
-                format!("not everything could be given back in {timeout:?}; leases end by themselves"),
+                format!("not everything could be released in {timeout:?}; leases end by themselves"),
             )),
         }
     }
@@ -212,24 +218,24 @@ impl Client {
         self.with_engine(|carrier, _| carrier.engine().stats())
     }
 
-    /// Tells the store the counters now, instead of within a second.
+    /// Sends the counters to the store now, instead of within a second.
     pub(crate) async fn report_now(&self) -> Result<()> {
         self.check_usable()?;
         let Next::Report(report) = self.tell(Input::ReportNow) else { return Ok(()) };
         let now = self.clock.now();
-        // A report that was counted twice is no worse than one that the keeper sends again.
-        let told = self.ask(Repeats::of(now), now + UNAVAILABLE_AFTER, || self.store.record(&report)).await;
-        self.tell(Input::Reported { report: *report, is_ok: told.answer.is_ok() });
-        told.answer.map_err(|error| self.explain_as(error, || "reporting".to_owned(), std::iter::empty()))
+        // A repeat may count a report twice; so may the keeper's next report.
+        let reply = self.ask(Repeats::of(now), now + UNAVAILABLE_AFTER, || self.store.record(&report)).await;
+        self.tell(Input::Reported { report: *report, is_ok: reply.answer.is_ok() });
+        reply.answer.map_err(|error| self.explain_as(error, || "reporting".to_owned(), std::iter::empty()))
     }
 }
 
-/// Releases that callers have in flight. What comes of them may be the keeper's to repeat, so it stays as long as there are any.
-/// Apart from the engine, since every release ends here, and seldom with anything more to do.
+/// Counts the releases that callers have in flight. The keeper may have to repeat one, so it runs until there are none. Atomics
+/// beside the engine's mutex, since every release counts here, and nearly none needs anything else.
 #[derive(Debug, Default)]
 pub(crate) struct Releases {
     in_flight: AtomicUsize,
-    /// The keeper leaves when there are none.
+    /// The keeper ends when there are none.
     is_awaited: AtomicBool,
 }
 
@@ -238,15 +244,16 @@ impl Releases {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether the keeper has to be told.
+    /// Returns whether the keeper has to be notified.
     #[must_use]
     fn end(&self) -> bool {
-        // Order matters, here and where it is awaited: one of the two sees what the other has done.
+        // Order matters, here and in `await_last`: each writes its own variable before it reads the other's, so at least one of the
+        // two sees the other's write.
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
         self.is_awaited.load(Ordering::SeqCst)
     }
 
-    /// Whether the last has ended; one that ends later says so.
+    /// Whether the last release has ended; one that ends later notifies the keeper.
     fn await_last(&self) -> bool {
         self.is_awaited.store(true, Ordering::SeqCst);
         self.in_flight.load(Ordering::SeqCst) == 0

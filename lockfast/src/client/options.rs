@@ -1,4 +1,4 @@
-//! What a caller may choose, with the defaults, and what is refused.
+//! Options of a lock: their defaults, and which values are refused.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::event::TraceId;
 use crate::store::{Guarantees, LONGEST_TTL};
 
-/// No lock lingers, is capped or is remembered for longer than this.
+/// The longest `hold_at_least`, `hold_at_most` and `keep`.
 pub(crate) const LONGEST_HOLD: Duration = Duration::from_secs(366 * 24 * 3600);
 
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Renewal {
-    /// Three times a lease: two may fail.
+    /// Three times per lease: two may fail.
     EveryThird,
     Every(Duration),
     Off,
@@ -88,7 +88,7 @@ impl Options {
         }
         if self.detached && (self.hold_at_least.is_some() || self.hold_at_most.is_some()) {
             return Err(Error::invalid(
-                "a detached lock is held until it is given back or its lease ends; leave out hold_at_least and hold_at_most",
+                "a detached lock is held until it is released or its lease ends; leave out hold_at_least and hold_at_most",
             ));
         }
         match &self.retry {
@@ -98,7 +98,7 @@ impl Options {
     }
 }
 
-/// Asking again and again instead of waiting in the queue: for callers that must not keep an entry there, or set their own pace.
+/// Repeated attempts instead of waiting in the queue: for callers that must not keep an entry there, or set their own pace.
 ///
 /// ```
 /// # use lockfast::{Locks, Retry};
@@ -113,13 +113,13 @@ impl Options {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
-    /// How often to ask again after the first time; `None` for ever.
+    /// How many attempts follow the first one; `None` for no limit.
     pub count: Option<usize>,
     /// The first pause; each later one is twice as long.
     pub base: Duration,
     /// The longest pause, before jitter.
     pub max: Duration,
-    /// Makes each pause up to twice as long, at random, so that callers that were refused together do not come back together.
+    /// Makes each pause up to twice as long, at random, so that callers that were refused together do not retry together.
     pub jitter: bool,
 }
 

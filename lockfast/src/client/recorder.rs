@@ -1,8 +1,8 @@
-//! Appends what the engine is told to a file, for bug reports. What is written of it is decided in `engine/record.rs`.
+//! Appends the engine's inputs to a file, for bug reports. `engine/record.rs` decides what is written of them.
 //!
 //! 1. Each line is one write to a file that was opened for appending: lines of several clients and processes never mix.
-//! 2. An input is written with what it led to, also if it led to a panic.
-//! 3. A write that fails ends the recording, and no lock: the file would lack a step from there on.
+//! 2. An input is written with a digest of its effects, also if it caused a panic.
+//! 3. A write that fails ends the recording, since the file would lack a step. It fails no lock.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -32,7 +32,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Not while the engine's mutex is locked: the subscriber's code runs here.
+    /// Runs code of the `tracing` subscriber: not to be called under the engine's mutex.
     pub(super) fn warn(&self) {
         let Self { path, error } = self;
         tracing::warn!(file = %path.display(), %error, "the recording ends: its file cannot be written any more");
@@ -56,7 +56,7 @@ impl Recorder {
         }
     }
 
-    /// Tells the engine, and records it. [`Ended`] if that failed.
+    /// Gives the engine an input and records it; [`Ended`] if the write failed.
     pub(super) fn handle(
         &mut self,
         engine: &mut Engine,
@@ -86,7 +86,7 @@ impl Recorder {
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
-    // The names of locks are not for all users of the machine.
+    // Names of locks are not to be read by other users of the machine.
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     options.open(path)
@@ -116,7 +116,7 @@ mod tests {
         let (mut engine, mut effects) = (Engine::new(ClientId(7), 1), Effects::default());
         let mut tell = |input| recorder.handle(&mut engine, input, Moment::START, &mut effects);
         tell(Input::ReportNow);
-        // There is no such request, and never was.
+        // No request ever had this key.
         let key = "4294967295.0".parse().unwrap();
         assert!(catch_unwind(AssertUnwindSafe(|| tell(Input::Polled(key)))).is_err(), "it is passed on");
         let text = std::fs::read_to_string(&path).unwrap();

@@ -1,4 +1,4 @@
-//! A release that its caller waits for: what the caller is told, and how the keeper goes on with it when the caller does not.
+//! A release that its caller waits for: the result that the caller gets, and how the keeper takes over when the caller stops waiting.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -11,36 +11,36 @@ use crate::error::{Error, LostWhy, Result};
 use crate::store::{Leaving, Standing, Why};
 
 use super::Client;
-use super::carry::Told;
+use super::carry::ReleaseReply;
 use super::guard::Guard;
 use super::repeat::{ENDS_WITHIN, answer_lost, is_ambiguous};
 
 impl Client {
-    /// Order matters: the keeper leaves with the last release, unless something is left to do in the engine.
+    /// Order matters: what is left to do is in the engine before this is called, since the keeper may end with the last release.
     pub(super) fn release_ended(&self) {
         if self.releases.end() {
-            self.bell.notify_one();
+            self.keeper_wakeup.notify_one();
         }
     }
 }
 
-/// A release in flight, counted as long as it is. Dropped, or failed, it becomes the keeper's.
-pub(super) struct Departing<'a> {
+/// A release in flight, counted in [`Releases`](super::Releases). If it is dropped or fails, the keeper takes it over.
+pub(super) struct InFlightRelease<'a> {
     pub(super) guard: &'a Guard,
     pub(super) leaving: Option<Leaving>,
-    /// Under this number the engine watches it, once it had to be waited for.
+    /// Its number in the engine, once the call was pending.
     pub(super) watched: Option<ReleaseId>,
-    /// Whether the hold depends on the answer.
+    /// Whether the answer decides if the hold continues.
     pub(super) keeps: bool,
-    /// The hold was lost before: its caller is told so, whatever the store says.
+    /// The hold was lost before: the caller gets this error, whatever the store answers.
     pub(super) lost: Option<LostWhy>,
 }
 
-impl Departing<'_> {
-    /// What the store says; `None` when it says nothing in time. The keeper repeats what is not answered soon.
+impl InFlightRelease<'_> {
+    /// The store's answer; `None` if there is none in time. The keeper repeats a release that is not answered soon.
     pub(super) async fn send(&mut self, sent: Moment) -> Option<Result<Vec<Standing>>> {
         let Self { guard, leaving, watched, keeps, .. } = self;
-        let leaving = leaving.as_ref().expect("what is sent was just put there");
+        let leaving = leaving.as_ref().expect("the caller sets it before each `send`");
         let (client, hold) = (&guard.client, keeps.then_some(guard.hold));
         let mut call = client.within(sent, sent + UNAVAILABLE_AFTER, client.release(std::slice::from_ref(leaving)));
         let mut is_first = true;
@@ -57,25 +57,25 @@ impl Departing<'_> {
         .await
     }
 
-    /// There is an answer, or it is waited for no longer. `Some`: the keeper has taken the release over, and its caller is told
-    /// here.
-    pub(super) fn taken_over(&mut self, waits: bool) -> Option<Told> {
+    /// Ends the engine's watch over this release: it was answered, or its caller stops waiting. `Some` if the keeper has taken the
+    /// release over: its answer arrives there.
+    pub(super) fn taken_over(&mut self, waits: bool) -> Option<ReleaseReply> {
         let release = self.watched.take()?;
-        let told = self.guard.client.with_engine(|carrier, now| {
+        let reply = self.guard.client.with_engine(|carrier, now| {
             match carrier.tell(Input::Answered { release, waits }, now) {
                 Next::TakenOver(release) => Some(carrier.await_release(release)),
                 Next::Told(said) => {
-                    let (tell, told) = oneshot::channel();
+                    let (sender, reply) = oneshot::channel();
                     if let Some(said) = said {
-                        let _ = tell.send(*said);
+                        let _ = sender.send(*said);
                     }
-                    Some(told)
+                    Some(reply)
                 }
                 _ => None,
             }
         })?;
         self.leaving = None;
-        Some(told)
+        Some(reply)
     }
 
     pub(super) fn verdict(&self, standing: Option<&Standing>) -> Result<()> {
@@ -88,40 +88,40 @@ impl Departing<'_> {
         }
     }
 
-    /// The same release ran twice. The copy that ran first says what became of the claim; the other found no claim, or
-    /// one that was passed on, whatever became of it then.
-    pub(super) async fn verdict_of_both(&self, own: Option<Standing>, told: Told) -> Result<()> {
+    /// The release was sent twice. The answer of the copy that ran first counts. The other copy found no claim, or one that a local
+    /// hand-off has passed on, whose state says nothing about this hold.
+    pub(super) async fn verdict_of_both(&self, own: Option<Standing>, reply: ReleaseReply) -> Result<()> {
         let verdict = self.verdict(own.as_ref());
         if verdict.is_ok() || self.lost.is_some() {
             return verdict;
         }
         let client = &self.guard.client;
         let now = client.clock.now();
-        match client.within(now, now + UNAVAILABLE_AFTER, told).await {
+        match client.within(now, now + UNAVAILABLE_AFTER, reply).await {
             Some(Ok(Ok(standing))) if is_ambiguous(&standing) => verdict,
             Some(Ok(Ok(standing))) => self.verdict(Some(&standing)),
-            // A copy without an answer may be the one that found the claim.
+            // The copy without an answer may be the one that found the claim.
             _ if own.as_ref().is_some_and(is_ambiguous) => Err(answer_lost(self.doing())),
             _ => verdict,
         }
     }
 
-    /// The outcome of the release that was sent at `sent` is unknown. The keeper repeats it, and goes on when its caller waits
-    /// no longer.
+    /// The outcome of the release that was sent at `sent` is unknown. The keeper repeats it, also after its caller has stopped
+    /// waiting.
     pub(super) async fn verdict_of_repeat(
         &mut self,
         sent: Moment,
         error: Error,
-        taken_over: Option<Told>,
+        taken_over: Option<ReleaseReply>,
     ) -> Result<()> {
         if let Some(lost) = self.lost_error() {
             return Err(lost);
         }
         let is_unknown = matches!(error, Error::Unavailable { .. });
-        let told = taken_over.or_else(|| is_unknown.then(|| self.hand_to_keeper(true)).flatten());
-        let Some(told) = told else { return Err(self.explain(error)) };
+        let reply = taken_over.or_else(|| is_unknown.then(|| self.hand_to_keeper(true)).flatten());
+        let Some(reply) = reply else { return Err(self.explain(error)) };
         let client = &self.guard.client;
-        match client.within(client.clock.now(), sent + ENDS_WITHIN, told).await {
+        match client.within(client.clock.now(), sent + ENDS_WITHIN, reply).await {
             Some(Ok(Ok(standing))) if is_ambiguous(&standing) => Err(answer_lost(self.doing())),
             Some(Ok(Ok(standing))) => self.verdict(Some(&standing)),
             Some(Ok(Err(last))) => Err(self.explain(last)),
@@ -129,8 +129,8 @@ impl Departing<'_> {
         }
     }
 
-    /// The keeper repeats the release. `waits`: the caller is told what came of it.
-    fn hand_to_keeper(&mut self, waits: bool) -> Option<Told> {
+    /// The keeper repeats the release. `waits`: whether the caller wants its answer.
+    fn hand_to_keeper(&mut self, waits: bool) -> Option<ReleaseReply> {
         let leaving = self.leaving.take()?;
         let hold = self.keeps.then_some(self.guard.hold);
         self.guard.client.with_engine(|carrier, now| {
@@ -154,7 +154,7 @@ impl Departing<'_> {
     }
 }
 
-impl Drop for Departing<'_> {
+impl Drop for InFlightRelease<'_> {
     fn drop(&mut self) {
         drop(self.taken_over(false));
         drop(self.hand_to_keeper(false));

@@ -1,18 +1,18 @@
 //! Calls to the store without an answer, sent again.
 //!
-//! A server or a proxy closes a connection that is idle, and the client learns of it from the next request: its outcome is
-//! unknown ([`Error::Unavailable`]). Every verb can be sent twice and late, so the client sends the same request again, with
-//! the same claim, and only then tells its caller. Stores never repeat.
+//! A server or a proxy closes an idle connection, and the client learns of it from the next request: its outcome is unknown
+//! ([`Error::Unavailable`]). Every verb can be sent twice and late, so the client sends the same request again, with the same claim,
+//! before it returns an error. Stores never repeat.
 //!
-//! 1. Only what is `Unavailable` is repeated.
-//! 2. The first repeat follows at once: a closed connection is found only by using it, and the store opens another. The
-//!    later ones wait for a moment, longer each time.
+//! 1. Only `Unavailable` is repeated.
+//! 2. The first repeat follows at once: a closed connection is found only by using it, and the store opens another. Each
+//!    later repeat follows a longer pause than the one before.
 //! 3. A caller sends at most five requests, [`MOST_REPEATS`] of them repeats. None begins later than [`BEGINS_WITHIN`] after the
 //!    first, and no answer to one is awaited for longer than [`ENDS_WITHIN`] after the first.
-//! 4. An answer is worth what its own request asked for, counted from when that one was sent: a repeat renews.
+//! 4. A lease counts from when the request was sent that was answered: a repeat renews.
 //! 5. A repeat that finds no claim does not show that there was none: the request before it may have ended it.
 //!
-//! A release is repeated by the keeper, and so is the acquire of a waiter after its first repeat (`engine/`).
+//! The keeper repeats releases, and the acquire of a waiter after its first repeat (`engine/`).
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::name::Name;
 use crate::store::{Admission, Busy, Leaving, Page, Query, Standing, Why};
 
 use super::Client;
-use super::acquire::{FIRST_ANSWER, Place};
+use super::acquire::{FIRST_ANSWER, PendingRequest};
 
 /// How long after the first request the last repeat may begin.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
@@ -41,17 +41,17 @@ pub(crate) struct Repeats {
 }
 
 impl Repeats {
-    /// Of a request that is sent at `first`.
+    /// For a request that is sent at `first`.
     pub(crate) fn of(first: Moment) -> Self {
         Self { first, until: first + BEGINS_WITHIN, most: MOST_REPEATS, count: 0 }
     }
 
-    /// At most so many.
+    /// Allows at most `most` repeats.
     pub(crate) fn at_most(self, most: u32) -> Self {
         Self { most, ..self }
     }
 
-    /// None of them begins at `moment` or later.
+    /// Allows none that begins at `moment` or later.
     pub(crate) fn before(self, moment: Moment) -> Self {
         Self { until: self.until.min(moment), ..self }
     }
@@ -66,19 +66,19 @@ impl Repeats {
         (at < self.until).then_some(at)
     }
 
-    /// Until when the answer to a repeat is awaited, if that of the first request was awaited until `limit`.
+    /// Until when the answer to a repeat is awaited, if the first answer was awaited until `limit`.
     pub(crate) fn limit(&self, limit: Moment) -> Moment {
         if limit == Moment::NEVER { limit } else { limit.min(self.first + ENDS_WITHIN) }
     }
 }
 
-/// What the store said in the end.
+/// The store's last answer.
 #[derive(Debug)]
-pub(crate) struct Told<T> {
+pub(crate) struct Reply<T> {
     pub(crate) answer: Result<T>,
-    /// When the request was sent that this is the answer to.
+    /// When the answered request was sent.
     pub(crate) sent: Moment,
-    /// The outcome of an earlier copy is unknown.
+    /// Whether it answers a repeat: then the outcome of an earlier copy is unknown.
     pub(crate) is_repeat: bool,
 }
 
@@ -87,26 +87,32 @@ impl Client {
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future leaves what was sent last with the store.
-    pub(crate) async fn ask<T, F>(&self, mut repeats: Repeats, limit: Moment, mut request: impl FnMut() -> F) -> Told<T>
+    /// Dropping this future leaves the last request in flight.
+    pub(crate) async fn ask<T, F>(
+        &self,
+        mut repeats: Repeats,
+        limit: Moment,
+        mut request: impl FnMut() -> F,
+    ) -> Reply<T>
     where
         F: Future<Output = Result<T>> + Unpin,
     {
         let (mut sent, mut limit, mut is_repeat) = (repeats.first, limit, false);
         let mut answer = Err(no_answer());
-        // What is not answered in time leaves the answer before it: that one says what is wrong.
-        while let Some(said) = self.within(sent, limit, request()).await {
-            answer = said;
+        // If a repeat is not answered in time, the previous answer is kept: it has the cause.
+        while let Some(reply) = self.within(sent, limit, request()).await {
+            answer = reply;
             let Some(at) = repeats.next(&answer, self.clock.now()) else { break };
             self.sleep_until(at).await;
             (sent, limit, is_repeat) = (self.clock.now(), repeats.limit(limit), true);
         }
-        Told { answer, sent, is_repeat }
+        Reply { answer, sent, is_repeat }
     }
 }
 
-impl Place<'_> {
-    /// Asks, and asks again at most so often while the outcome is unknown. Says which of the questions was answered.
+impl PendingRequest<'_> {
+    /// Sends the acquire, and repeats it at most `repeats` times while its outcome is unknown. Returns which of the copies was
+    /// answered.
     pub(super) async fn ask(
         &self,
         asked: Asking,
@@ -114,10 +120,10 @@ impl Place<'_> {
         patience: Moment,
         repeats: u32,
     ) -> (Asking, Result<Admission>) {
-        // However often it asks, the last answer is awaited until `FIRST_ANSWER` after the end of patience.
+        // With any number of repeats, the last answer is awaited until at most `FIRST_ANSWER` after the end of patience.
         let limit = patience.max(patience.min(asked.sent) + FIRST_ANSWER).min(asked.sent + UNAVAILABLE_AFTER);
         match self.ask_once(&asked, busy, limit).await.unwrap_or_else(|| Err(self.explain(no_answer(), &asked))) {
-            // In a box, so that it takes no room in the futures of the many whose first question is answered.
+            // Boxed, so that it takes no room in the futures of requests whose first acquire is answered.
             Err(error @ Error::Unavailable { .. }) => {
                 let repeats = Repeats::of(asked.sent).at_most(repeats).before(limit);
                 Box::pin(self.ask_again(asked, error, busy, limit, repeats)).await
@@ -126,7 +132,7 @@ impl Place<'_> {
         }
     }
 
-    /// `None` when there is no answer by `limit`.
+    /// `None` if there is no answer by `limit`.
     async fn ask_once(&self, asked: &Asking, busy: Busy, limit: Moment) -> Option<Result<Admission>> {
         let call = self.client.store.acquire(&asked.claim, busy);
         let answer = self.client.within(asked.sent, limit, call).await?;
@@ -145,7 +151,7 @@ impl Place<'_> {
         limit: Moment,
         repeats: Repeats,
     ) -> (Asking, Result<Admission>) {
-        // The first may have been granted. A repeat after its lease would find it gone, and would be another attempt.
+        // The first acquire may have been granted. A repeat after its lease has ended would be a new attempt, not a repeat.
         let mut repeats = repeats.before(valid_until(asked.sent, asked.claim.ttl));
         let (client, limit, mut answer) = (self.client, repeats.limit(limit), Err(error));
         while let Some(at) = repeats.next(&answer, client.clock.now()) {
@@ -153,7 +159,7 @@ impl Place<'_> {
             client.sleep_until(at).await;
             match client.tell(Input::Repeating(asked.clone())) {
                 Next::Ask(again) => asked = again,
-                // The keeper has withdrawn the claim meanwhile, or the client was shut down.
+                // The keeper has withdrawn the claim, or the client was shut down.
                 _ => {
                     if let Some(why) = client.with_engine(|carrier, _| carrier.engine().closed()) {
                         answer = Err(Error::Closed(why.text()));
@@ -162,8 +168,8 @@ impl Place<'_> {
                 }
             }
             match self.ask_once(&asked, busy, limit).await {
-                Some(said) => answer = said,
-                // The answer before it says what is wrong.
+                Some(reply) => answer = reply,
+                // The previous answer has the cause.
                 None => break,
             }
         }
@@ -172,13 +178,13 @@ impl Place<'_> {
 }
 
 impl Client {
-    /// What the store shows; how long that may take is the store's to say.
+    /// Calls [`Store::inspect`](crate::store::Store::inspect); the store's own time limit applies.
     pub(crate) async fn inspect(&self, query: &Query) -> Result<Page> {
         let repeats = Repeats::of(self.clock.now());
         self.ask(repeats, Moment::NEVER, || self.store.inspect(query)).await.answer
     }
 
-    /// Ends the claim on `name` that has this ticket; `false` if there is none, be it that a copy of this request ended it.
+    /// Breaks the claim on `name` that has this ticket; `false` if there is none, which may be because a copy of this request ended it.
     pub(crate) async fn break_claim(&self, name: Name, ticket: Ticket, at_once: bool) -> Result<bool> {
         let leaving = [Leaving::Break { name: name.clone(), ticket, at_once }];
         let doing = || format!("breaking {:?}", self.shown(&name));
@@ -192,17 +198,17 @@ impl Client {
     }
 }
 
-/// What a caller is told that was not answered at all.
+/// The error of a request without any answer.
 pub(crate) fn no_answer() -> Error {
     Error::unavailable("asking", "no answer in time")
 }
 
-/// By 5: whether `standing`, said to a repeat, leaves open what became of the claim.
+/// By 5: whether `standing`, as the answer to a repeat, leaves open what became of the claim.
 pub(crate) fn is_ambiguous(standing: &Standing) -> bool {
     *standing == Standing::Gone(Why::Unknown)
 }
 
-/// What its caller is told then.
+/// The error in that case.
 pub(crate) fn answer_lost(doing: impl Into<String>) -> Error {
     Error::unavailable(doing, "the answer was lost")
 }
@@ -224,7 +230,7 @@ mod tests {
         for _ in 0..100 {
             let (mut repeats, mut now, mut count) = (Repeats::of(first()), first(), 0);
             while let Some(at) = repeats.next(&unknown(), now) {
-                assert!((at == now) == (count == 0), "only the first waits for nothing");
+                assert!((at == now) == (count == 0), "only the first repeat has no pause");
                 (now, count) = (at, count + 1);
             }
             assert_eq!(count, MOST_REPEATS);
@@ -238,7 +244,7 @@ mod tests {
         assert_eq!(repeats.next(&unknown(), first() + BEGINS_WITHIN), None);
         let mut repeats = Repeats::of(first()).before(first() + Duration::from_millis(10));
         assert_eq!(repeats.next(&unknown(), first()), Some(first()));
-        assert_eq!(repeats.next(&unknown(), first()), None, "every later pause is longer than that");
+        assert_eq!(repeats.next(&unknown(), first()), None, "every later pause is longer than 10 ms");
         assert_eq!(Repeats::of(first()).at_most(0).next(&unknown(), first()), None);
     }
 

@@ -1,4 +1,4 @@
-//! Futures that wait, by request: in pages, made when the first request of a page waits. Most locks never do.
+//! Wakers of waiting futures, by request. They are in pages, allocated when the first request of a page waits: most locks never wait.
 
 use std::task::Waker;
 
@@ -10,14 +10,14 @@ const PAGE: usize = 64;
 pub(super) struct Wakers(Vec<Option<Box<[Option<Waker>; PAGE]>>>);
 
 impl Wakers {
-    /// The waker that was there before comes back.
+    /// Returns the waker that was there before.
     pub(super) fn put(&mut self, key: Key, waker: Waker) -> Option<Waker> {
-        let (page, place) = (key.index() / PAGE, key.index() % PAGE);
+        let (page, index) = (key.index() / PAGE, key.index() % PAGE);
         if page >= self.0.len() {
             self.0.resize_with(page + 1, || None);
         }
         let page = self.0[page].get_or_insert_with(|| Box::new([const { None }; PAGE]));
-        page[place].replace(waker)
+        page[index].replace(waker)
     }
 
     pub(super) fn take(&mut self, key: Key) -> Option<Waker> {

@@ -1,4 +1,4 @@
-//! What all faces share: a client, the options, and the three ways to ask.
+//! What all primitives share: a client, the options, and the three ways to request a lock (wait, attempts, one attempt).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::store::{Names, Query, Resource};
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) handle: Arc<Handle>,
-    /// The client's own until one is changed: most who ask want nothing special.
+    /// Shared with the client until an option is changed: most requests use the defaults.
     options: Arc<Options>,
 }
 
@@ -35,13 +35,13 @@ impl Ask {
         Arc::make_mut(&mut self.options)
     }
 
-    /// Waits in line, or by attempts if the options say so, for as long as `patience` lasts.
+    /// Waits in the queue, or makes attempts if the options say so, for as long as `patience` lasts.
     pub(crate) async fn wait(&self, demands: Demands, patience: Option<Duration>) -> Result<Guard> {
         let entered = self.enter(demands, patience, true).await?;
         self.unsealed(entered)
     }
 
-    /// The same, for those who know what to do with a seal.
+    /// The same, for callers that handle a seal.
     pub(crate) async fn enter(
         &self,
         demands: Demands,
@@ -49,17 +49,17 @@ impl Ask {
         may_hand_off: bool,
     ) -> Result<Entered> {
         let until = patience.map_or(Moment::NEVER, |patience| self.client().clock.now() + patience);
-        // Without patience there is nothing to wait for: one attempt, which leaves no entry in the queue.
+        // Zero patience: one attempt, which leaves no entry in the queue.
         let retry = if patience == Some(Duration::ZERO) { Some(Retry::ONCE) } else { self.options.retry };
         let terms = self.terms(demands, may_hand_off && retry.is_none())?;
         match retry {
-            // In a box, so that it takes no room in the futures of the many who do without.
+            // Boxed, so that it takes no room in the futures of requests without it.
             Some(retry) => Box::pin(self.by_attempts(terms, retry, until)).await,
             None => acquire(self.client(), terms, until).await,
         }
     }
 
-    /// Asks once.
+    /// One attempt.
     pub(crate) async fn try_now(&self, demands: Demands) -> Result<Option<Guard>> {
         match self.attempt(demands).await? {
             Attempt::Entered(entered) => self.unsealed(entered).map(Some),
@@ -75,7 +75,7 @@ impl Ask {
     async fn by_attempts(&self, terms: Arc<Terms>, retry: Retry, until: Moment) -> Result<Entered> {
         let client = self.client();
         let start = client.clock.now();
-        // A caller that says how often to ask again is not second-guessed: its next attempt is the repeat.
+        // If the caller set a number of attempts, the next attempt is the repeat: no further ones are added.
         let repeats = if retry.count == Some(0) { MOST_REPEATS } else { 0 };
         let mut pauses = retry.pauses();
         let mut attempts = 0;
@@ -108,13 +108,14 @@ impl Ask {
                 Arc::new(Note { text, labels, ..Note::clone(&client.note) })
             }
         };
-        // Only for what two tasks cannot have at once: readers, and small numbers of permits, do not wait for each other.
+        // Local hand-off is only for claims that two tasks cannot hold at once: readers, and small numbers of permits, do not wait
+        // for each other.
         let cannot_share = matches!(&*demands, [demand] if demand.weight > demand.capacity / 2);
-        // And not for leases that nobody renews, since each holder is promised a whole one; nor for what lingers.
-        // Nor for who says something about itself, since what the store shows is the first holder's.
+        // Not without renewal, since each holder is promised a whole lease; not with a linger; and not with a note of its own, since
+        // the store shows the note of the first holder.
         let unnamed = Arc::ptr_eq(&note, &client.note);
         let plain = options.hold_at_least.is_none() && options.renew_every().is_some() && unnamed;
-        // Nor for a claim whose right to release may be given to somebody else.
+        // Not for a detached claim, whose token may let another process release it.
         let hands_off = may_hand_off && options.local_handoff && cannot_share && plain && !options.detached;
         Ok(Arc::new(Terms {
             demands,
@@ -139,12 +140,12 @@ impl Ask {
         }
     }
 
-    /// The resource with this name, as it is now, with its whole line; `None` when nobody is in it.
+    /// The resource with this name, as it is now, with its whole queue; `None` if its queue is empty and it is not sealed.
     pub(crate) async fn look(&self, demands: &Result<Demands>) -> Result<Option<Resource>> {
         self.look_at(demands, usize::MAX).await
     }
 
-    /// The same with the front of its line only.
+    /// The same with the front of its queue only.
     pub(crate) async fn look_at_front(&self, demands: &Result<Demands>) -> Result<Option<Resource>> {
         self.look_at(demands, FRONT).await
     }
@@ -159,7 +160,7 @@ impl Ask {
     }
 }
 
-/// A resource under the name that the user knows.
+/// A resource under the name that the user wrote.
 pub(crate) fn shown(client: &Client, mut resource: Resource) -> Resource {
     if let Ok(name) = crate::name::Name::new(client.shown(&resource.name)) {
         resource.name = name;
@@ -167,7 +168,7 @@ pub(crate) fn shown(client: &Client, mut resource: Resource) -> Resource {
     resource
 }
 
-/// Does `work` under the lock, and stops it when the lock is lost.
+/// Runs `work` under the lock, and drops its future when the lock is lost.
 pub(crate) async fn while_held<T>(guard: &Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
     let lost = pin!(guard.lost());
     let work = pin!(work(guard));
@@ -177,81 +178,82 @@ pub(crate) async fn while_held<T>(guard: &Guard, work: impl AsyncFnOnce(&Guard) 
     }
 }
 
-/// The same, and gives the lock back.
+/// The same, and releases the lock.
 pub(crate) async fn hold_while<T>(guard: Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
     let value = while_held(&guard, work).await?;
     match guard.release().await {
         Err(error @ Error::Lost { .. }) => Err(error),
-        // The work was done under the lock. That the store did not answer now is the keeper's business.
+        // The work was done under the lock. If the store does not answer now, the keeper repeats the release.
         _ => Ok(value),
     }
 }
 
-/// The options, the same on every face.
+/// The options, the same on every primitive.
 macro_rules! options {
-    ($face:ty) => {
+    ($primitive:ty) => {
         /// Options, the same for every kind of lock.
-        impl $face {
-            /// How long the lease lives without being renewed: the longest that others wait after this process has died.
-            /// Three to five times what the work takes; 30 s if not said.
+        impl $primitive {
+            /// The lease (TTL): how long the lock lives without a renewal, and so how long waiters wait at most after this process has
+            /// died. Choose three to five times what the work takes; the default is 30 s.
             pub fn ttl(mut self, ttl: std::time::Duration) -> Self {
                 self.ask.options_mut().ttl = ttl;
                 self
             }
 
-            /// How often the lease is renewed; a third of it if not said.
+            /// How often the lease is renewed; by default every third of it.
             pub fn renew_every(mut self, span: std::time::Duration) -> Self {
                 self.ask.options_mut().renewal = crate::client::Renewal::Every(span);
                 self
             }
 
-            /// The lease is not renewed: the lock is lost when it ends, unless
-            /// [extended](crate::Guard::extend). Each holder begins with a whole lease, less a tenth at most: a lock that was
-            /// waited for is renewed once, as it is handed over, and tasks of one process do not pass it to each other.
+            /// Turns renewal off: the lock is lost when its lease ends, unless it is
+            /// [extended](crate::Guard::extend). Each holder begins with at least nine tenths of a lease: a lock that was waited for is
+            /// renewed once at the hand-off, and there is no local hand-off.
             pub fn no_renewal(mut self) -> Self {
                 self.ask.options_mut().renewal = crate::client::Renewal::Off;
                 self
             }
 
-            /// Asks again and again instead of waiting in line.
+            /// Makes repeated attempts instead of waiting in the queue.
             pub fn retry(mut self, retry: crate::Retry) -> Self {
                 self.ask.options_mut().retry = Some(retry);
                 self
             }
 
-            /// Stays locked at least this long, counted from when it was acquired, even if it is released sooner: for jobs
-            /// that are quicker than the clocks of the servers are apart.
+            /// Keeps the name locked at least this long, counted from when it was acquired, even if it is released sooner: for jobs
+            /// that take less time than the clocks of the servers differ by.
             pub fn hold_at_least(mut self, span: std::time::Duration) -> Self {
                 self.ask.options_mut().hold_at_least = Some(span);
                 self
             }
 
-            /// Is lost after this long, renewed or not: for work that must not go on for ever.
+            /// Limits the hold: the lock is lost after this long, renewed or not. For work that must not run for ever.
             pub fn hold_at_most(mut self, span: std::time::Duration) -> Self {
                 self.ask.options_mut().hold_at_most = Some(span);
                 self
             }
 
-            /// Shown to whoever asks who holds it, before the host's name.
+            /// A text that errors and listings show for this holder, before the host's name. Never put a secret into it.
             pub fn note(mut self, text: impl Into<String>) -> Self {
                 self.ask.options_mut().text = Some(text.into());
                 self
             }
 
-            /// Shown to whoever looks at who holds it. Never put a secret into it.
+            /// A pair of key and value that listings show for this holder. Never put a secret into it.
             pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
                 self.ask.options_mut().labels.push((key.into(), value.into()));
                 self
             }
 
-            /// The trace that the events of this acquisition belong to; a random one if not said.
+            /// The trace that the events of this acquisition belong to; by default a random one.
             pub fn trace_id(mut self, trace: crate::client::TraceId) -> Self {
                 self.ask.options_mut().trace = Some(trace);
                 self
             }
 
-            /// Whether tasks of this process may pass the lock to each other before others get it, for at most one
-            /// short turn; they may if not said. Without it, the order of arrival is strict.
+            /// Whether tasks of this process may hand the lock to each other without a round trip to the store, before waiters of other
+            /// processes get it: at most 64 times in a row, and for at most 10 ms. On by default. Without it, the order of arrival is
+            /// strict.
             pub fn local_handoff(mut self, wanted: bool) -> Self {
                 self.ask.options_mut().local_handoff = wanted;
                 self
@@ -261,13 +263,13 @@ macro_rules! options {
 }
 pub(crate) use options;
 
-/// The option of those whose guard can become a token.
+/// The option of the primitives whose guard can become a token.
 macro_rules! detachable {
-    ($face:ty) => {
-        impl $face {
-            /// May outlive this process: its guard can become a [`Token`](crate::Token) for others to renew and give back.
-            /// From then on the lock is judged by its lease alone, never by whether a process lives. Until then it waits and
-            /// holds like any other, and ends with its process.
+    ($primitive:ty) => {
+        impl $primitive {
+            /// Allows the lock to outlive this process: its guard can become a [`Token`](crate::Token), which any process can renew and
+            /// release. From then on only the lease decides whether the lock is held. Until then it waits and holds like any other lock,
+            /// and ends with its process.
             ///
             /// ```
             /// # use lockfast::Locks;

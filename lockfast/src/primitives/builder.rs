@@ -1,4 +1,4 @@
-//! How the locks of one client behave unless their caller says otherwise.
+//! Settings of a client, and the defaults of its locks.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::store::Store;
 
 use super::Locks;
 
-/// Settings of a client, then the client.
+/// Builds a client: its settings, and the defaults of its locks.
 ///
 /// ```
 /// # use lockfast::{Locks, Memory};
@@ -50,13 +50,13 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// Put before every name, so that a mutex named `a` is `lock:a` in the store; `lock:` if not said, and may be empty.
+    /// A text before every name in the store: with the default `lock:`, a mutex named `a` is `lock:a` there. It may be empty.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
         self
     }
 
-    /// The prefix of a URL, unless the caller said another.
+    /// Sets the prefix of a URL, unless the caller has set one.
     pub(crate) fn or_prefix(mut self, prefix: Option<String>) -> Self {
         self.prefix = self.prefix.or(prefix);
         self
@@ -95,7 +95,7 @@ impl Builder {
     /// See [`Mutex::label`](crate::Mutex::label).
     pub fn label(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         let key = key.into();
-        // Said twice, the last counts.
+        // Of two labels with one key, the last counts.
         self.options.labels.retain(|(before, _)| *before != key);
         self.options.labels.push((key, value.into()));
         self
@@ -113,23 +113,23 @@ impl Builder {
         self
     }
 
-    /// The clock that judges leases here; the machine's if not said. For tests, see [`ManualClock`](crate::ManualClock).
+    /// The clock by which this client judges leases; by default the machine's. For tests, see [`ManualClock`](crate::ManualClock).
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Processes that this one starts count as part of it, where the store can tell: what it holds is not free before they
-    /// are all gone, or the lease has ended. For programs that hold a lock for a child. Said before
+    /// Whether child processes count as part of this process, in a store that watches processes (`sqlite:`): then a lock becomes free
+    /// only when all of them have ended, or the lease has. For programs that hold a lock for a child. To be set before
     /// [`connect`](Self::connect).
     pub fn count_children(mut self, wanted: bool) -> Self {
         self.count_children = wanted;
         self
     }
 
-    /// Appends to this file what the client's engine is told, and a digest of what that led to: a recording for a bug
-    /// report, which `cargo xtask replay` of lockfast's repository steps through. Without this, the environment may name
-    /// a file for all clients of the process: `LOCKFAST_RECORD`. Several clients and processes can share one.
+    /// Appends the inputs of the client's engine, and a digest of their effects, to this file: a recording for a bug report, which
+    /// `cargo xtask replay` of lockfast's repository steps through. The environment variable `LOCKFAST_RECORD` names a file for all
+    /// clients of the process that do not set one. Several clients and processes can share a file.
     ///
     /// The file contains the names of locks, times, tickets, the hashes of claim ids, and the kinds of errors. It
     /// contains no secret of a claim, no sealed value but its length, no note, no label and no trace id. Every input is
@@ -167,7 +167,7 @@ impl Builder {
         None
     }
 
-    /// A client of this store, and the thread that keeps its locks.
+    /// A client of this store. Starts its keeper (watchdog) thread, which renews its locks.
     pub fn build(self, store: Arc<dyn Store>) -> Result<Locks> {
         let record = self.recording();
         let prefix = self.prefix.unwrap_or_else(|| "lock:".to_owned());
@@ -187,7 +187,7 @@ impl Builder {
             text: text.clone(),
             labels: labels.clone(),
         };
-        // They are in the client's note now, which every claim begins with.
+        // Text and labels are in the client's note now, which every claim starts from.
         let defaults = Options { text: None, labels: Vec::new(), ..self.options };
         Client::start(store, self.clock, prefix, defaults, note, record).map(Locks::of)
     }
@@ -203,7 +203,7 @@ fn host() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
 }
 
-/// The program's name and nothing else of how it was called: arguments carry secrets.
+/// The program's name only: arguments carry secrets.
 fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()

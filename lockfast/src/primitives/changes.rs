@@ -1,4 +1,4 @@
-//! Which lines change, for those who show them.
+//! A stream of changed queues, for programs that show them.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::store::{Change, Scope};
 use super::Locks;
 use super::ask::Ask;
 
-/// How long to believe that nothing has happened because nothing was heard.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// The pause before listening again to a store that stopped telling.
-const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+/// After this long without a push, the stream yields `None`: the store may have no pushes.
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+/// The pause before subscribing again after a subscription has ended.
+const RESUBSCRIBE_AFTER: Duration = Duration::from_secs(1);
 
 impl Locks {
-    /// Which lines change from now on, among names that begin with `beginning`: the name of each; or `None` when any of them
-    /// may have changed unheard, and now and then in case a store tells nothing. What has become of a line,
-    /// [`inspect`](Self::inspect) and [`Mutex::info`](crate::Mutex::info) say. A lease that runs out makes itself heard only
-    /// when somebody looks. Ends when this client is shut down.
+    /// The names whose queues change from now on, among those that begin with `beginning`. `None` means that any of them may have
+    /// changed: pushes were lost, or none came for 5 s, in case the store has none. [`inspect`](Self::inspect) and
+    /// [`Mutex::info`](crate::Mutex::info) return the queue itself. An expired lease is noticed, and reported, only when some client
+    /// accesses the queue. Ends when this client is shut down.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -35,38 +35,38 @@ impl Locks {
     /// ```
     pub fn changes(&self, beginning: &str) -> impl Stream<Item = Option<Name>> + Send + Unpin + use<> {
         let scope = Scope::Queues(format!("{}{beginning}", self.client().prefix));
-        let heard = match self.client().check_usable() {
+        let changes = match self.client().check_usable() {
             Ok(()) => self.client().store.watch(scope.clone()),
             Err(_) => stream::empty().boxed(),
         };
-        let listener = Listener { ask: self.ask(), scope, heard };
-        stream::unfold(listener, |mut listener| async move {
-            let change = listener.next().await?;
-            Some((change, listener))
+        let watcher = Watcher { ask: self.ask(), scope, changes };
+        stream::unfold(watcher, |mut watcher| async move {
+            let change = watcher.next().await?;
+            Some((change, watcher))
         })
         .boxed()
     }
 }
 
-struct Listener {
+struct Watcher {
     ask: Ask,
     scope: Scope,
-    heard: BoxStream<'static, Change>,
+    changes: BoxStream<'static, Change>,
 }
 
-impl Listener {
+impl Watcher {
     async fn next(&mut self) -> Option<Option<Name>> {
         let client = self.ask.client();
         let pause = |span| client.sleep_until(client.clock.now() + span);
-        // A closed client wakes nobody, so whoever waits for it would never come back, or never wait.
+        // A closed client has no timers: waiting on one would never end, or never wait.
         if client.check_usable().is_err() || client.is_closed() {
             return None;
         }
-        let change = match select(self.heard.next(), pin!(pause(LOOK_AGAIN))).await {
+        let change = match select(self.changes.next(), pin!(pause(SILENCE_LIMIT))).await {
             Either::Left((Some(Change::Resource(name)), _)) => Name::new(client.shown(&name)).ok(),
             Either::Left((None, _)) => {
-                pause(LISTEN_AGAIN).await;
-                self.heard = client.store.watch(self.scope.clone());
+                pause(RESUBSCRIBE_AFTER).await;
+                self.changes = client.store.watch(self.scope.clone());
                 None
             }
             _ => None,

@@ -1,4 +1,4 @@
-//! A job that is started on every server and runs on one.
+//! A job that every server starts, and one of them runs.
 
 use std::time::Duration;
 
@@ -37,36 +37,36 @@ impl Cron {
         Self { locks, name, ttl: None, at_least: None, at_most: None, keep: super::once::A_DAY }
     }
 
-    /// See [`Mutex::ttl`]: how long the other servers wait after the one that runs it has died.
+    /// See [`Mutex::ttl`]: how long the job stays locked after the server that runs it has died.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// The job stays taken this long, counted from its start, even when it is quicker: longer than the servers' clocks are
-    /// apart, so that a late one does not run it again. For [`run`](Self::run).
+    /// How long the job stays locked at least, counted from its start, even if it ends sooner. Choose more than the servers' clocks
+    /// differ by, so that a late server does not run it again. For [`run`](Self::run).
     pub fn at_least(mut self, span: Duration) -> Self {
         self.at_least = Some(span);
         self
     }
 
-    /// The job is stopped after this long.
+    /// How long the job may run: after this it is stopped.
     pub fn at_most(mut self, span: Duration) -> Self {
         self.at_most = Some(span);
         self
     }
 
-    /// How long it is remembered that a slot was done; a day if not said. For [`run_for`](Self::run_for).
+    /// How long a finished slot is remembered; by default a day. For [`run_for`](Self::run_for).
     pub fn keep(mut self, span: Duration) -> Self {
         self.keep = span;
         self
     }
 
-    /// Runs the job unless another server has it, or had it less than `at_least` ago: then `None`.
+    /// Runs the job. `None` if another server runs it, or has started it less than `at_least` ago.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future drops the work and gives the job back.
+    /// Dropping this future drops the work and releases the job.
     ///
     /// ```
     /// # use lockfast::{Error, Locks};
@@ -95,8 +95,8 @@ impl Cron {
         }
     }
 
-    /// Runs the job once for each scheduled `slot` (like the time it was due, as text), whatever the servers' clocks say and
-    /// however quick it is. A server that comes while it runs does not wait.
+    /// Runs the job once for each scheduled `slot` (for example the time it was due, as text), whatever the servers' clocks show and
+    /// however short it is. While another server runs it, the outcome is [`InProgress`](Outcome::InProgress), without waiting.
     ///
     /// # Cancel safety
     ///
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_job_takes_another_ones_slot_whatever_they_are_called() {
+    async fn jobs_with_any_names_never_share_a_slot() {
         let locks = Locks::in_memory();
         for (name, slot) in
             [("a", "b@c"), ("a@b", "c"), ("a%40b", "c"), ("a%2540b", "c"), ("a", "b%40c"), ("a@", "b@c")]

@@ -1,4 +1,4 @@
-//! One leader among many.
+//! Leader election: one leader among many candidates.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,13 +18,13 @@ use crate::store::{Change, Entry, Scope};
 
 use super::ask::{Ask, options, while_held};
 
-/// How long an observer trusts that it would have heard of a new leader, and how long a candidate waits before it asks a
-/// store again that did not answer.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// After this long without a push, an observer reads the queue: the store may have no pushes.
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+/// The pause before the next request to a store that did not answer, and before campaigning again after a very short leadership.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// One leader among all processes that campaign under a name. The others stand in line; the next one takes over when the
-/// leader steps down, or when its lease has ended after a crash.
+/// Leader election: one leader among all processes that campaign under a name. The other candidates wait in the queue; the next one
+/// takes over when the leader steps down, or when its lease has ended after a crash.
 ///
 /// ```
 /// # use lockfast::Locks;
@@ -48,7 +48,7 @@ pub struct Election {
 
 options!(Election);
 
-/// Being the leader: a [`Guard`], with its fence, its `check()` and its `lost()`. Dropped, it steps down.
+/// Leadership: a [`Guard`], with its fence, its `check()` and its `lost()`. Dropping it steps down.
 ///
 /// ```
 /// # use lockfast::Locks;
@@ -64,7 +64,7 @@ options!(Election);
 pub struct Leadership(Guard);
 
 impl Leadership {
-    /// Lets the next in line lead, and waits until the store knows.
+    /// Releases the leadership, and waits for the answer. The next candidate leads.
     ///
     /// # Cancel safety
     ///
@@ -82,7 +82,7 @@ impl Deref for Leadership {
     }
 }
 
-/// Who leads.
+/// The present leader.
 ///
 /// ```
 /// # use lockfast::Locks;
@@ -96,7 +96,7 @@ impl Deref for Leadership {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// What it says about itself: its address, if it said one, and where it runs.
+    /// What it says about itself: its [`note`](Election::note), usually its address, and the process it runs in.
     pub note: Arc<Note>,
     /// Its fencing token: higher than that of every leader before it.
     pub fence: u64,
@@ -111,26 +111,26 @@ impl From<&Entry> for Leader {
 }
 
 impl Election {
-    /// Called with the fence each time that [`campaign`](Self::campaign) or [`lead`](Self::lead) has won.
+    /// Sets a callback that gets the fence each time that [`campaign`](Self::campaign) or [`lead`](Self::lead) has won.
     pub fn on_elected(mut self, callback: impl Fn(u64) + Send + Sync + 'static) -> Self {
         self.on_elected = Some(Arc::new(callback));
         self
     }
 
-    /// Called each time that leadership is lost, on the keeper's own thread, so on time even while everything else is
-    /// blocked. It must be quick.
+    /// Sets a callback for each loss of leadership. It runs on the keeper's own thread, so on time even while everything else is
+    /// blocked. It must return quickly.
     pub fn on_lost(mut self, callback: impl Fn(LostWhy) + Send + Sync + 'static) -> Self {
         self.on_lost = Some(Arc::new(callback));
         self
     }
 
-    /// Stands in line until it leads.
+    /// Waits in the queue until it leads.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future leaves the line; had it just been elected, the next one is.
+    /// Dropping this future leaves the queue. If it had just been elected, the next candidate leads.
     pub async fn campaign(&self) -> Result<Leadership> {
-        // Without local hand-off: a leader's note is the leader's own.
+        // Without local hand-off: the store shows each leader's own note.
         let demands = self.demands()?;
         match self.ask.enter(demands, None, false).await? {
             Entered::Held(guard) => {
@@ -146,10 +146,10 @@ impl Election {
         }
     }
 
-    /// Campaigns, does `work` while it leads, and campaigns again when leadership is lost, until the work returns; then it
-    /// steps down. The work is stopped (its future dropped) before anybody else can lead; what blocks its thread cannot be
-    /// stopped, so such work asks [`check`](Guard::check), or sends the fence along. A shutdown of the client is the one
-    /// exception: it gives everything back at once.
+    /// Campaigns, runs `work` while it leads, and campaigns again when leadership is lost, until the work returns; then it
+    /// steps down. The work is stopped (its future dropped) before another candidate can lead. Work that blocks its thread cannot be
+    /// stopped: it has to call [`check`](Guard::check), or send the fence with its writes. A shutdown of the client is the one
+    /// exception: it releases everything at once.
     ///
     /// # Cancel safety
     ///
@@ -169,7 +169,7 @@ impl Election {
             let leadership = match self.campaign().await {
                 Ok(leadership) => leadership,
                 Err(error) if error.is_retryable() => {
-                    self.pause(ASK_AGAIN).await;
+                    self.pause(RETRY_AFTER).await;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -178,31 +178,31 @@ impl Election {
             let done = while_held(&leadership, async |_: &Guard| work(&leadership).await).await;
             match done {
                 Ok(value) => {
-                    // The work is done, whether the store has heard of it yet or not.
+                    // The work is done; if the store does not answer, the keeper repeats the release.
                     let _ = leadership.step_down().await;
                     return Ok(value);
                 }
                 Err(Error::Lost { why: LostWhy::Shutdown, .. }) => return Err(Error::Closed("it was shut down")),
-                // A cap on leading that is over at once must not become a storm of campaigns.
+                // A very short `hold_at_most` must not cause campaigns without a pause.
                 Err(Error::Lost { why: LostWhy::HeldAtMost, .. }) if self.has_led_briefly(began) => {
                     drop(leadership);
-                    self.pause(ASK_AGAIN).await;
+                    self.pause(RETRY_AFTER).await;
                 }
                 Err(_) => {}
             }
         }
     }
 
-    /// Who leads now.
+    /// The leader now.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let resource = self.ask.look_at_front(&self.demands()).await?;
-        // A place that lingers keeps others out, for nobody.
+        // A lingering entry has no owner: it does not lead.
         let leads = |entry: &&Entry| !entry.lingers;
         Ok(resource.and_then(|resource| resource.holders().find(leads).map(Leader::from)))
     }
 
-    /// Who leads, now and whenever that changes; `None` while nobody does. While the store does not answer, the last word
-    /// stands. Ends when this client is shut down.
+    /// The leader, now and whenever it changes; `None` while there is none. While the store does not answer, nothing is yielded. Ends
+    /// when this client is shut down.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -230,7 +230,7 @@ impl Election {
     }
 
     fn has_led_briefly(&self, began: Moment) -> bool {
-        self.ask.client().clock.now().since(began) < ASK_AGAIN
+        self.ask.client().clock.now().since(began) < RETRY_AFTER
     }
 
     async fn pause(&self, span: Duration) {
@@ -243,20 +243,20 @@ impl Election {
     }
 }
 
-/// Watches who leads.
+/// Watches for a change of the leader.
 struct Observer {
     election: Election,
     name: Name,
     scope: Scope,
     changes: BoxStream<'static, Change>,
-    /// The fence of the leader that was told of last, and whether any was.
+    /// The fence of the leader that was yielded last (`None` inside: no leader); `None` before the first.
     last: Option<Option<u64>>,
 }
 
 impl Observer {
-    /// The next leader that is not the last one; nothing any more when the client is closed.
+    /// The next leader that differs from the last one; `None` once the client is closed.
     async fn next(&mut self) -> Option<Option<Leader>> {
-        // A closed client wakes nobody, so whoever waits for it would never come back, or never wait.
+        // A closed client has no timers: waiting on one would never end, or never wait.
         while !self.election.ask.client().is_closed() {
             match self.election.leader().await {
                 Ok(leader) => {
@@ -264,20 +264,20 @@ impl Observer {
                     if self.last.replace(fence) != Some(fence) {
                         return Some(leader);
                     }
-                    self.something_happens().await;
+                    self.changed().await;
                 }
-                // What it was told of may be what it could not see.
-                Err(_) => self.election.pause(ASK_AGAIN).await,
+                // The last push may be about a change that this call could not read: read again.
+                Err(_) => self.election.pause(RETRY_AFTER).await,
             }
         }
         None
     }
 
-    /// Until the line has changed, or may have without our hearing of it.
-    async fn something_happens(&mut self) {
+    /// Waits until the queue has changed, or may have changed without a push.
+    async fn changed(&mut self) {
         let election = self.election.clone();
-        let tired = pin!(election.pause(LOOK_AGAIN));
-        let told = async {
+        let silence = pin!(election.pause(SILENCE_LIMIT));
+        let pushed = async {
             loop {
                 match self.changes.next().await {
                     Some(Change::Resource(name)) if name != self.name => {}
@@ -286,8 +286,8 @@ impl Observer {
                 }
             }
         };
-        if let futures::future::Either::Left((false, tired)) = select(pin!(told), tired).await {
-            tired.await;
+        if let futures::future::Either::Left((false, silence)) = select(pin!(pushed), silence).await {
+            silence.await;
             self.changes = self.election.ask.client().store.watch(self.scope.clone());
         }
     }

@@ -1,4 +1,4 @@
-//! The way in.
+//! The client: makes all primitives, lists queues, breaks locks, shuts down.
 
 use std::iter;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use super::ask::{Ask, shown};
 use super::once::A_DAY;
 use super::{Builder, Cron, Election, Multi, Mutex, Once, RwLock, Semaphore};
 
-/// How many resources are asked for at a time.
+/// How many resources one page of a listing has.
 const PAGE: usize = 1000;
 
-/// A client of one store. Cheap to clone; all clones are one client, with one keeper.
+/// A client of one store. Cheap to clone; all clones are one client, with one keeper (watchdog) thread.
 ///
 /// ```
 /// # use lockfast::Locks;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// let locks = Locks::connect("memory:").await?;
 /// let guard = locks.mutex("account:123").lock().await?;
-/// // .. only one of all the tasks gets here at a time ..
+/// // .. of all tasks of all processes, only one at a time is here ..
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -33,7 +33,7 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// A client of a store of one's own, with the defaults. See [`Store`].
+    /// A client of this store, with default settings. See [`Store`].
     ///
     /// ```
     /// # use lockfast::{Locks, Memory};
@@ -45,7 +45,7 @@ impl Locks {
         Self::builder().build(store)
     }
 
-    /// Says how locks of this client behave unless their caller says otherwise.
+    /// Sets the defaults for all locks of a client.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -68,7 +68,7 @@ impl Locks {
         Mutex { ask: self.ask(), demands: name.map(|name| Demand::exclusive(name).into()) }
     }
 
-    /// Readers together, writers alone.
+    /// Many readers or one writer of one name.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -81,7 +81,7 @@ impl Locks {
         RwLock { ask: self.ask(), name: self.client().name(name.as_ref()) }
     }
 
-    /// At most `permits` at once.
+    /// At most `permits` permits held at once. All clients have to name the same number.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -112,7 +112,7 @@ impl Locks {
         Multi { ask: self.ask(), demands: demands.and_then(together) }
     }
 
-    /// Something that is done once and remembered for a day, or for as long as [`keep`](Once::keep) says.
+    /// Work that is done once per name, with its result remembered for a day, or for as long as [`keep`](Once::keep) says.
     ///
     /// ```
     /// # use lockfast::{Error, Locks};
@@ -125,7 +125,7 @@ impl Locks {
         Once { ask: self.ask(), name: self.client().name(name.as_ref()), keep: A_DAY }
     }
 
-    /// A job that every server starts and one of them runs.
+    /// A job that every server starts, and one of them runs.
     ///
     /// ```
     /// # use lockfast::{Error, Locks};
@@ -138,7 +138,7 @@ impl Locks {
         Cron::new(self.clone(), name.into())
     }
 
-    /// One leader among all who campaign under this name.
+    /// One leader among all candidates under this name.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -151,7 +151,7 @@ impl Locks {
         Election { ask: self.ask(), name: self.client().name(name.as_ref()), on_elected: None, on_lost: None }
     }
 
-    /// Everything in line under names that begin with `beginning`, in name order.
+    /// The queues of all names that begin with `beginning`, in name order: holders and waiters.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -180,12 +180,12 @@ impl Locks {
         }
     }
 
-    /// This client's own figures.
+    /// This client's own counters, and how long it waited and held.
     pub fn stats(&self) -> Stats {
         self.client().stats()
     }
 
-    /// The counters of all clients of the store, this one's up to now and the others' up to a second ago.
+    /// The sum of the counters of all clients of the store: this client's up to now, the others' up to a second ago.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -204,19 +204,19 @@ impl Locks {
         Ok(page.map_err(failed)?.fleet)
     }
 
-    /// What happens to this client's locks from now on.
+    /// The events of this client's locks from now on.
     pub fn events(&self) -> Events {
         self.client().events.listen()
     }
 
-    /// What the store promises.
+    /// The promises of the store.
     pub fn guarantees(&self) -> &Guarantees {
         &self.client().guarantees
     }
 
-    /// Ends the claim on `name` that has this fence, as an operator: its holder is told, and the lock passes on when it has
-    /// left or its lease has ended. `false` when there is no such claim any more; if the answer to a first request was lost, that
-    /// request may have ended it.
+    /// Breaks the claim on `name` that has this fencing token, as an operator. A holder is notified that its lock is lost, and the
+    /// lock passes to the next waiter once the holder has left or its lease has ended. `false` if there is no such claim any more. If
+    /// the answer to a first request was lost, that request may have ended it.
     ///
     /// ```
     /// # use lockfast::{Locks, LostWhy};
@@ -231,7 +231,8 @@ impl Locks {
         self.end_claim(name.as_ref(), fence, false).await
     }
 
-    /// As [`break_lock`](Self::break_lock), but the lock passes on at once, whether its holder has stopped or not.
+    /// As [`break_lock`](Self::break_lock), but the lock passes to the next waiter at once, whether its holder has stopped or not. For a
+    /// moment both may be at work: use the fencing token.
     pub async fn break_lock_now(&self, name: impl AsRef<str>, fence: u64) -> Result<bool> {
         self.end_claim(name.as_ref(), fence, true).await
     }
@@ -242,8 +243,8 @@ impl Locks {
         self.client().break_claim(name, Ticket(fence), at_once).await
     }
 
-    /// Ends this client: waiters fail as [`Closed`](crate::Error::Closed), what is held is lost and given back, and no task
-    /// gets in any more. Comes back when the store has heard of it all, or fails after `timeout`.
+    /// Ends this client: waiters fail as [`Closed`](crate::Error::Closed), held locks are lost and released, and new requests are
+    /// refused. Returns once the store has answered all releases, or fails after `timeout`.
     ///
     /// ```
     /// # use lockfast::{Error, Locks, LostWhy};

@@ -1,4 +1,5 @@
-//! The faces that users meet: thin, without any knowledge of stores.
+//! The primitives that users call: mutex, reader-writer lock, semaphore and so on. Each is a thin layer that turns options and names
+//! into a request; none of them knows a store.
 
 mod ask;
 mod builder;

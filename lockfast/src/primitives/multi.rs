@@ -1,4 +1,4 @@
-//! Several names at once.
+//! Exclusive access to several names at once.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::error::Result;
 
 use super::ask::{Ask, detachable, hold_while, options};
 
-/// Exclusive access to several names, all or nothing, in one step. Whoever takes names together this way cannot deadlock,
-/// in whatever order they write them. The price: while one waits for `b`, those behind it wait for `a` too.
+/// Exclusive access to several names, all or nothing, in one step. Claims on several names cannot deadlock, in whatever order the
+/// names are written. The price: while a claim on `a` and `b` waits for `b`, the claims behind it wait for `a` too.
 ///
 /// ```
 /// # use lockfast::Locks;
@@ -29,11 +29,11 @@ options!(Multi);
 detachable!(Multi);
 
 impl Multi {
-    /// Waits in line until it holds them all.
+    /// Waits in the queues of all names until it holds them all.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future leaves all lines; had the locks just been handed over, they are passed on.
+    /// Dropping this future leaves all queues. If the locks had just been granted, they pass to the next waiters.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -58,7 +58,7 @@ impl Multi {
         self.ask.wait(demands, Some(patience)).await
     }
 
-    /// Asks once: `None` when one of them is taken, or somebody is in line for it.
+    /// One attempt: `None` if another claim holds one of the names or waits for it. Leaves no entry in the queues.
     ///
     /// # Cancel safety
     ///
@@ -68,11 +68,11 @@ impl Multi {
         self.ask.try_now(demands).await
     }
 
-    /// Does `work` while holding them all, and stops it when they are lost.
+    /// Runs `work` while holding them all, and stops it (drops its future) when they are lost.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future drops the work and gives the locks back.
+    /// Dropping this future drops the work and releases the locks.
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
         hold_while(self.lock().await?, work).await
     }

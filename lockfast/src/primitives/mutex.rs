@@ -17,7 +17,7 @@ use super::ask::{Ask, detachable, hold_while, options};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// # let locks = Locks::in_memory();
 /// let guard = locks.mutex("account:123").lock().await?;
-/// // .. nobody else has account 123 ..
+/// // .. no other process has account 123 ..
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -31,11 +31,11 @@ options!(Mutex);
 detachable!(Mutex);
 
 impl Mutex {
-    /// Waits in line until it holds.
+    /// Waits in the queue until it holds, first come, first served.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future leaves the line; had the lock just been handed over, it is passed on.
+    /// Dropping this future leaves the queue. If the lock had just been granted, it passes to the next waiter.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -50,10 +50,10 @@ impl Mutex {
         self.ask.wait(demands, None).await
     }
 
-    /// Waits in line for at most `patience`, then fails as [`Busy`](crate::Error::Busy), which says who holds it.
-    /// One question is always sent and its answer awaited, so that a free lock is acquired however short `patience` is; only a
-    /// store that does not answer is [`Unavailable`](crate::Error::Unavailable), less than a second after `patience` has
-    /// ended. Without any patience it does not stand in the queue: it asks once.
+    /// Waits in the queue for at most `patience`, then fails as [`Busy`](crate::Error::Busy), which names the holder. One
+    /// request is always sent and its answer awaited, so a free lock is acquired however short `patience` is. If the store does not
+    /// answer, the error is [`Unavailable`](crate::Error::Unavailable), less than a second after `patience` has ended. With a
+    /// patience of zero it makes one attempt and leaves no entry in the queue.
     ///
     /// # Cancel safety
     ///
@@ -74,7 +74,7 @@ impl Mutex {
         self.ask.wait(demands, Some(patience)).await
     }
 
-    /// Asks once: `None` when somebody else has it, or is in line for it.
+    /// One attempt: `None` if another claim holds it or waits for it. Leaves no entry in the queue.
     ///
     /// # Cancel safety
     ///
@@ -94,11 +94,11 @@ impl Mutex {
         self.ask.try_now(demands).await
     }
 
-    /// Does `work` while holding the lock, and stops it (drops its future) when the lock is lost.
+    /// Runs `work` while holding the lock, and stops it (drops its future) when the lock is lost.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future drops the work and gives the lock back.
+    /// Dropping this future drops the work and releases the lock.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -112,7 +112,7 @@ impl Mutex {
         hold_while(self.lock().await?, work).await
     }
 
-    /// Whether somebody holds it now.
+    /// Whether it is held now.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -125,7 +125,7 @@ impl Mutex {
         Ok(self.ask.look_at_front(&self.demands).await?.is_some_and(|resource| resource.holders().next().is_some()))
     }
 
-    /// Who holds it and who waits, or `None` when nobody does either.
+    /// Its queue, with holder and waiters; `None` if it is empty.
     ///
     /// ```
     /// # use lockfast::Locks;

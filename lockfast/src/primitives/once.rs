@@ -1,4 +1,4 @@
-//! Something that is done once, and remembered.
+//! Idempotency: work that is done once per name, with its result remembered.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::name::Name;
 
 use super::ask::{Ask, options, while_held};
 
-/// Those who waited have to hear of the result before it is forgotten, or they would run it again.
+/// Waiters have to get the result before it is forgotten, or they would run the work again.
 const SHORTEST_KEPT: Duration = Duration::from_secs(1);
-/// How long a result is remembered unless somebody says otherwise.
+/// How long a result is remembered by default.
 pub(super) const A_DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Something that is done at most once for each name, with its result remembered: a webhook that is delivered twice, a
-/// request with an idempotency key.
+/// Work that succeeds at most once for each name, with its result remembered: a webhook that is delivered twice, a request with an
+/// idempotency key.
 ///
-/// Whoever comes first runs; whoever comes while it runs waits and gets the result; whoever comes later gets it at once. It
-/// counts as done only when the work has succeeded: after a failure, or a crash, the next one runs it.
+/// The first caller runs the work. A caller that comes while it runs waits and gets the result; a later caller gets the result at
+/// once. It counts as done only if the work has succeeded: after a failure, or a crash, the next caller runs it.
 ///
 /// ```
 /// # use lockfast::{Locks, Outcome};
@@ -43,7 +43,7 @@ pub struct Once {
 
 options!(Once);
 
-/// What came of asking for something to be done once.
+/// The outcome of [`Once::run`].
 ///
 /// ```
 /// # use lockfast::Outcome;
@@ -53,16 +53,16 @@ options!(Once);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome<T> {
-    /// It was done here and now.
+    /// The work ran now, in this call.
     Ran(T),
-    /// It had been done before, with this result.
+    /// The work had been done before, with this result.
     AlreadyDone(T),
-    /// Somebody is at it, and we did not wait for the end.
+    /// Another caller runs the work, and this call did not wait for its end.
     InProgress,
 }
 
 impl<T> Outcome<T> {
-    /// The result, whoever did it; `None` while it is in progress.
+    /// The result, of this call or an earlier one; `None` while the work is in progress.
     pub fn into_value(self) -> Option<T> {
         match self {
             Self::Ran(value) | Self::AlreadyDone(value) => Some(value),
@@ -80,58 +80,58 @@ impl<T> Outcome<T> {
     }
 }
 
-/// What came of [`Once::begin`].
+/// The outcome of [`Once::begin`].
 ///
 /// ```
 /// # use lockfast::{OnceState, Locks};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// # let locks = Locks::in_memory();
 /// let OnceState::Ours(doing) = locks.once("order:7").begin().await? else { panic!("it was done before") };
-/// drop(doing); // failed: the next one does it
+/// drop(doing); // failed: the next caller does it
 /// assert!(matches!(locks.once("order:7").begin().await?, OnceState::Ours(_)));
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "what is ours to do becomes the next one's when this is dropped"]
+#[must_use = "the next caller does the work when this is dropped"]
 pub enum OnceState {
-    /// It is ours to do.
+    /// This caller does the work.
     Ours(OnceGuard),
-    /// It had been done before, with this result.
+    /// The work had been done before, with this result.
     AlreadyDone(Bytes),
 }
 
-/// Something that is to be done once and is ours to do: a [`Guard`] that can be remembered as done. Dropped, or released,
-/// it is the next one's to do.
+/// The right to do the work of a [`Once`]: a [`Guard`] that also stores the result. If it is dropped or released, the next caller does
+/// the work.
 ///
 /// ```
 /// # use lockfast::{OnceState, Locks};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
 /// # let locks = Locks::in_memory();
 /// let OnceState::Ours(doing) = locks.once("order:7").begin().await? else { panic!("it was done before") };
-/// doing.check()?; // still ours? as with every guard
+/// doing.check()?; // still held? as with every guard
 /// doing.done("shipped").await?;
 /// assert_eq!(locks.once("order:7").result().await?, Some("shipped".into()));
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "it becomes the next one's to do as soon as this is dropped"]
+#[must_use = "the next caller does the work as soon as this is dropped"]
 pub struct OnceGuard {
     guard: Guard,
     keep: Duration,
 }
 
 impl OnceGuard {
-    /// Remembers that it was done, in one step with the release. Fails as [`Lost`](Error::Lost) when the lock was not held to
-    /// the end; then nothing is remembered.
+    /// Stores the result, in one step with the release. Fails as [`Lost`](Error::Lost) if the lock was not held to the end; then
+    /// nothing is remembered.
     ///
     /// # Cancel safety
     ///
-    /// After dropping this future it may be remembered or not.
+    /// After this future was dropped, the result may be remembered or not.
     pub async fn done(self, value: impl Into<Bytes>) -> Result<()> {
         self.guard.seal(value.into(), self.keep).await
     }
 
-    /// It was not done: the next one does it.
+    /// The work was not done: the next caller does it.
     ///
     /// # Cancel safety
     ///
@@ -150,21 +150,21 @@ impl Deref for OnceGuard {
 }
 
 impl Once {
-    /// For how long the result is remembered, from a second on; a day if not said.
+    /// How long the result is remembered, at least a second; by default a day.
     pub fn keep(mut self, span: Duration) -> Self {
         self.keep = span;
         self
     }
 
-    /// Runs `work`, or waits for whoever runs it and gets the result. The work gets the guard, for its fence; it is stopped
-    /// when the lock is lost, and remembered, in one step with the release, when it succeeds.
+    /// Runs `work`, or waits while another caller runs it and returns that result. The work gets the guard, for its fence. It is
+    /// stopped when the lock is lost. If it succeeds, its result is remembered in one step with the release.
     ///
-    /// An error of the work is returned as it is, and nothing is remembered. When remembering fails, that is an error too,
-    /// although the work was done: what the store does not know, the next one runs again.
+    /// An error of the work is returned as it is, and nothing is remembered. If remembering fails, that is an error too, although
+    /// the work was done: the store does not know the result, so the next caller runs the work again.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future drops the work; the next one runs it.
+    /// Dropping this future drops the work; the next caller runs it.
     pub async fn run<V, E>(&self, work: impl AsyncFnOnce(&Guard) -> Result<V, E>) -> Result<Outcome<Bytes>, E>
     where
         V: Into<Bytes>,
@@ -176,7 +176,8 @@ impl Once {
         self.finish(entered, work).await
     }
 
-    /// As [`run`](Self::run), but waits for at most `patience` for somebody else to finish.
+    /// As [`run`](Self::run), but waits for another caller for at most `patience`; then the outcome is
+    /// [`InProgress`](Outcome::InProgress).
     ///
     /// # Cancel safety
     ///
@@ -199,7 +200,7 @@ impl Once {
         }
     }
 
-    /// As [`run`](Self::run), but does not wait.
+    /// As [`run`](Self::run), but does not wait for another caller: the outcome is [`InProgress`](Outcome::InProgress) at once.
     ///
     /// # Cancel safety
     ///
@@ -231,12 +232,13 @@ impl Once {
         }
     }
 
-    /// For work that is no future, like another program: says whether it is ours to do, and leaves it to the caller to say
-    /// when it is [done](OnceGuard::done). Waits for whoever is at it, or asks by attempts if [`retry`](Self::retry) says so.
+    /// For work that is no future, for example another program: returns whether this caller does the work. The caller calls
+    /// [`done`](OnceGuard::done) when it has succeeded. While another caller does it, this waits, or makes attempts if
+    /// [`retry`](Self::retry) is set.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future leaves the line; had it just become ours to do, it is the next one's.
+    /// Dropping this future leaves the queue. If the work had just been granted to this caller, the next one does it.
     ///
     /// ```
     /// # use lockfast::{OnceState, Locks};
@@ -244,7 +246,7 @@ impl Once {
     /// # let locks = Locks::in_memory();
     /// match locks.once("webhook:42").begin().await? {
     ///     OnceState::Ours(doing) => doing.done("paid").await?,
-    ///     OnceState::AlreadyDone(_) => unreachable!("nobody was here before"),
+    ///     OnceState::AlreadyDone(_) => unreachable!("this is the first caller"),
     /// }
     /// assert!(matches!(locks.once("webhook:42").begin().await?, OnceState::AlreadyDone(value) if value == "paid"));
     /// # Ok(()) }
@@ -253,7 +255,7 @@ impl Once {
         self.begin_before(None).await
     }
 
-    /// As [`begin`](Self::begin), but fails as [`Busy`](Error::Busy) when somebody is at it for longer than `patience`.
+    /// As [`begin`](Self::begin), but fails as [`Busy`](Error::Busy) if another caller works for longer than `patience`.
     ///
     /// # Cancel safety
     ///
@@ -271,7 +273,7 @@ impl Once {
         })
     }
 
-    /// The remembered result, if it has been done. Takes nothing, so it is in nobody's way.
+    /// The remembered result, if the work has been done. Takes no lock while it has not, so it delays no other caller.
     ///
     /// ```
     /// # use lockfast::{Error, Locks};
@@ -283,8 +285,8 @@ impl Once {
     /// # Ok(()) }
     /// ```
     pub async fn result(&self) -> Result<Option<Bytes>> {
-        // Order matters: to ask for the lock of something that was not done would, for a moment, keep those away who would
-        // do it, and a `try_run` among them would believe that somebody is at it.
+        // Order matters: the seal is read first. Requesting the lock of work that is not done would, for a moment, keep a caller from
+        // doing it, and a `try_run` would return `InProgress`.
         match self.ask.look_at_front(&self.demands()).await? {
             Some(resource) if resource.sealed_for.is_some() => {}
             _ => return Ok(None),
@@ -319,7 +321,7 @@ impl Once {
         let written = self.run(async |guard: &Guard| {
             let value = work(guard).await?;
             let bytes = serde_json::to_vec(&value).map_err(|error| E::from(unfit(error)))?;
-            // What cannot be read back must not be what everybody gets from now on.
+            // A result that cannot be read back must not be remembered: every later caller would fail on it.
             serde_json::from_slice::<T>(&bytes).map_err(|error| E::from(unfit(error)))?;
             ran = Some(value);
             Ok::<_, E>(bytes)

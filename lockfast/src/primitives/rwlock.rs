@@ -1,4 +1,4 @@
-//! Readers together, writers alone.
+//! Many readers or one writer of one name.
 
 use std::time::Duration;
 
@@ -32,11 +32,11 @@ options!(RwLock);
 detachable!(RwLock);
 
 impl RwLock {
-    /// Waits in line until it holds, together with other readers.
+    /// Waits in the queue until it holds, together with other readers.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future leaves the line; had the lock just been handed over, it is passed on.
+    /// Dropping this future leaves the queue. If the lock had just been granted, it passes to the next waiter.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -60,7 +60,7 @@ impl RwLock {
         self.ask.wait(demands, Some(patience)).await
     }
 
-    /// Asks once: `None` when a writer has it, or is in line for it.
+    /// One attempt: `None` if a writer holds it or waits for it. Leaves no entry in the queue.
     ///
     /// # Cancel safety
     ///
@@ -70,7 +70,7 @@ impl RwLock {
         self.ask.try_now(demands).await
     }
 
-    /// Waits in line until it holds alone. The same as [`Mutex::lock`](crate::Mutex::lock) on that name.
+    /// Waits in the queue until it holds alone. The same as [`Mutex::lock`](crate::Mutex::lock) on that name.
     ///
     /// # Cancel safety
     ///
@@ -100,7 +100,7 @@ impl RwLock {
         self.ask.wait(demands, Some(patience)).await
     }
 
-    /// Asks once: `None` when anybody has it, or is in line for it.
+    /// One attempt: `None` if another claim holds it or waits for it. Leaves no entry in the queue.
     ///
     /// # Cancel safety
     ///
@@ -110,7 +110,7 @@ impl RwLock {
         self.ask.try_now(demands).await
     }
 
-    /// Who reads or writes, and who waits; `None` when nobody does.
+    /// Its queue, with readers, writers and waiters; `None` if it is empty.
     pub async fn info(&self) -> Result<Option<Resource>> {
         self.ask.look(&self.shared()).await
     }

@@ -1,4 +1,4 @@
-//! A number of permits.
+//! A semaphore: a number of permits for one name.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::store::Resource;
 
 use super::ask::{Ask, detachable, options};
 
-/// At most so many at once, across all processes. Everybody has to name the same number; who disagrees while the semaphore
-/// is in use is refused, and an unused one takes on a new number.
+/// A number of permits, shared by all processes that use the same store. All of them have to name the same number: a request with
+/// another number is refused while the semaphore is in use; an unused semaphore adopts the new number.
 ///
 /// ```
 /// # use lockfast::Locks;
@@ -33,11 +33,11 @@ options!(Semaphore);
 detachable!(Semaphore);
 
 impl Semaphore {
-    /// Waits in line for one permit.
+    /// Waits in the queue for one permit.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future leaves the line; had the permit just been handed over, it is passed on.
+    /// Dropping this future leaves the queue. If the permit had just been granted, it passes to the next waiter.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -59,7 +59,7 @@ impl Semaphore {
         self.acquire_many_within(1, patience).await
     }
 
-    /// Asks once: `None` when all permits are taken, or somebody is in line for them.
+    /// One attempt: `None` if no permit is free, or a claim waits for one. Leaves no entry in the queue.
     ///
     /// # Cancel safety
     ///
@@ -68,7 +68,7 @@ impl Semaphore {
         self.try_acquire_many(1).await
     }
 
-    /// Waits in line for several permits at once.
+    /// Waits in the queue for several permits at once.
     ///
     /// # Cancel safety
     ///
@@ -98,7 +98,7 @@ impl Semaphore {
         self.ask.wait(demands, Some(patience)).await
     }
 
-    /// Asks once for several permits.
+    /// One attempt for several permits.
     ///
     /// # Cancel safety
     ///
@@ -108,7 +108,7 @@ impl Semaphore {
         self.ask.try_now(demands).await
     }
 
-    /// Who has permits, and who waits for them; `None` when nobody does.
+    /// Its queue, with holders and waiters; `None` if it is empty.
     pub async fn info(&self) -> Result<Option<Resource>> {
         self.ask.look(&self.demands(1)).await
     }

@@ -1,4 +1,4 @@
-//! What can be done with a lock that no process keeps.
+//! Renewing and releasing detached locks.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::error::Result;
 use super::Locks;
 
 impl Locks {
-    /// Renews what a token holds: it lives for at least `ttl` from now. Never shortens. Fails as
-    /// [`Lost`](crate::Error::Lost) when it is not held any more: then stop what it protected.
+    /// Renews the lock of a token for at least `ttl` from now. Never shortens its lease. Fails as [`Lost`](crate::Error::Lost) if it is
+    /// not held any more: then stop the work that it protected.
     ///
     /// # Cancel safety
     ///
@@ -29,12 +29,12 @@ impl Locks {
         self.client().renew_token(token, ttl).await
     }
 
-    /// Gives back what a token holds, and waits for the answer. Fails as [`Lost`](crate::Error::Lost) when it was not held to
-    /// the end, or has been given back already.
+    /// Releases the lock of a token, and waits for the answer. Fails as [`Lost`](crate::Error::Lost) if it was not held to the end, or
+    /// has been released already.
     ///
     /// # Cancel safety
     ///
-    /// Dropping this future leaves the lock as it was, or given back.
+    /// Dropping this future leaves the lock as it was, or released.
     ///
     /// ```
     /// # use lockfast::{Error, Locks};

@@ -2,36 +2,40 @@
 
 use std::time::Duration;
 
-/// No store keeps a lease shorter than this: a waiter renews three times a lease, and may ask five times a second.
+/// The shortest lease of any store: a waiter renews three times per lease, and polls at most five times a second.
 pub const SHORTEST_TTL: Duration = Duration::from_millis(500);
-/// No lease is longer than this; a week without a sign of life is somebody's mistake.
+/// The longest lease of any store: a week without a renewal is a mistake.
 pub const LONGEST_TTL: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What a store promises. Nothing here is a switch: it is what the documents say, readable by programs.
+/// What a store promises. These are no settings: they say in code what the documents say in words.
 ///
 /// ```
-/// # use lockfast::{Locks, store::*};
+/// # use lockfast::Locks;
+/// use lockfast::store::{Atomic, Shared, Survives};
+///
 /// let promises = Locks::in_memory().guarantees().clone();
 /// assert!(promises.fair && promises.push);
+/// assert_eq!(promises.atomic, Atomic::Always);
+/// assert_eq!((promises.shared, promises.survives), (Shared::Process, Survives::Nothing));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Guarantees {
     /// First come, first served.
     pub fair: bool,
-    /// When fences only go up.
+    /// When fencing tokens only rise.
     pub fenced: Fenced,
-    /// Hand-offs arrive as messages; otherwise waiters find out by asking.
+    /// Hand-offs arrive as pushes; otherwise waiters learn of them by polling.
     pub push: bool,
-    /// Who can meet in it.
+    /// Which clients can share it.
     pub shared: Shared,
     /// What a held lock survives, besides the death of other clients.
     pub survives: Survives,
     /// The shortest lease it can keep.
     pub min_ttl: Duration,
-    /// How far a claim on several names is one step.
+    /// When a claim on several names is one atomic step.
     pub atomic: Atomic,
-    /// The clock that judges leases.
+    /// The clock that decides when leases end.
     pub clock: StoreClock,
 }
 
@@ -51,13 +55,7 @@ impl Guarantees {
     }
 }
 
-/// When fences only go up.
-///
-/// ```
-/// # use lockfast::{Locks, store::*};
-/// let promises = Locks::in_memory().guarantees().clone();
-/// assert_eq!(promises.fenced, Fenced::WhileClockSane);
-/// ```
+/// When fencing tokens only rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fenced {
@@ -67,13 +65,7 @@ pub enum Fenced {
     WhileClockSane,
 }
 
-/// Who can meet in a store.
-///
-/// ```
-/// # use lockfast::{Locks, store::*};
-/// let promises = Locks::in_memory().guarantees().clone();
-/// assert_eq!(promises.shared, Shared::Process);
-/// ```
+/// Which clients can share a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Shared {
@@ -81,17 +73,11 @@ pub enum Shared {
     Process,
     /// The processes of one machine.
     Machine,
-    /// Whoever reaches it over the network.
+    /// All clients that reach it over the network.
     Network,
 }
 
 /// What a held lock survives.
-///
-/// ```
-/// # use lockfast::{Locks, store::*};
-/// let promises = Locks::in_memory().guarantees().clone();
-/// assert_eq!(promises.survives, Survives::Nothing);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Survives {
@@ -103,33 +89,21 @@ pub enum Survives {
     MinorityLoss,
 }
 
-/// How far a claim on several names is one step.
-///
-/// ```
-/// # use lockfast::{Locks, store::*};
-/// let promises = Locks::in_memory().guarantees().clone();
-/// assert_eq!(promises.atomic, Atomic::Always);
-/// ```
+/// When a claim on several names is one atomic step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Atomic {
     /// Always.
     Always,
-    /// When the names fall into one slot.
+    /// When all names fall into one hash slot.
     WithinSlot,
 }
 
-/// The clock that judges leases.
-///
-/// ```
-/// # use lockfast::{Locks, store::*};
-/// let promises = Locks::in_memory().guarantees().clone();
-/// assert_eq!(promises.clock, StoreClock::SinceBoot);
-/// ```
+/// The clock that decides when leases end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreClock {
-    /// Counts from boot, suspended time included; setting the time of day does nothing.
+    /// Counts from boot, suspended time included; setting the time of day has no effect.
     SinceBoot,
     /// The server's time of day: setting it forward ends leases early.
     Wall,

@@ -1,4 +1,4 @@
-//! What the verbs that move claims take and answer.
+//! Arguments and answers of the verbs that move claims: acquire, renew, release, watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,42 +9,15 @@ use crate::claim::{Claim, ClaimHash, ClientId, Holder, Ticket, Tickets};
 use crate::name::Name;
 
 /// What [`Store::acquire`](super::Store::acquire) does with a claim that cannot hold at once.
-///
-/// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// let (first, second) = (claim()?, claim()?);
-/// store.acquire(&first, Busy::Refuse).await?;
-/// assert!(matches!(store.acquire(&second, Busy::Refuse).await?, Admission::Refused(_)));
-/// # Ok(()) }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
-    /// It stays in line.
+    /// It stays in the queue.
     Wait,
-    /// It is refused and leaves no trace.
+    /// It is refused and does not join.
     Refuse,
 }
 
-/// What came of an [`acquire`](super::Store::acquire).
-///
-/// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// let admission = store.acquire(&claim()?, Busy::Wait).await?;
-/// assert!(matches!(admission, Admission::Held(tickets) if tickets.count == 1));
-/// # Ok(()) }
-/// ```
+/// The answer to an [`acquire`](super::Store::acquire).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Admission {
@@ -52,61 +25,33 @@ pub enum Admission {
     Held(Tickets),
     /// The claim waits.
     Queued {
-        /// Its number; a push that it holds will carry the same.
+        /// Its ticket. The push that says that it holds carries the same.
         ticket: Ticket,
-        /// How many are ahead; those who hold are ahead of those who wait.
+        /// How many claims are ahead of it, holders included.
         position: usize,
-        /// When all leases ahead will have run out: ask again then, whatever became of the pushes.
+        /// When all leases ahead will have expired: poll again then, in case the push was lost.
         recheck_in: Duration,
     },
-    /// Refused, as asked for by [`Busy::Refuse`].
+    /// Refused because of [`Busy::Refuse`].
     Refused(BusyWith),
     /// One of the resources is sealed, with this value.
     Sealed(Bytes),
-    /// This claim id is out: use a new one.
+    /// This claim id is not accepted any more: use a new one.
     Gone(Why),
 }
 
-/// Who was in the way of a refused claim.
-///
-/// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// let first = claim()?;
-/// store.acquire(&first, Busy::Wait).await?;
-/// let Admission::Refused(busy) = store.acquire(&claim()?, Busy::Refuse).await? else { panic!("it is held") };
-/// assert_eq!(busy.holder.unwrap().owner, first.id.hash());
-/// # Ok(()) }
-/// ```
+/// What a refused claim collided with.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BusyWith {
-    /// The first of those who hold.
+    /// The first of the holders.
     pub holder: Option<Holder>,
-    /// How long that one has held it.
+    /// How long that holder has held it.
     pub held_for: Option<Duration>,
-    /// How many are in line, holders included.
+    /// How many claims are in the queue, holders included.
     pub position: usize,
 }
 
-/// Where a claim stands.
-///
-/// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// let unknown = Lease { claim: claim()?, ttl: Duration::from_secs(30) };
-/// assert_eq!(store.renew(&[unknown]).await?, [Standing::Gone(Why::Unknown)]);
-/// # Ok(()) }
-/// ```
+/// The present state of a claim, in the answers of renew and release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Standing {
@@ -114,85 +59,54 @@ pub enum Standing {
     Held(Tickets),
     /// It waits.
     Waiting {
-        /// Its number.
+        /// Its ticket.
         ticket: Ticket,
-        /// When all leases ahead will have run out: ask again then.
+        /// When all leases ahead will have expired: poll again then.
         recheck_in: Duration,
     },
-    /// It is not in line.
+    /// It is not in its queues.
     Gone(Why),
 }
 
-/// Why a claim is not in line.
-///
-/// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// let first = claim()?;
-/// store.acquire(&first, Busy::Wait).await?;
-/// assert_eq!(store.release(&[Leaving::Done(first)]).await?, [Standing::Gone(Why::Left)]);
-/// # Ok(()) }
-/// ```
+/// Why a claim is not in its queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
     /// It left by itself.
     Left,
-    /// It left by itself, and this claim of the same client, which waited, holds now, with this ticket. The client is told here
-    /// and not by a push: a store may answer so to a [`Leaving::Done`], and to nothing else.
+    /// It left by itself, and this claim of the same client, which waited, holds now, with this ticket. This answer replaces the
+    /// push. A store may give it to a [`Leaving::Done`], and to nothing else.
     PassedOn(ClaimHash, Ticket),
-    /// Its lease ran out.
+    /// Its lease expired.
     Expired,
     /// An operator broke it.
     Broken,
     /// The resource was sealed.
     Sealed,
-    /// The store does not know: perhaps one of the above, perhaps the data was lost.
+    /// The store does not know: one of the above, or its data was lost.
     Unknown,
 }
 
-/// One renewal. Carries the whole claim because some stores find a claim by the names in it. With [`Claim::detached`] set it
-/// also exempts the claim from liveness, from then on.
-///
-/// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// let first = claim()?;
-/// store.acquire(&first, Busy::Wait).await?;
-/// let lease = Lease { claim: first, ttl: Duration::from_secs(60) };
-/// assert!(matches!(store.renew(&[lease]).await?[..], [Standing::Held(_)]));
-/// # Ok(()) }
-/// ```
+/// One renewal. It carries the whole claim because some stores find a claim by its names. With [`Claim::detached`] set, only the
+/// lease decides from then on whether the claim lives, not whether its process does.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// What is renewed.
+    /// The claim to renew.
     pub claim: Arc<Claim>,
-    /// It shall live this much longer, at least.
+    /// How much longer it lives, at least.
     pub ttl: Duration,
 }
 
-/// One departure.
+/// How a claim leaves its queues.
 ///
 /// ```
-/// # use lockfast::{store::*, *};
+/// # use lockfast::{Memory, Result, store::*};
 /// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// let first = claim()?;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// # let claim = || Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30)).map(Arc::new);
+/// let (store, first) = (Memory::new(), claim()?);
 /// store.acquire(&first, Busy::Wait).await?;
+/// // A job that ends too soon: it stays locked for five more seconds.
 /// store.release(&[Leaving::Linger(first, Duration::from_secs(5))]).await?;
 /// assert!(matches!(store.acquire(&claim()?, Busy::Refuse).await?, Admission::Refused(_)));
 /// # Ok(()) }
@@ -200,51 +114,51 @@ pub struct Lease {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Leaving {
-    /// Done, or given up. Answered [`Why::Left`] by who was in line.
+    /// Done, or given up. Answered [`Why::Left`] if the claim was in its queues.
     Done(Arc<Claim>),
-    /// Given up while it is unknown whether the acquire ran, or will run: a tombstone keeps its id out for
-    /// [`Claim::tombstone`] at least. A copy of it is told what the first found: [`Why::Left`] only if the claim was there.
+    /// Given up while it is unknown whether the acquire ran, or will run: a tombstone refuses its id for at least
+    /// [`Claim::tombstone`]. A copy of this request is answered as the first one was: [`Why::Left`] only if the claim was there.
     Unknown(Arc<Claim>),
-    /// Done, but what is held stays held this much longer, without an owner. A claim that waits just leaves. On each
-    /// resource the first claim that waits is told with [`Change::Recheck`].
+    /// Done, but the resources stay held for this long, without an owner. A waiting claim just leaves. The first waiter of each
+    /// resource gets a [`Change::Recheck`].
     Linger(Arc<Claim>, Duration),
-    /// Done for good: the resources answer with `value` for as long as `keep` says. For claims that hold exclusively;
-    /// others just leave.
+    /// Done for good: for the time of `keep`, the resources answer every acquire with `value`. Only for claims that hold
+    /// exclusively; others just leave.
     Seal {
-        /// Who seals.
+        /// The claim that seals.
         claim: Arc<Claim>,
-        /// What to remember.
+        /// The value to remember.
         value: Bytes,
         /// For how long.
         keep: Duration,
     },
-    /// Done if anybody waits behind it in one of the lines; otherwise the claim goes on holding, renewed, with a fresh
-    /// block of tickets in answer. Sent before the client saw the tickets that the claim has (see `floor`), it is repeated
-    /// or late: it renews the claim, changes nothing else, and is answered with those tickets. A claim that lingers or was
-    /// broken since then stays as it is, and the answer is [`Why::Left`] or [`Why::Broken`].
+    /// Done if a claim waits behind it in one of its queues. Otherwise the claim keeps holding, is renewed, and the answer has a
+    /// new block of tickets. If the claim's tickets are above `floor`, the request was sent before the client saw them: it is
+    /// a repeat, or late. Then it renews the claim, changes nothing else, and is answered with those tickets. A claim that lingers
+    /// or was broken meanwhile stays as it is, and the answer is [`Why::Left`] or [`Why::Broken`].
     UnlessAlone {
-        /// Who would leave.
+        /// The claim that would leave.
         claim: Arc<Claim>,
         /// How many tickets to draw.
         block: u32,
-        /// The largest ticket the client has seen, those of this claim included.
+        /// The largest ticket that the client has seen, those of this claim included.
         floor: Ticket,
     },
-    /// An operator ends the claim on `name` whose block contains `ticket`. It is not renewed any more and its client is
-    /// told; a holder keeps its place until it has left or its lease has ended, unless `at_once`. A claim that waits, and
-    /// one that lingers, ends at once. Answered [`Why::Broken`], or [`Why::Unknown`] when there is no such claim.
+    /// An operator ends the claim on `name` whose block contains `ticket`. It is not renewed any more, and its client gets a push. A
+    /// holder keeps its entry until it leaves or its lease ends, unless `at_once`. A waiting or lingering claim ends at once.
+    /// Answered [`Why::Broken`], or [`Why::Unknown`] if there is no such claim.
     Break {
-        /// On which resource.
+        /// The resource.
         name: Name,
-        /// Which claim.
+        /// A ticket of the claim.
         ticket: Ticket,
-        /// Without waiting for the holder.
+        /// Whether the holder's entry is removed without waiting for the holder.
         at_once: bool,
     },
 }
 
 impl Leaving {
-    /// Whose departure it is, if its own.
+    /// The claim that leaves; `None` for a break, which names it by its ticket.
     pub(crate) fn claim(&self) -> Option<&Arc<Claim>> {
         match self {
             Self::Done(claim)
@@ -257,19 +171,16 @@ impl Leaving {
     }
 }
 
-/// Something that happened, as a push says it.
+/// A push: one change in the store.
 ///
 /// ```
 /// # use futures::StreamExt;
-/// # use lockfast::{store::*, *};
+/// # use lockfast::{Memory, Result, store::*};
 /// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// let mut pushes = store.watch(Scope::Client(ClientId(0)));
-/// let (first, second) = (claim()?, claim()?);
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// # let claim = || Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30)).map(Arc::new);
+/// let (store, first, second) = (Memory::new(), claim()?, claim()?);
+/// let mut pushes = store.watch(Scope::Client(second.client));
 /// store.acquire(&first, Busy::Wait).await?;
 /// store.acquire(&second, Busy::Wait).await?;
 /// store.release(&[Leaving::Done(first)]).await?;
@@ -281,37 +192,22 @@ impl Leaving {
 pub enum Change {
     /// This claim, with this ticket, holds now. It counts only if both match.
     Held(ClaimHash, Ticket),
-    /// This claim is gone. A hint: the client asks before it believes it.
+    /// This claim is gone. A hint: the client polls before it acts on it.
     Gone(ClaimHash),
-    /// A lease ahead of this waiting claim became shorter: it ends after this long. A hint: the client asks again then.
+    /// A lease ahead of this waiting claim became shorter: it ends after this long. A hint: the client polls again then.
     Recheck(ClaimHash, Duration),
-    /// The line of this resource changed.
+    /// The queue of this resource changed.
     Resource(Name),
-    /// Something may have been missed: ask again.
+    /// Pushes may have been lost: poll everything again.
     Resync,
 }
 
-/// What to watch.
-///
-/// ```
-/// # use futures::StreamExt;
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// let mut changes = store.watch(Scope::Queues("a".to_owned()));
-/// store.acquire(&claim()?, Busy::Wait).await?;
-/// assert_eq!(changes.next().await, Some(Change::Resource(Name::new("a")?)));
-/// # Ok(()) }
-/// ```
+/// What a subscription covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scope {
-    /// What happens to this client's claims: `Held`, `Gone`, `Recheck` and `Resync`.
+    /// This client's claims: `Held`, `Gone`, `Recheck` and `Resync`.
     Client(ClientId),
-    /// Which lines change, among the names that begin with this: `Resource` and `Resync`.
+    /// The queues of all names that begin with this text: `Resource` and `Resync`.
     Queues(String),
 }

@@ -1,4 +1,4 @@
-//! What is shown to people, and what processes say about themselves.
+//! Listings of queues for people, and what clients report about themselves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,165 +6,113 @@ use std::time::Duration;
 use crate::claim::{ClaimHash, ClientId, Demands, Holder, Mode, Note, Tickets};
 use crate::name::Name;
 
-/// Which lines to show.
+/// Which queues to list.
 ///
 /// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, entries: usize::MAX };
-/// let page = store.inspect(&query).await?;
-/// assert_eq!(page.resources.len(), 1);
+/// # use lockfast::{Locks, Memory, Result, store::*};
+/// # use std::sync::Arc;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<()> {
+/// # let store = Arc::new(Memory::new());
+/// # let locks = Locks::builder().prefix("").build(store.clone())?;
+/// let guard = locks.mutex("account:123").lock().await?;
+/// let names = Names::Beginning("account:".to_owned());
+/// let page = store.inspect(&Query { names, after: None, limit: 10, entries: usize::MAX }).await?;
+/// assert!(page.resources[0].queue[0].holds && page.next.is_none());
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Which names.
+    /// The names to list.
     pub names: Names,
-    /// Only names after this one: the [`next`](Page::next) of the page before.
+    /// Only names after this one: the [`next`](Page::next) of the previous page.
     pub after: Option<Name>,
     /// At most this many resources.
     pub limit: usize,
-    /// At most this many of each line, from its front; of the others, only how many they are. To look at all of a long line takes
-    /// a while.
+    /// At most this many entries of each queue, from its front; of the rest, only their number. Listing all of a long queue is
+    /// slow.
     pub entries: usize,
 }
 
-/// Which names a query is about.
-///
-/// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, entries: usize::MAX };
-/// let page = store.inspect(&query).await?;
-/// assert_eq!(page.resources[0].name, Name::new("a")?);
-/// # Ok(()) }
-/// ```
+/// The names of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Names {
-    /// Just this one; exact at once.
+    /// This one. The answer is up to date.
     One(Name),
-    /// Those that begin with this text; claims younger than a second may be missing.
+    /// All that begin with this text. Claims younger than a second may be missing.
     Beginning(String),
 }
 
-/// Some lines, and the counters of all processes.
-///
-/// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, entries: usize::MAX };
-/// let page = store.inspect(&query).await?;
-/// assert!(page.next.is_none());
-/// # Ok(()) }
-/// ```
+/// Some resources, and the counters of all clients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
     /// In name order.
     pub resources: Vec<Resource>,
-    /// Where to go on, if there is more.
+    /// The [`after`](Query::after) of the next page, if there is one.
     pub next: Option<Name>,
-    /// What all clients have reported.
+    /// The sum of what all clients have reported.
     pub fleet: Counters,
 }
 
-/// One resource and its line.
+/// One resource and its queue.
 ///
 /// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
+/// # use lockfast::Locks;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, entries: usize::MAX };
-/// let page = store.inspect(&query).await?;
-/// assert_eq!(page.resources[0].holders().count(), 1);
+/// # let locks = Locks::in_memory();
+/// let guard = locks.mutex("account:123").lock().await?;
+/// let resource = locks.mutex("account:123").info().await?.expect("it is held");
+/// assert_eq!((resource.holders().count(), resource.waiters().count()), (1, 0));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
-    /// Its name. In what users get, without the client's prefix.
+    /// Its name. `Locks` returns it without the client's prefix.
     pub name: Name,
-    /// How much there is of it.
+    /// How much of it can be held at once.
     pub capacity: u32,
-    /// Those who hold and those who wait, in ticket order: the first of them, if not all were [asked for](Query::entries).
+    /// Holders and waiters in ticket order; only the first, if the query [limits](Query::entries) them.
     pub queue: Vec<Entry>,
-    /// How many more are behind those, at most: some of them may be dead.
+    /// How many more entries follow, at most: some of them may have expired.
     pub more: usize,
     /// How much longer it is sealed, if it is.
     pub sealed_for: Option<Duration>,
 }
 
 impl Resource {
-    /// Those who hold it.
+    /// The holders.
     pub fn holders(&self) -> impl Iterator<Item = &Entry> {
         self.queue.iter().filter(|entry| entry.holds)
     }
 
-    /// Those who wait for it, in order.
+    /// The waiters, in order.
     pub fn waiters(&self) -> impl Iterator<Item = &Entry> {
         self.queue.iter().filter(|entry| !entry.holds)
     }
 }
 
-/// One claim in the line of one resource.
-///
-/// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// store.acquire(&claim()?, Busy::Wait).await?;
-/// let query = Query { names: Names::Beginning("a".to_owned()), after: None, limit: 10, entries: usize::MAX };
-/// let page = store.inspect(&query).await?;
-/// assert!(page.resources[0].queue[0].holds);
-/// # Ok(()) }
-/// ```
+/// One claim in the queue of one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The public face of the claim.
+    /// The hash of the claim's id.
     pub owner: ClaimHash,
-    /// Its numbers; the first is its place.
+    /// Its tickets; the first decides its position.
     pub tickets: Tickets,
-    /// How it wants the resource, or has it.
+    /// How it wants or holds the resource.
     pub mode: Mode,
     /// How much of it.
     pub weight: u32,
-    /// Whether it holds all that it wants, or waits.
+    /// Whether it holds, on all of its names; otherwise it waits.
     pub holds: bool,
     /// How long it has held, or waited.
     pub since: Duration,
-    /// When its lease ends unless renewed.
+    /// When its lease ends unless it is renewed.
     pub expires_in: Duration,
-    /// Its owner is done; it stays until the lease ends.
+    /// Its owner has released it; it stays until the lease ends.
     pub lingers: bool,
     /// An operator broke it; it stays until it leaves or the lease ends.
     pub broken: bool,
-    /// Who it is.
+    /// What its owner says about itself.
     pub note: Arc<Note>,
 }
 
@@ -174,7 +122,7 @@ impl From<&Entry> for Holder {
     }
 }
 
-/// What processes count; in a [`Report`] since the last one, in a [`Page`] altogether.
+/// Counters of clients: in a [`Report`] since the previous one, in a [`Page`] the sum over all clients.
 ///
 /// ```
 /// # use lockfast::Locks;
@@ -188,40 +136,25 @@ impl From<&Entry> for Holder {
 pub struct Counters {
     /// Locks acquired.
     pub acquired: u64,
-    /// Locks given back.
+    /// Locks released.
     pub released: u64,
-    /// Acquisitions that found somebody else there.
+    /// Acquisitions that had to wait, or were refused, because of another claim.
     pub contended: u64,
     /// Locks lost while held.
     pub lost: u64,
 }
 
-/// What one process tells the store about itself.
-///
-/// ```
-/// # use lockfast::{store::*, *};
-/// # use std::{sync::Arc, time::Duration};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let store = Memory::new();
-/// let claim = || -> Result<_> {
-///     Ok(Arc::new(Claim::new(Demand::exclusive(Name::new("a")?).into(), Duration::from_secs(30))?))
-/// };
-/// let counters = Counters { acquired: 3, ..Counters::default() };
-/// let (entered, left, keep) = (vec![], vec![], Duration::from_secs(60));
-/// store.record(&Report { client: ClientId(1), counters, entered, left, keep }).await?;
-/// # let _ = claim;
-/// # Ok(()) }
-/// ```
+/// What one client reports to the store about itself.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Who reports.
+    /// The client that reports.
     pub client: ClientId,
     /// Counted since the last report that was answered.
     pub counters: Counters,
-    /// Claims to list from now on: those that are a second old.
+    /// Claims to list from now on: those that have become a second old.
     pub entered: Vec<(ClaimHash, Demands)>,
     /// Claims not to list any more.
     pub left: Vec<ClaimHash>,
-    /// How long to keep this client's listing without another report.
+    /// How long to list this client's claims without another report.
     pub keep: Duration,
 }

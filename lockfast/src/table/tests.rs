@@ -1,5 +1,5 @@
 //! The rule, tested three ways: named interleavings that once broke a draft, random histories against a reference that
-//! is too simple to be wrong, and the four consequences of the rule watched from outside.
+//! is too simple to be wrong, and the four consequences of the rule checked from outside.
 
 mod bounded;
 mod histories;

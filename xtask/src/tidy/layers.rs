@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn table_and_event_may_speak_in_the_words_of_the_contract() {
         assert!(lines("table.rs", "use crate::store::Admission;").is_empty());
-        assert!(lines("table/line.rs", "use super::Table;\nuse crate::store::Standing;").is_empty());
+        assert!(lines("table/queue.rs", "use super::Table;\nuse crate::store::Standing;").is_empty());
         assert!(lines("event.rs", "use crate::store::Why;").is_empty());
         assert_eq!(lines("table.rs", "use crate::event::Event;"), [1]);
     }

@@ -1,16 +1,16 @@
-//! Random histories of verbs on a handful of names. After every step the table is compared with the naive reference, in
-//! what it answers, shows and tells, and the laws are checked.
+//! Random histories of verbs on a handful of names. After every step the answers, the listing and the pushes of the table are
+//! compared with those of the naive reference, and the laws are checked.
 
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm};
 
-use super::laws::{Deed, Laws};
+use super::laws::{Action, Laws};
 use super::naive::Naive;
 use super::*;
 
-/// What is asked for on each name of a claim: an amount, and rarely another opinion of the capacity.
+/// A claim to make: an amount on each of its names, and rarely a capacity that disagrees with the others.
 #[derive(Clone, Debug)]
 struct Wish {
     /// One bit for each name.
@@ -18,22 +18,22 @@ struct Wish {
     amount: u32,
     odd: bool,
     block: u32,
-    /// How far above the last ticket the client has seen one, elsewhere or before a loss of data.
+    /// How far above the store's last ticket the largest one is that the client has seen, elsewhere or before a loss of data.
     floor: u64,
     ttl: u64,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A party asks with a new id; what its last id stands for is left to its lease.
+    /// A client acquires with a new id; its previous claim is left to its lease.
     Ask(usize, Wish, Busy),
-    /// The same again, late or repeated.
+    /// The same acquire again, late or repeated.
     Again(usize, Busy),
     Renew(usize, u64),
     Leave(usize, Way),
     Break {
         name: usize,
-        place: usize,
+        entry: usize,
         offset: u64,
         at_once: bool,
     },
@@ -49,10 +49,10 @@ enum Way {
     UnlessAlone(u32, u64),
 }
 
-const PARTIES: usize = 7;
+const CLIENTS: usize = 7;
 const MOST_STEPS: usize = 44;
 
-/// Two reader-writer resources and two semaphores, with the capacity most parties know.
+/// Two reader-writer resources and two semaphores, with the capacity that most claims name.
 static NAMES: LazyLock<[(Name, u32); 4]> =
     LazyLock::new(|| [(name("a"), Demand::ALL), (name("b"), Demand::ALL), (name("s"), 3), (name("t"), 5)]);
 static IDS: LazyLock<Vec<ClaimId>> =
@@ -66,7 +66,7 @@ impl Wish {
             let weight = match capacity {
                 Demand::ALL if self.amount == 0 => 1,
                 Demand::ALL => Demand::ALL,
-                // With another opinion this may be more than there is.
+                // With a capacity that disagrees, this may exceed it.
                 permits => 1 + self.amount % (permits + u32::from(self.odd)),
             };
             Demand { name: name.clone(), capacity, weight }
@@ -92,12 +92,12 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (1_u32..5, 0_u64..8).prop_map(|(block, floor)| Way::UnlessAlone(block, floor)),
     ];
     prop_oneof![
-        8 => (0..PARTIES, wish(), busy()).prop_map(|(party, wish, busy)| Step::Ask(party, wish, busy)),
-        3 => (0..PARTIES, busy()).prop_map(|(party, busy)| Step::Again(party, busy)),
-        3 => (0..PARTIES, 0_u64..16).prop_map(|(party, ttl)| Step::Renew(party, ttl)),
-        6 => (0..PARTIES, way).prop_map(|(party, way)| Step::Leave(party, way)),
+        8 => (0..CLIENTS, wish(), busy()).prop_map(|(client, wish, busy)| Step::Ask(client, wish, busy)),
+        3 => (0..CLIENTS, busy()).prop_map(|(client, busy)| Step::Again(client, busy)),
+        3 => (0..CLIENTS, 0_u64..16).prop_map(|(client, ttl)| Step::Renew(client, ttl)),
+        6 => (0..CLIENTS, way).prop_map(|(client, way)| Step::Leave(client, way)),
         1 => (0..NAMES.len(), 0_usize..4, 0_u64..4, any::<bool>())
-            .prop_map(|(name, place, offset, at_once)| Step::Break { name, place, offset, at_once }),
+            .prop_map(|(name, entry, offset, at_once)| Step::Break { name, entry, offset, at_once }),
         4 => (0_u64..7).prop_map(Step::Pass),
     ]
 }
@@ -106,8 +106,8 @@ struct World {
     table: Table,
     naive: Naive,
     laws: Laws,
-    /// The latest claim of each party.
-    parties: [Option<Arc<Claim>>; PARTIES],
+    /// The latest claim of each client.
+    claims: [Option<Arc<Claim>>; CLIENTS],
     asked: usize,
     last: Ticket,
     now: Moment,
@@ -115,43 +115,46 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let parties = Default::default();
+        let claims = Default::default();
         let (table, naive, laws) = (Table::new(Ticket(0)), Naive::default(), Laws::default());
-        Self { table, naive, laws, parties, asked: 0, last: Ticket(0), now: at(100) }
+        Self { table, naive, laws, claims, asked: 0, last: Ticket(0), now: at(100) }
     }
 
     fn take(&mut self, step: &Step) {
-        let deed = self.deed(step);
+        let action = self.action(step);
         let page = self.table.inspect(&everything(), self.now);
         self.naive.settle(self.now);
-        let news = self.table.take_news();
-        let mut told: Vec<_> = news.iter().map(sortable).collect();
-        let mut expected: Vec<_> = self.naive.take_news().iter().map(sortable).collect();
-        told.sort_unstable();
+        let pushes = self.table.take_news();
+        let mut actual: Vec<_> = pushes.iter().map(sortable).collect();
+        let mut expected: Vec<_> = self.naive.take_pushes().iter().map(sortable).collect();
+        actual.sort_unstable();
         expected.sort_unstable();
-        assert_eq!(told, expected, "what is told after {deed:?}");
+        assert_eq!(actual, expected, "pushes after {action:?}");
         self.naive.assert_shows_as(&page, self.now);
-        assert_eq!(self.table.len(), self.naive.len(), "claims, lines and marks after {deed:?}");
-        self.laws.check(&deed, &page, &news, self.now);
+        assert_eq!(self.table.len(), self.naive.len(), "claims, queues and tombstones after {action:?}");
+        self.laws.check(&action, &page, &pushes, self.now);
     }
 
-    fn deed(&mut self, step: &Step) -> Deed {
-        let claim_of = |world: &Self, party: usize| world.parties[party].clone();
+    fn action(&mut self, step: &Step) -> Action {
+        let claim_of = |world: &Self, client: usize| world.claims[client].clone();
         match step {
-            Step::Ask(party, wish, busy) => {
-                let claim = self.claim(*party, wish);
-                self.parties[*party] = Some(Arc::clone(&claim));
+            Step::Ask(client, wish, busy) => {
+                let claim = self.claim(*client, wish);
+                self.claims[*client] = Some(Arc::clone(&claim));
                 self.acquire(claim, *busy)
             }
-            Step::Again(party, busy) => claim_of(self, *party).map_or(Deed::Passed, |claim| self.acquire(claim, *busy)),
-            Step::Renew(party, ttl) => claim_of(self, *party).map_or(Deed::Passed, |claim| self.renew(claim, *ttl)),
-            Step::Leave(party, way) => match claim_of(self, *party) {
+            Step::Again(client, busy) => {
+                claim_of(self, *client).map_or(Action::Passed, |claim| self.acquire(claim, *busy))
+            }
+            Step::Renew(client, ttl) => claim_of(self, *client).map_or(Action::Passed, |claim| self.renew(claim, *ttl)),
+            Step::Leave(client, way) => match claim_of(self, *client) {
                 Some(claim) => self.leave(self.leaving(claim, way)),
-                None => Deed::Passed,
+                None => Action::Passed,
             },
-            Step::Break { name, place, offset, at_once } => {
-                let stands = self.naive.stands();
-                let ticket = stands.get(place % stands.len().max(1)).map_or(0, |stand| stand.tickets.first.0 + offset);
+            Step::Break { name, entry, offset, at_once } => {
+                let entries = self.naive.entries();
+                let ticket =
+                    entries.get(entry % entries.len().max(1)).map_or(0, |entry| entry.tickets.first.0 + offset);
                 let name = NAMES[*name].0.clone();
                 self.leave(Leaving::Break { name, ticket: Ticket(ticket), at_once: *at_once })
             }
@@ -159,16 +162,16 @@ impl World {
                 self.now = self.now + secs(*seconds);
                 self.table.settle(self.now);
                 self.naive.settle(self.now);
-                Deed::Passed
+                Action::Passed
             }
         }
     }
 
-    fn claim(&mut self, party: usize, wish: &Wish) -> Arc<Claim> {
+    fn claim(&mut self, client: usize, wish: &Wish) -> Arc<Claim> {
         self.asked += 1;
         Arc::new(Claim {
             id: IDS[self.asked - 1].clone(),
-            client: ClientId(party as u64),
+            client: ClientId(client as u64),
             demands: wish.demands(),
             ttl: secs(wish.ttl),
             block: wish.block,
@@ -178,19 +181,19 @@ impl World {
         })
     }
 
-    fn acquire(&mut self, claim: Arc<Claim>, busy: Busy) -> Deed {
+    fn acquire(&mut self, claim: Arc<Claim>, busy: Busy) -> Action {
         let answer = self.table.acquire(&claim, busy, self.now).ok();
         assert_eq!(answer, self.naive.acquire(&claim, busy, self.now), "acquire of {claim:?}");
         if let Some(Admission::Held(tickets)) = &answer {
             self.last = self.last.max(tickets.last());
         }
-        Deed::Acquired(claim, answer)
+        Action::Acquired(claim, answer)
     }
 
-    fn renew(&mut self, claim: Arc<Claim>, ttl: u64) -> Deed {
+    fn renew(&mut self, claim: Arc<Claim>, ttl: u64) -> Action {
         let lease = Lease { claim, ttl: secs(ttl) };
         assert_eq!(self.table.renew(&lease, self.now), self.naive.renew(&lease, self.now), "{lease:?}");
-        Deed::Renewed
+        Action::Renewed
     }
 
     fn leaving(&self, claim: Arc<Claim>, way: &Way) -> Leaving {
@@ -205,32 +208,31 @@ impl World {
         }
     }
 
-    fn leave(&mut self, leaving: Leaving) -> Deed {
+    fn leave(&mut self, leaving: Leaving) -> Action {
         let answer = self.table.release(&leaving, self.now);
         assert_eq!(answer, self.naive.release(&leaving, self.now), "answer to {leaving:?}");
-        Deed::Left(leaving)
+        Action::Left(leaving)
     }
 
-    /// Everything has an end: after the longest lease and seal there is nothing.
+    /// Everything expires: after the longest lease and seal the table is empty.
     fn end(&mut self) {
         self.take(&Step::Pass(16));
         assert!(self.table.is_empty(), "left behind: {:?}", self.table);
     }
 }
 
-/// In one verb nobody has a reason to be told before another, so only who was told what counts.
+/// The order of pushes within one verb is free, so they are compared as a set.
 fn sortable((client, change): &(ClientId, Change)) -> (u64, ClaimHash, u64) {
     match change {
         Change::Held(owner, ticket) => (client.0, *owner, ticket.0),
         Change::Gone(owner) => (client.0, *owner, 0),
         Change::Recheck(owner, span) => (client.0, *owner, u64::MAX - span.as_secs()),
-        other => panic!("a table does not tell {other:?}"),
+        other => panic!("a table does not push {other:?}"),
     }
 }
 
 proptest! {
-    // A failure becomes a named test in `interleavings.rs`, not a file of seeds. The generator is the one that is fast
-    // without optimisation.
+    // A failure becomes a named test in `interleavings.rs`, not a file of seeds. XorShift is fast enough without optimisation.
     #![proptest_config(Config {
         cases: 10_000, failure_persistence: None, rng_algorithm: RngAlgorithm::XorShift, ..Config::default()
     })]

@@ -1,5 +1,5 @@
-//! What must hold whatever happens, watched from outside: from what the table shows and tells, without asking how it
-//! came to that. The numbers are those of the header of `table.rs`.
+//! Invariants of every history, checked from outside: only listings and pushes of the table are used. The numbers are those of
+//! the header of `table.rs`.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use super::*;
 
 /// What was done in one step.
 #[derive(Debug)]
-pub(super) enum Deed {
+pub(super) enum Action {
     Passed,
     Acquired(Arc<Claim>, Option<Admission>),
     Renewed,
     Left(Leaving),
 }
 
-impl Deed {
+impl Action {
     fn is_acquire_of(&self, owner: ClaimHash) -> bool {
         matches!(self, Self::Acquired(claim, _) if claim.id.hash() == owner)
     }
 
-    /// Whether the owner itself said that it leaves, in one way or another.
+    /// Whether this is a release of the owner's own claim, in any form.
     fn is_departure_of(&self, owner: ClaimHash) -> bool {
-        matches!(self, Self::Left(leaving) if leaver(leaving) == Some(owner))
+        matches!(self, Self::Left(leaving) if leaving_owner(leaving) == Some(owner))
     }
 
     fn lets_go_of(&self, owner: ClaimHash, seen: &Seen) -> bool {
@@ -39,7 +39,7 @@ impl Deed {
     }
 }
 
-fn leaver(leaving: &Leaving) -> Option<ClaimHash> {
+fn leaving_owner(leaving: &Leaving) -> Option<ClaimHash> {
     match leaving {
         Leaving::Done(claim) | Leaving::Unknown(claim) | Leaving::Linger(claim, _) => Some(claim.id.hash()),
         Leaving::Seal { claim, .. } | Leaving::UnlessAlone { claim, .. } => Some(claim.id.hash()),
@@ -59,24 +59,24 @@ struct Seen {
 #[derive(Default)]
 pub(super) struct Laws {
     seen: BTreeMap<ClaimHash, Seen>,
-    /// The highest ticket anybody was seen with.
+    /// The highest ticket seen so far.
     last: Ticket,
-    /// Who began to hold what: name, weight, capacity, and the last ticket.
+    /// All grants so far: name, weight, capacity, and the last ticket of the holder.
     grants: Vec<(Name, u32, u32, Ticket)>,
-    /// Until when an id must stay out.
+    /// Ids with a tombstone, and its end.
     out: BTreeMap<ClaimHash, Moment>,
 }
 
 impl Laws {
-    pub(super) fn check(&mut self, deed: &Deed, page: &Page, news: &[(ClientId, Change)], now: Moment) {
+    pub(super) fn check(&mut self, action: &Action, page: &Page, pushes: &[(ClientId, Change)], now: Moment) {
         let seen = look(page, now);
         self.safety_and_progress(page, &seen);
-        self.stability(deed, &seen, now);
-        self.tickets_only_rise(deed, &seen);
+        self.stability(action, &seen, now);
+        self.tickets_only_rise(action, &seen);
         self.fencing(&seen);
-        self.leases_are_not_shortened(deed, &seen);
-        self.told_once(deed, &seen, news);
-        self.marked_ids_stay_out(deed, &seen, now);
+        self.leases_are_not_shortened(action, &seen);
+        self.pushed_once(action, &seen, pushes);
+        self.tombstoned_ids_stay_out(action, &seen, now);
         self.seen = seen;
     }
 
@@ -94,36 +94,37 @@ impl Laws {
         assert!(oldest.is_none_or(|it| it.holds), "the oldest claim waits: {oldest:?}");
     }
 
-    /// 3: who held, holds; and nobody is out who was not let go.
-    fn stability(&self, deed: &Deed, seen: &BTreeMap<ClaimHash, Seen>, now: Moment) {
+    /// 3: a holder still holds, and a claim disappears only by its lease or by this action.
+    fn stability(&self, action: &Action, seen: &BTreeMap<ClaimHash, Seen>, now: Moment) {
         for (owner, before) in &self.seen {
-            // An id that ran out and came again in one verb is a newcomer.
+            // An id that expired and joined again in one verb counts as a new claim.
             let stayed = seen.get(owner).filter(|after| after.expires > now && before.expires > now);
             match stayed {
-                Some(after) => assert!(after.holds || !before.holds, "{before:?} held and does not after {deed:?}"),
+                Some(after) => assert!(after.holds || !before.holds, "{before:?} held and does not after {action:?}"),
                 None if before.expires <= now => {}
-                None => assert!(deed.lets_go_of(*owner, before), "{before:?} was dropped by {deed:?}"),
+                None => assert!(action.lets_go_of(*owner, before), "{before:?} was dropped by {action:?}"),
             }
         }
     }
 
-    /// Every number not seen before is higher than all before it: what was dropped does not come back, blocks never
-    /// overlap, and nobody changes numbers but by going on alone.
-    fn tickets_only_rise(&mut self, deed: &Deed, seen: &BTreeMap<ClaimHash, Seen>) {
+    /// Every new ticket is higher than all earlier ones: a removed claim does not come back, blocks never overlap, and only
+    /// `UnlessAlone` changes the tickets of a claim.
+    fn tickets_only_rise(&mut self, action: &Action, seen: &BTreeMap<ClaimHash, Seen>) {
         let mut last = self.last;
         for (owner, after) in seen {
             let before = self.seen.get(owner).map(|before| before.tickets);
             if before != Some(after.tickets) {
-                assert!(after.tickets.first > self.last, "{after:?} came back, at {:?} after {deed:?}", self.last);
-                let goes_on = matches!(deed, Deed::Left(Leaving::UnlessAlone { .. })) && deed.is_departure_of(*owner);
-                assert!(goes_on || deed.is_acquire_of(*owner), "{after:?} got numbers from {deed:?}");
+                assert!(after.tickets.first > self.last, "{after:?} came back, at {:?} after {action:?}", self.last);
+                let goes_on =
+                    matches!(action, Action::Left(Leaving::UnlessAlone { .. })) && action.is_departure_of(*owner);
+                assert!(goes_on || action.is_acquire_of(*owner), "{after:?} got numbers from {action:?}");
                 last = last.max(after.tickets.last());
             }
         }
         self.last = last;
     }
 
-    /// 4: whoever begins to hold, or draws new numbers, is above all that held before it and cannot share with it.
+    /// 4: a claim that begins to hold, or draws new tickets, is above all earlier holders that it cannot share with.
     fn fencing(&mut self, seen: &BTreeMap<ClaimHash, Seen>) {
         for (owner, after) in seen.iter().filter(|(_, after)| after.holds) {
             let before = self.seen.get(owner).filter(|before| before.holds && before.tickets == after.tickets);
@@ -141,46 +142,46 @@ impl Laws {
         }
     }
 
-    fn leases_are_not_shortened(&self, deed: &Deed, seen: &BTreeMap<ClaimHash, Seen>) {
+    fn leases_are_not_shortened(&self, action: &Action, seen: &BTreeMap<ClaimHash, Seen>) {
         for (owner, after) in seen {
             if let Some(before) = self.seen.get(owner).filter(|before| before.tickets == after.tickets) {
-                let lingers = matches!(deed, Deed::Left(Leaving::Linger(..))) && deed.is_departure_of(*owner);
-                assert!(after.expires >= before.expires || lingers, "{deed:?} shortened {before:?} to {after:?}");
+                let lingers = matches!(action, Action::Left(Leaving::Linger(..))) && action.is_departure_of(*owner);
+                assert!(after.expires >= before.expires || lingers, "{action:?} shortened {before:?} to {after:?}");
             }
         }
     }
 
-    /// Who begins to hold without an answer of its own is told so, once, with its ticket; nobody else is.
-    fn told_once(&self, deed: &Deed, seen: &BTreeMap<ClaimHash, Seen>, news: &[(ClientId, Change)]) {
-        let told =
-            |owner: ClaimHash| news.iter().filter(move |(_, it)| matches!(it, Change::Held(to, _) if *to == owner));
+    /// A claim that begins to hold without a call of its own gets one push with its ticket; no other claim gets one.
+    fn pushed_once(&self, action: &Action, seen: &BTreeMap<ClaimHash, Seen>, pushes: &[(ClientId, Change)]) {
+        let pushed =
+            |owner: ClaimHash| pushes.iter().filter(move |(_, it)| matches!(it, Change::Held(to, _) if *to == owner));
         for (owner, after) in seen.iter().filter(|(_, after)| after.holds) {
             let waited = self.seen.get(owner).is_some_and(|before| !before.holds);
             let joined = self.seen.get(owner).is_none_or(|before| before.tickets.last() < after.tickets.first);
-            match told(*owner).count() {
-                1 => assert!(waited, "{after:?} was told what it knew"),
-                0 => assert!(!waited || joined, "nobody told {after:?}"),
-                more => panic!("{after:?} was told {more} times"),
+            match pushed(*owner).count() {
+                1 => assert!(waited, "{after:?} was pushed a grant it knew from its answer"),
+                0 => assert!(!waited || joined, "no push for {after:?}"),
+                more => panic!("{after:?} was pushed {more} times"),
             }
         }
-        for (_, change) in news {
+        for (_, change) in pushes {
             let Change::Held(owner, ticket) = change else { continue };
             let holds = seen.get(owner).is_some_and(|it| it.holds && it.tickets.first == *ticket);
-            assert!(holds || deed.is_departure_of(*owner), "{change:?} was withdrawn by {deed:?}");
+            assert!(holds || action.is_departure_of(*owner), "{change:?} was withdrawn by {action:?}");
         }
     }
 
-    fn marked_ids_stay_out(&mut self, deed: &Deed, seen: &BTreeMap<ClaimHash, Seen>, now: Moment) {
+    fn tombstoned_ids_stay_out(&mut self, action: &Action, seen: &BTreeMap<ClaimHash, Seen>, now: Moment) {
         self.out.retain(|_, until| *until > now);
-        if let Deed::Left(Leaving::Unknown(claim)) = deed {
+        if let Action::Left(Leaving::Unknown(claim)) = action {
             self.out.insert(claim.id.hash(), now + claim.tombstone());
         }
         for owner in self.out.keys() {
-            assert!(!seen.contains_key(owner), "an id came in that was said to be out");
-            if let Deed::Acquired(_, Some(answer)) = deed
-                && deed.is_acquire_of(*owner)
+            assert!(!seen.contains_key(owner), "an id with a tombstone is in a queue");
+            if let Action::Acquired(_, Some(answer)) = action
+                && action.is_acquire_of(*owner)
             {
-                assert!(matches!(answer, Admission::Gone(_)), "{answer:?} for an id that was said to be out");
+                assert!(matches!(answer, Admission::Gone(_)), "{answer:?} for an id with a tombstone");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The faces, each around the one of the same name at the crate's root.
+//! The primitives, each a wrapper around the one of the same name at the crate's root.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -16,27 +16,27 @@ fn hold_while<T>(guard: Guard, work: impl FnOnce(&Guard) -> T) -> Result<T> {
     let value = work(&guard);
     match guard.release() {
         Err(error @ Error::Lost { .. }) => Err(error),
-        // The work was done under the lock. That the store did not answer now is the keeper's business.
+        // The work was done under the lock. If the store does not answer now, the keeper repeats the release.
         _ => Ok(value),
     }
 }
 
-/// A face: its options are those of the one it wraps.
-macro_rules! face {
-    ($(#[$doc:meta])* $face:ident { $($methods:item)* }) => {
+/// A wrapper around a primitive; the options are those of the primitive.
+macro_rules! wrapper {
+    ($(#[$doc:meta])* $wrapper:ident { $($methods:item)* }) => {
         $(#[$doc])*
         #[derive(Clone, Debug)]
-        pub struct $face(primitives::$face);
+        pub struct $wrapper(primitives::$wrapper);
 
-        impl From<primitives::$face> for $face {
-            fn from(face: primitives::$face) -> Self {
-                Self(face)
+        impl From<primitives::$wrapper> for $wrapper {
+            fn from(wrapped: primitives::$wrapper) -> Self {
+                Self(wrapped)
             }
         }
 
-        impl $face {
+        impl $wrapper {
             /// Sets options, like `.options(|it| it.ttl(span))`.
-            pub fn options(self, set: impl FnOnce(primitives::$face) -> primitives::$face) -> Self {
+            pub fn options(self, set: impl FnOnce(primitives::$wrapper) -> primitives::$wrapper) -> Self {
                 Self(set(self.0))
             }
 
@@ -45,7 +45,7 @@ macro_rules! face {
     };
 }
 
-face! {
+wrapper! {
     /// See [`crate::Mutex`].
     ///
     /// ```
@@ -73,8 +73,8 @@ face! {
             Ok(block_on(self.0.try_lock())?.map(Guard::from))
         }
 
-        /// See [`crate::Mutex::with`]. Blocking work cannot be stopped: it asks [`check`](crate::Guard::check) itself; a
-        /// loss is told afterwards.
+        /// See [`crate::Mutex::with`]. Blocking work cannot be stopped: it has to call [`check`](crate::Guard::check) itself. A
+        /// loss is returned as an error afterwards.
         pub fn with<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
             hold_while(self.lock()?, work)
         }
@@ -91,7 +91,7 @@ face! {
     }
 }
 
-face! {
+wrapper! {
     /// See [`crate::RwLock`].
     ///
     /// ```
@@ -134,7 +134,7 @@ face! {
     }
 }
 
-face! {
+wrapper! {
     /// See [`crate::Semaphore`].
     ///
     /// ```
@@ -176,7 +176,7 @@ face! {
     }
 }
 
-face! {
+wrapper! {
     /// See [`crate::Multi`].
     ///
     /// ```
@@ -208,7 +208,7 @@ face! {
     }
 }
 
-face! {
+wrapper! {
     /// See [`crate::Once`].
     ///
     /// ```
@@ -219,7 +219,7 @@ face! {
     /// # Ok::<(), lockfast::Error>(())
     /// ```
     Once {
-        /// See [`crate::Once::run`]. Blocking work cannot be stopped; if the lock was lost meanwhile, nothing is remembered.
+        /// See [`crate::Once::run`]. Blocking work cannot be stopped. If the lock was lost meanwhile, nothing is remembered.
         pub fn run<V, E>(&self, work: impl FnOnce(&crate::client::Guard) -> Result<V, E>) -> Result<Outcome<Bytes>, E>
         where
             V: Into<Bytes>,
@@ -244,7 +244,7 @@ face! {
     }
 }
 
-face! {
+wrapper! {
     /// See [`crate::Cron`].
     ///
     /// ```
@@ -276,7 +276,7 @@ face! {
     }
 }
 
-face! {
+wrapper! {
     /// See [`crate::Election`].
     ///
     /// ```

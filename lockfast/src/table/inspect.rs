@@ -1,4 +1,4 @@
-//! What a table answers: where a claim stands, who is in the way, and pages of lines for people.
+//! Read-only views of the table: the standing of a claim, the holder that a refused claim collided with, pages of queues.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use crate::clock::Moment;
 use crate::name::Name;
 use crate::store::{Admission, BusyWith, Counters, Entry, Names, Page, Query, Resource, Standing};
 
-use super::line::Line;
-use super::{ClaimState, LOOKED_AT_AHEAD, Table};
+use super::queue::Queue;
+use super::{ClaimState, LOOKAHEAD, Table};
 
 impl Table {
     /// What [`Store::inspect`](crate::store::Store::inspect) promises, without the counters.
@@ -19,8 +19,8 @@ impl Table {
             Names::Beginning(text) => name.as_str().starts_with(text.as_str()),
         };
         let mut names: Vec<&Name> = match &query.names {
-            Names::One(one) => self.lines.get_key_value(one).map(|(name, _)| name).into_iter().collect(),
-            Names::Beginning(_) => self.lines.keys().filter(|name| wanted(name)).collect(),
+            Names::One(one) => self.queues.get_key_value(one).map(|(name, _)| name).into_iter().collect(),
+            Names::Beginning(_) => self.queues.keys().filter(|name| wanted(name)).collect(),
         };
         if let Some(after) = &query.after {
             names.retain(|name| *name > after);
@@ -33,19 +33,21 @@ impl Table {
         Page { resources, next, fleet: Counters::default() }
     }
 
-    fn resource(&self, name: &Name, entries: usize, now: Moment) -> Resource {
-        let line = &self.lines[name];
-        let places = line.places();
-        let front = places.iter().take(entries.max(1));
-        let shown: Vec<_> = front.map(|place| self.entry(name, &self.claims[&place.owner], now)).collect();
-        let more = places.len() - shown.len();
-        let sealed_for = line.seal.as_ref().map(|seal| seal.until.since(now));
-        Resource { name: name.clone(), capacity: line.capacity(), queue: shown, more, sealed_for }
+    fn resource(&self, name: &Name, most: usize, now: Moment) -> Resource {
+        let queue = &self.queues[name];
+        let entries = queue.entries();
+        let front = entries.iter().take(most.max(1));
+        let shown: Vec<_> = front.map(|entry| self.entry(name, &self.claims[&entry.owner], now)).collect();
+        let more = entries.len() - shown.len();
+        let sealed_for = queue.seal.as_ref().map(|seal| seal.until.since(now));
+        Resource { name: name.clone(), capacity: queue.capacity(), queue: shown, more, sealed_for }
     }
 
     fn entry(&self, name: &Name, state: &ClaimState, now: Moment) -> Entry {
         let mut demands = state.claim.demands.iter();
-        let demand = demands.find(|demand| demand.name == *name).expect("it stands in this line because it names it");
+        let demand = demands
+            .find(|demand| demand.name == *name)
+            .expect("a claim has entries only in the queues of names it demands");
         Entry {
             owner: state.claim.id.hash(),
             tickets: state.tickets,
@@ -64,7 +66,7 @@ impl Table {
         match self.standing(owner, now) {
             Standing::Waiting { ticket, recheck_in } => {
                 let demands = self.claims[&owner].claim.demands.iter();
-                let position = demands.map(|demand| self.lines[&demand.name].index_of(ticket)).max().unwrap_or(0);
+                let position = demands.map(|demand| self.queues[&demand.name].index_of(ticket)).max().unwrap_or(0);
                 Admission::Queued { ticket, position, recheck_in }
             }
             Standing::Held(tickets) => Admission::Held(tickets),
@@ -72,39 +74,39 @@ impl Table {
         }
     }
 
-    /// Where a claim of the table stands.
+    /// The standing of a claim that is in the table.
     pub(super) fn standing(&self, owner: ClaimHash, now: Moment) -> Standing {
-        let entry = &self.claims[&owner];
-        if entry.holds() {
-            return Standing::Held(entry.tickets);
+        let state = &self.claims[&owner];
+        if state.holds() {
+            return Standing::Held(state.tickets);
         }
-        let lines = entry.claim.demands.iter().map(|demand| &self.lines[&demand.name]);
-        let ends = lines.map(|line| self.leases_end(line, line.index_of(entry.tickets.first))).max();
-        Standing::Waiting { ticket: entry.tickets.first, recheck_in: ends.unwrap_or(now).since(now) }
+        let queues = state.claim.demands.iter().map(|demand| &self.queues[&demand.name]);
+        let ends = queues.map(|queue| self.leases_end(queue, queue.index_of(state.tickets.first))).max();
+        Standing::Waiting { ticket: state.tickets.first, recheck_in: ends.unwrap_or(now).since(now) }
     }
 
-    /// When the leases of the first `ahead` in a line will have run out.
-    fn leases_end(&self, line: &Line, ahead: usize) -> Moment {
-        let front = line.places().iter().take(ahead.min(LOOKED_AT_AHEAD));
-        let just_ahead = ahead.checked_sub(1).and_then(|index| line.places().get(index));
-        front.chain(just_ahead).map(|place| self.claims[&place.owner].expires).max().unwrap_or(Moment::START)
+    /// When the leases of the first `ahead` entries of a queue will have expired.
+    fn leases_end(&self, queue: &Queue, ahead: usize) -> Moment {
+        let front = queue.entries().iter().take(ahead.min(LOOKAHEAD));
+        let just_ahead = ahead.checked_sub(1).and_then(|index| queue.entries().get(index));
+        front.chain(just_ahead).map(|entry| self.claims[&entry.owner].expires).max().unwrap_or(Moment::START)
     }
 
     pub(super) fn busy_with(&self, name: &Name, now: Moment) -> BusyWith {
-        let Some(line) = self.lines.get(name) else {
+        let Some(queue) = self.queues.get(name) else {
             return BusyWith::default();
         };
-        let entries = line.places().iter().map(|place| &self.claims[&place.owner]);
-        let holder = entries.clone().find(|entry| entry.holds());
+        let entries = queue.entries().iter().map(|entry| &self.claims[&entry.owner]);
+        let holder = entries.clone().find(|state| state.holds());
         let held_for = |state: &ClaimState| -> Duration { now.since(state.since) };
         BusyWith {
             held_for: holder.map(held_for),
-            holder: holder.map(|entry| Holder {
-                owner: entry.claim.id.hash(),
-                fence: entry.tickets.first,
-                note: entry.claim.note.clone(),
+            holder: holder.map(|state| Holder {
+                owner: state.claim.id.hash(),
+                fence: state.tickets.first,
+                note: state.claim.note.clone(),
             }),
-            position: line.places().len(),
+            position: queue.entries().len(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The call that a release makes. Its answer may be a push at the same time: which claim of this client holds now.
+//! The store call of a release. Its answer may replace a push: it may name the claim of this client that holds now.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,22 +12,22 @@ use crate::store::{Change, Leaving, Standing, Why};
 use super::Client;
 
 impl Client {
-    /// Tells the store which claims leave.
-    pub(crate) fn release<'a>(&'a self, leaving: &'a [Leaving]) -> Releasing<'a> {
-        Releasing { call: self.store.release(leaving), leaving, client: self, is_answered: false }
+    /// Calls [`Store::release`](crate::store::Store::release).
+    pub(crate) fn release<'a>(&'a self, leaving: &'a [Leaving]) -> ReleaseCall<'a> {
+        ReleaseCall { call: self.store.release(leaving), leaving, client: self, is_answered: false }
     }
 }
 
-/// A release that is with the store. If its answer is lost, waiters of this client on the same name ask: it may have named one of
-/// them.
-pub(crate) struct Releasing<'a> {
+/// A release call in flight. If its answer is lost, all waiters of this client on the same names poll: the answer may have carried
+/// a grant for one of them.
+pub(crate) struct ReleaseCall<'a> {
     call: BoxFuture<'a, Result<Vec<Standing>>>,
     leaving: &'a [Leaving],
     client: &'a Client,
     is_answered: bool,
 }
 
-impl Future for Releasing<'_> {
+impl Future for ReleaseCall<'_> {
     type Output = Result<Vec<Standing>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -43,7 +43,7 @@ impl Future for Releasing<'_> {
     }
 }
 
-impl Drop for Releasing<'_> {
+impl Drop for ReleaseCall<'_> {
     fn drop(&mut self) {
         if !self.is_answered
             && let [leaving] = self.leaving
