@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const THREADS: usize = 6;
 
 /// The result of a future of the suite, on this thread and without a runtime.
-pub(super) fn answer<T>(work: impl Future<Output = T>) -> T {
+pub(super) fn wait_for<T>(work: impl Future<Output = T>) -> T {
     block_on(async { Ok::<_, Error>(work.await) }).expect("no case runs on a keeper's thread")
 }
 
