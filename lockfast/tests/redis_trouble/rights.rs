@@ -27,7 +27,7 @@ async fn every_documented_right_is_used_and_others_are_denied() {
         include_str!("../../src/stores/redis/lua/claims.lua"),
         include_str!("../../src/stores/redis/lua/list_clients.lua"),
         include_str!("../../src/stores/redis/lua/list_names.lua"),
-        include_str!("../../src/stores/redis/lua/look_at_each.lua"),
+        include_str!("../../src/stores/redis/lua/inspect_each.lua"),
         include_str!("../../src/stores/redis/lua/record.lua"),
         include_str!("../../src/stores/redis/lua/release.lua"),
         include_str!("../../src/stores/redis/lua/release_alone.lua"),
