@@ -16,8 +16,8 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
         rest = &rest[digits..];
-        let letters = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let unit = match &rest[..letters] {
+        let characters = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let unit = match &rest[..characters] {
             "" if total == 0.0 => {
                 bare = true;
                 1.0
@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             "w" => 604_800.0,
             _ => return Err(wrong()),
         };
-        rest = &rest[letters..];
+        rest = &rest[characters..];
         total += number * unit;
         if bare && !rest.is_empty() {
             return Err(wrong());

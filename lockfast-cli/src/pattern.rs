@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_is_any_text_and_a_question_mark_one_letter() {
+    fn a_star_is_any_text_and_a_question_mark_one_character() {
         for (pattern, key, fits) in [
             ("*", "", true),
             ("a*c", "abbbc", true),

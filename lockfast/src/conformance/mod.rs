@@ -319,6 +319,6 @@ mod tests {
     }
 
     fn is_a_case(line: &str) -> bool {
-        line.contains('_') && line.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_')
+        line.contains('_') && line.chars().all(|character| character.is_ascii_lowercase() || character == '_')
     }
 }

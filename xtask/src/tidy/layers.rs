@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It is what keeps a store from knowing about clients, a primitive from knowing about stores, and events from leaving
-//! anywhere but in the client, where somebody is told about them exactly once. Code that only tests see is free.
+//! anywhere but in the client, which sends each exactly once. Code that only tests see is free.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ struct Layer {
     may_name: &'static [&'static str],
 }
 
-/// The law. `conformance` is in nobody's list: it is for tests. `event` is only in the lists of those who send events,
-/// of those who show them, and of those who test that.
+/// The law. `conformance` is in no list: it is for tests. `event` is only in the lists of the layers that send
+/// events, show them, or test that.
 const LAYERS: &[Layer] = &[
     Layer { name: "name", may_name: LEAVES },
     Layer { name: "claim", may_name: LEAVES },
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_may_ask_whether_the_thread_blocks_and_nothing_else_of_the_blocking_faces() {
+    fn stores_name_one_function_of_the_blocking_layer_alone() {
         assert!(lines("stores/redis/mod.rs", "use crate::blocking::wait::is_blocking_here;").is_empty());
         assert!(lines("stores/redis/mod.rs", "fn f() { crate::blocking::wait::is_blocking_here() }").is_empty());
         assert_eq!(lines("stores/redis/mod.rs", "use crate::blocking::wait::block_on;"), [1]);

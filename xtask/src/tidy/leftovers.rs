@@ -8,7 +8,7 @@ const LEFTOVERS: &[(&str, &str, &str)] = &[
     (concat!("..", "/shared"), "", "points out of the repository: say it here instead"),
     (concat!("todo", "!("), ".rs", "unfinished code: finish it, or take it out"),
     (concat!("unimplemented", "!("), ".rs", "unfinished code: finish it, or answer with an error that says so"),
-    (concat!("#[", "ignore"), ".rs", "a test that nobody runs: make it run, or take it out"),
+    (concat!("#[", "ignore"), ".rs", "a test that never runs: make it run, or take it out"),
 ];
 
 pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {

@@ -10,7 +10,8 @@ const ROOTS: &[&str] = &["lib.rs", "main.rs", "mod.rs"];
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let map = tree.text(MAP).unwrap_or_default();
     let modules = tree.texts().map(|(path, _)| path).filter(|path| is_module(path));
-    let unnamed = modules.filter(|path| !names(map, path) && !parent(path, tree).is_some_and(|it| names(&header(it), path)));
+    let unnamed =
+        modules.filter(|path| !names(map, path) && !parent(path, tree).is_some_and(|it| names(&header(it), path)));
     let what = format!("neither {MAP} nor the header of its parent names this module: say there what it is for");
     unnamed.map(|path| Finding::new(path, 1, what.clone())).collect()
 }
@@ -80,7 +81,8 @@ mod tests {
 
     #[test]
     fn tests_and_other_crates_need_no_entry() {
-        let files = [("lockfast/src/table/tests.rs", ""), ("lockfast/src/table/tests/laws.rs", ""), ("sim/src/a.rs", "")];
+        let files =
+            [("lockfast/src/table/tests.rs", ""), ("lockfast/src/table/tests/laws.rs", ""), ("sim/src/a.rs", "")];
         assert_eq!(unnamed(&files), [""; 0]);
     }
 }

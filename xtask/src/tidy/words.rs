@@ -23,16 +23,45 @@ const PICTURES: &[&str] = &["seat", "lane", "desk", "ears", "lookout", "letter"]
 
 const PARTS: &[&str] = &["line", "mark"];
 
-/// Names of the standard library.
-const FOREIGN_NAMES: &[&str] = &["lines", "read_line", "next_line"];
-
-/// Where a picture is none: the path, the word, and what it means there.
-const MEANT_LITERALLY: &[(&str, &str, &str)] = &[
-    ("lockfast-cli/src/pattern.rs", "letter", "a character of a pattern"),
-];
+/// Names of the standard library and of tokio.
+const FOREIGN_NAMES: &[&str] = &["lines", "read_line", "next_line", "mark_unchanged"];
 
 /// Where names have these parts, and what is meant by them.
-const NAMES_ALLOWED: &[(&str, &str, &str)] = &[];
+const NAMES_ALLOWED: &[(&str, &str, &str)] = &[
+    ("bench/", "line", "a line of output"),
+    ("foreign/", "line", "a line of output"),
+    ("lockfast-cli/src/args.rs", "line", "a line of a help text"),
+    ("lockfast-cli/src/cmd/elect.rs", "line", "the command line"),
+    ("lockfast-cli/src/cmd/ls.rs", "line", "a line of output"),
+    ("lockfast-cli/src/cmd/run.rs", "line", "the command line"),
+    ("lockfast-cli/src/cmd/watch.rs", "line", "a line of output"),
+    ("lockfast-cli/src/guardian/", "line", "a line on the pipe to the guardian"),
+    ("lockfast-cli/src/log.rs", "line", "a line of the log"),
+    ("lockfast-cli/src/run/guardian_connection.rs", "line", "a line on the pipe to the guardian"),
+    ("lockfast-cli/src/run/signals.rs", "line", "a line of /proc"),
+    ("lockfast-cli/src/settings", "line", "a line of a config file"),
+    ("lockfast-cli/src/show/", "line", "a line of output"),
+    ("lockfast/src/client/events.rs", "line", "a line of the log"),
+    ("lockfast/src/client/recorder.rs", "line", "a line of a recording"),
+    ("lockfast/src/conformance/", "line", "a line of this source, which lists the cases"),
+    ("lockfast/src/engine/record", "line", "a line of a recording"),
+    ("lockfast/src/stores/redis/connection/parser", "line", "a line of the protocol"),
+    ("lockfast/src/stores/redis/connection/server.rs", "line", "a line of an answer to INFO"),
+    ("lockfast/src/stores/redis/decode.rs", "line", "a line of an answer"),
+    ("lockfast/src/stores/redis/diagnostics.rs", "line", "a line of an answer to INFO"),
+    ("lockfast/src/stores/redis/failure.rs", "line", "a line of an error"),
+    ("lockfast/src/stores/redis/note.rs", "line", "a line of a stored note"),
+    ("lockfast/src/stores/redis/subscriptions.rs", "line", "a line of a push"),
+    ("lockfast/src/stores/redis/tests/", "line", "a line of a script"),
+    ("lockfast/src/stores/sqlite/boot_time.rs", "line", "a line of /proc"),
+    ("lockfast-cli/tests/", "line", "a line of output"),
+    ("lockfast/tests/", "line", "a line of output"),
+    ("replay/", "line", "a line of a recording"),
+    ("servers/", "line", "a line of output"),
+    ("sim/src/", "line", "a line of a trace"),
+    ("xtask/", "line", "a line of a source"),
+    ("xtask/", "mark", "a mark in a source"),
+];
 
 const PRODUCT: &[&str] = &["lockfast/src/", "lockfast-cli/src/"];
 const READ: &[&str] = &[".rs", ".lua", ".sql", ".md", ".toml", ".js", ".py", ".sh"];
@@ -48,19 +77,17 @@ pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Rows of the lists that no file needs any more.
+/// Rows of the list that no file needs any more.
 pub(super) fn stale(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (path, word, _) in MEANT_LITERALLY {
-        let is_needed = tree.text(path).is_some_and(|text| words(text, false).iter().any(|it| is_form_of(&it.text, word)));
-        if !is_needed {
-            findings.push(Finding::new(path, 1, format!("does not say `{word}`: take it off the list in words.rs")));
-        }
-    }
     for (start, part, _) in NAMES_ALLOWED {
         let mut texts = tree.texts().filter(|(path, _)| path.starts_with(start));
         if !texts.any(|(path, text)| !names_with(path, text, part).is_empty()) {
-            findings.push(Finding::new(start, 1, format!("no name has the part `{part}`: take it off the list in words.rs")));
+            findings.push(Finding::new(
+                start,
+                1,
+                format!("no name has the part `{part}`: take it off the list in words.rs"),
+            ));
         }
     }
     findings
@@ -90,10 +117,9 @@ fn pictures(path: &str, words: &[Word]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for word in words {
         let picture = PICTURES.iter().find(|picture| is_form_of(&word.text, picture));
-        let Some(picture) = picture.filter(|it| !MEANT_LITERALLY.iter().any(|row| row.0 == path && row.1 == **it)) else {
-            continue;
-        };
-        findings.push(Finding::new(path, word.line, format!("`{picture}` is a picture: say the mechanism")));
+        if let Some(picture) = picture {
+            findings.push(Finding::new(path, word.line, format!("`{picture}` is a picture: say the mechanism")));
+        }
     }
     findings
 }
@@ -123,7 +149,8 @@ fn names_with(path: &str, text: &str, part: &str) -> Vec<(usize, String)> {
     }
     if path.ends_with(".rs") {
         let blanked = without_comments_and_strings(text);
-        let in_code = tokens(&blanked).into_iter().filter(|token| !FOREIGN_NAMES.contains(&token.text));
+        let is_ours = |name: &str| !FOREIGN_NAMES.contains(&name) && !name.contains("question_mark");
+        let in_code = tokens(&blanked).into_iter().filter(|token| is_ours(token.text));
         let with_part = in_code.filter(|token| pieces(token.text).any(|piece| is_form_of(&piece, part)));
         names.extend(with_part.map(|token| (token.line, token.text.to_string())));
     }
@@ -233,12 +260,12 @@ mod tests {
     #[test]
     fn line_and_mark_are_found_as_parts_of_names() {
         assert_eq!(found("a.rs", "struct LineUp;\nfn in_line() {}\nlet marks = 1; // line"), [1, 2, 3]);
-        assert_eq!(found("a.rs", "deadline inline \"line\" pipeline benchmark text.lines()"), [0; 0]);
-        assert_eq!(found("lockfast/tests/redis_lines.rs", ""), [1]);
+        assert_eq!(found("a.rs", "deadline inline \"line\" pipeline benchmark text.lines() question_mark"), [0; 0]);
+        assert_eq!(found("lockfast/src/table/line.rs", ""), [1]);
     }
 
     #[test]
     fn a_row_that_no_file_needs_is_stale() {
-        assert_eq!(stale(&Tree::of(&[])).len(), MEANT_LITERALLY.len() + NAMES_ALLOWED.len());
+        assert_eq!(stale(&Tree::of(&[])).len(), NAMES_ALLOWED.len());
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn admission(reply: &Value, claim: &Claim) -> Result<Admission> {
 fn read_admission(reply: &Value, claim: &Claim) -> Option<Result<Admission>> {
     if let Some(line) = text(reply) {
         // The ticket of a claim that holds its one name alone.
-        if line.starts_with(|letter: char| letter.is_ascii_digit()) {
+        if line.starts_with(|character: char| character.is_ascii_digit()) {
             return Some(Ok(Admission::Held(Tickets::new(Ticket(line.parse().ok()?), 1))));
         }
         return Some(Ok(match read_standing(line)? {

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 
 const SLOTS: usize = 16_384;
-const LETTERS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+const CHARACTERS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// The prefix of all keys but the plain keys of names.
 const RESERVED: &str = "lockfast:";
@@ -37,7 +37,7 @@ pub(super) fn check(name: &Name) -> Result<()> {
 
 /// The tag of the slot of `name`.
 pub(super) fn tag(name: &Name) -> &'static str {
-    std::str::from_utf8(tag_bytes(name)).expect("tags are made of letters and digits")
+    std::str::from_utf8(tag_bytes(name)).expect("tags are made of characters and digits")
 }
 
 /// The tag as bytes, without checking that they are UTF-8.
@@ -56,12 +56,12 @@ fn slot(key: &[u8]) -> usize {
     usize::from(crc16(hashed().unwrap_or(key))) % SLOTS
 }
 
-/// For each slot, the first three letters, in order, that hash to it.
+/// For each slot, the first three characters, in order, that hash to it.
 fn tags() -> Vec<[u8; 3]> {
     let mut tags = vec![[0; 3]; SLOTS];
-    for first in LETTERS {
-        for second in LETTERS {
-            for third in LETTERS {
+    for first in CHARACTERS {
+        for second in CHARACTERS {
+            for third in CHARACTERS {
                 let tag = [*first, *second, *third];
                 let of_slot = &mut tags[usize::from(crc16(&tag)) % SLOTS];
                 if *of_slot == [0; 3] {

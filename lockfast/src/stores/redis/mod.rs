@@ -3,6 +3,19 @@
 //! Every verb is one run of a script, or several runs one after the other if it names many claims. The stored format is described
 //! in `lua/claims.lua` and [`format`], the rule in `lua/rule.lua`. [`encode`] writes the arguments of scripts, [`decode`] reads
 //! their replies. Connections belong to runtimes ([`connection::pool`]); hand-offs arrive as pushes on them ([`subscriptions`]).
+//!
+//! | file | content |
+//! |---|---|
+//! | `scripts.rs`, `lua/` | the scripts, and calls of them |
+//! | `encode.rs`, `decode.rs` | arguments of scripts; their replies |
+//! | `format.rs`, `keys.rs`, `note.rs` | the stored format; the keys of a name; a claim's note as text |
+//! | `listings.rs` | the listings of all clients, merged |
+//! | `subscriptions.rs` | pushes and their subscribers |
+//! | `replicas.rs` | waiting until replicas have a write |
+//! | `failure.rs` | errors of Redis, sorted by what the caller does next |
+//! | `fence.rs` | writes that refuse a stale fencing token |
+//! | `diagnostics.rs` | `Redis::checkup`, for `lockfast doctor` |
+//! | `connection/` | connections to the server |
 
 mod connection;
 mod decode;

@@ -47,10 +47,10 @@ pub(super) fn decode(line: &str) -> Note {
 /// Replaces blanks, control characters, `=` and `%` by `%` and two hexadecimal digits.
 fn escape(text: &str) -> String {
     let mut word = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '\0'..=' ' | '%' | '=' | '\x7f' => word += &format!("%{:02x}", letter as u32),
-            _ => word.push(letter),
+    for character in text.chars() {
+        match character {
+            '\0'..=' ' | '%' | '=' | '\x7f' => word += &format!("%{:02x}", character as u32),
+            _ => word.push(character),
         }
     }
     word

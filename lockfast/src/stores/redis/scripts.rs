@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_call_is_encoded_as_an_array_of_its_words() {
         let mut call = Call::of(&SEED, 2);
-        let (short, long) = ("ten letters", "x".repeat(100));
+        let (short, long) = ("short text", "x".repeat(100));
         call.text("a").bytes(b"").number(12u64).text(short).text(&long);
         let mut bytes = Vec::new();
         count(&mut bytes, b'*', call.words);

@@ -4,6 +4,15 @@
 //! of the store if another process has the file locked ([`file_wait`]). Processes notify each other of hand-offs by
 //! datagrams, and see each other's deaths by the end of a liveness pipe ([`runtime_dir`]); one thread per open store
 //! waits for both ([`deaths`]).
+//!
+//! | file | content |
+//! |---|---|
+//! | `verbs.rs`, `open_store.rs` | the verbs; the state of one open store |
+//! | `rule.rs`, `leave.rs` | the rule over rows; every way a claim leaves |
+//! | `transaction.rs`, `view.rs`, `entry.rs`, `records.rs`, `schema.sql` | one transaction; the tables as it sees them |
+//! | `file.rs`, `file_wait.rs` | opening the file; waiting for it while it is locked |
+//! | `boot_time.rs`, `encoding.rs` | the clock of stored moments; byte encodings |
+//! | `runtime_dir.rs`, `datagrams.rs`, `deaths.rs` | liveness pipes; notifications; the thread that waits for both |
 
 mod boot_time;
 mod datagrams;

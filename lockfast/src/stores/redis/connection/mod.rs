@@ -1,5 +1,14 @@
 //! Connections to the server. A [`Connection`] belongs to one runtime: it sends requests and scripts, holds subscriptions, and is
 //! retired when it fails or leads to a replica. [`Pool`] has one connection for each runtime.
+//!
+//! | file | content |
+//! |---|---|
+//! | `pool.rs`, `io_thread.rs` | one connection per runtime; which runtime drives it |
+//! | `connector.rs`, `stream.rs`, `tls.rs`, `server.rs` | opening: the task, the socket, TLS, the handshake |
+//! | `multiplexer.rs`, `parser.rs` | many requests on one connection; reading replies |
+//! | `monitor.rs`, `timing.rs` | detecting a silent connection; the time limits |
+//! | `options.rs`, `settings.rs` | what a program, and what a URL can set |
+//! | `crate_connection.rs` | the connection of the `redis` crate, for benchmarks |
 
 mod connector;
 #[cfg(feature = "bench-crate-connection")]

@@ -58,8 +58,8 @@ fn blocks<'t>(file: &str, text: &'t str) -> Vec<(Option<String>, Block<'t>)> {
         } else if rest.starts_with('\'') {
             (quoted(rest), false)
         } else {
-            let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-            let length = rest.find(|letter| !is_word(letter)).unwrap_or(rest.len()).max(1);
+            let is_word = |character: char| character.is_ascii_alphanumeric() || character == '_';
+            let length = rest.find(|character| !is_word(character)).unwrap_or(rest.len()).max(1);
             let word = &rest[..length];
             awaits_parameters |= word == "function";
             let ends_parameters = awaits_parameters && word == ")";
@@ -80,8 +80,8 @@ fn blocks<'t>(file: &str, text: &'t str) -> Vec<(Option<String>, Block<'t>)> {
 /// The length of the quoted string at the beginning. Scripts use single quotes only.
 fn quoted(text: &str) -> usize {
     let mut is_escaped = false;
-    for (at, letter) in text.char_indices().skip(1) {
-        match letter {
+    for (at, character) in text.char_indices().skip(1) {
+        match character {
             _ if is_escaped => is_escaped = false,
             '\\' => is_escaped = true,
             '\'' => return at + 1,

@@ -1,4 +1,5 @@
 //! Fuzzes our parser against the parser of the `redis` crate, on streams generated from seeds.
+//! `streams.rs` generates them, `corpus.rs` keeps those that found faults, `compare.rs` compares.
 //!
 //! The tests compare a fixed range of seeds. `cargo xtask fuzz` runs longer, from a random seed. With `LOCKFAST_FUZZ_SEED`, or
 //! `--seed`, the first stream compared is the one of that seed.
