@@ -50,7 +50,7 @@
 //!
 //! - leaves nothing behind: every key or row expires. Stored data carries the version of its format, and a newer version is
 //!   refused with an error that says so;
-//! - stores hashes, never ids ([`ClaimId`](crate::store::ClaimId)), and puts neither ids nor passwords into errors or `Debug`.
+//! - stores hashes, never ids ([`ClaimId`]), and puts neither ids nor passwords into errors or `Debug`.
 
 mod guarantees;
 mod verbs;
