@@ -28,7 +28,7 @@ use super::mailbox::{Inbox, Subscribers};
 ///
 /// ```
 /// # use std::{sync::Arc, time::Duration};
-/// # use lockfast::{store::{Admission, Busy, Store}, *};
+/// # use lockfast::{store::*, *};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<()> {
 /// let hand = ManualClock::new();
