@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockfast::engine::{Asking, Effect, Ending, Held, Input, Next, Phase, Release, Renewal, Terms};
+use lockfast::engine::{AcquireCall, Effect, Ending, Held, Input, Next, Phase, Release, Renewal, Terms};
 use lockfast::store::{Admission, Change, Leaving, Report, Standing};
 use lockfast::store::{Claim, ClaimHash, Demands, Moment, Tickets};
 use lockfast::{Error, Result};
@@ -148,8 +148,8 @@ impl Text {
         }
     }
 
-    fn asked(&self, asked: &Asking) -> String {
-        let Asking { key, claim: it, sent, inline, unsure } = asked;
+    fn asked(&self, asked: &AcquireCall) -> String {
+        let AcquireCall { key, claim: it, sent, inline, unsure } = asked;
         let by = if *inline { "" } else { " by the keeper" };
         let unsure = if *unsure { ", an earlier one may still run" } else { "" };
         format!("{key} {} sent {}{by}{unsure}", claim(it), self.moment(*sent))

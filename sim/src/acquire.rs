@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockfast::engine::{Asking, Input, Key, Next, Span, Terms, Validity};
+use lockfast::engine::{AcquireCall, Input, Key, Next, Span, Terms, Validity};
 use lockfast::store::{Admission, Busy};
 use lockfast::store::{Claim, Demand, Demands, Moment};
 use lockfast::{Error, Result};
@@ -18,7 +18,7 @@ use crate::schedule::{Event, Tick};
 use crate::world::World;
 
 /// How long the first answer is awaited at least, also by a caller whose patience ends before.
-const FIRST_ANSWER: Duration = Duration::from_millis(800);
+const MIN_ANSWER_WAIT: Duration = Duration::from_millis(800);
 /// How long any answer is awaited.
 const LIMIT: Duration = Duration::from_secs(10);
 /// How long after the first acquire the last repeat begins, and its answer is awaited.
@@ -119,9 +119,9 @@ impl World<'_> {
         }
     }
 
-    fn ask(&mut self, caller: u32, asked: Asking) {
+    fn ask(&mut self, caller: u32, asked: AcquireCall) {
         let patience = self.callers[caller as usize].patience;
-        let limit = patience.max(patience.min(asked.sent) + FIRST_ANSWER).min(asked.sent + LIMIT);
+        let limit = patience.max(patience.min(asked.sent) + MIN_ANSWER_WAIT).min(asked.sent + LIMIT);
         // A repeat after the lease of the first would find it gone, and would be another attempt.
         let lease = asked.sent + invariants::trusted_for(asked.claim.ttl);
         let until = (asked.sent + REPEATS_BEGIN).min(limit).min(lease);
@@ -130,7 +130,7 @@ impl World<'_> {
         self.send_ask(caller, asked, limit);
     }
 
-    fn send_ask(&mut self, caller: u32, asked: Asking, limit: Moment) {
+    fn send_ask(&mut self, caller: u32, asked: AcquireCall, limit: Moment) {
         let client = self.callers[caller as usize].client;
         let busy = if self.plan.callers[caller as usize].ask == Ask::Try { Busy::Refuse } else { Busy::Wait };
         self.asked_once_more(client, asked.key);
@@ -143,7 +143,7 @@ impl World<'_> {
     }
 
     /// The answer to the acquire that a caller's own future sent; `None` at its limit.
-    pub(crate) fn asked(&mut self, caller: u32, asked: Asking, reply: Option<Reply>) {
+    pub(crate) fn asked(&mut self, caller: u32, asked: AcquireCall, reply: Option<Reply>) {
         self.callers[caller as usize].call = None;
         match reply {
             Some(Reply::Admission(answer)) => {
@@ -157,7 +157,7 @@ impl World<'_> {
     }
 
     /// The outcome is unknown: the same acquire again, at once the first time, after a pause later on.
-    fn ask_again(&mut self, caller: u32, asked: Asking) {
+    fn ask_again(&mut self, caller: u32, asked: AcquireCall) {
         let most = if self.plan.callers[caller as usize].ask == Ask::Try { 4 } else { 1 };
         let it = &mut self.callers[caller as usize];
         let (client, skew) = (it.client, self.clients[it.client as usize].skew);
@@ -184,7 +184,7 @@ impl World<'_> {
         }
     }
 
-    fn admitted(&mut self, caller: u32, asked: Asking, answer: Result<Admission>) {
+    fn admitted(&mut self, caller: u32, asked: AcquireCall, answer: Result<Admission>) {
         let client = self.callers[caller as usize].client;
         if self.plan.callers[caller as usize].ask == Ask::Try {
             match &answer {
@@ -262,14 +262,14 @@ impl World<'_> {
         }
     }
 
-    pub(crate) fn note_admission(&mut self, client: u32, asked: &Asking, reply: &Reply) {
+    pub(crate) fn note_admission(&mut self, client: u32, asked: &AcquireCall, reply: &Reply) {
         if let Reply::Admission(answer) = reply {
             self.note_admitted(client, asked, answer);
         }
     }
 
     /// A waiter knows its entry from now on.
-    fn note_admitted(&mut self, client: u32, asked: &Asking, answer: &Result<Admission>) {
+    fn note_admitted(&mut self, client: u32, asked: &AcquireCall, answer: &Result<Admission>) {
         let process = &self.clients[client as usize];
         let Some((_, caller)) = process.waiting.iter().find(|(key, _)| *key == asked.key) else { return };
         let is_last = process.engine.claim(asked.key).is_some_and(|(claim, _)| Arc::ptr_eq(&claim, &asked.claim));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockfast::LostWhy;
-use lockfast::engine::{Asking, Key, ReleaseId, Terms};
+use lockfast::engine::{AcquireCall, Key, ReleaseId, Terms};
 use lockfast::store::Leaving;
 use lockfast::store::{Claim, ClaimHash, Moment, Ticket};
 
@@ -61,7 +61,7 @@ pub(crate) struct Caller {
 /// How often and until when an acquire is repeated while its outcome is unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
-    pub(crate) asked: Option<Asking>,
+    pub(crate) asked: Option<AcquireCall>,
     pub(crate) until: Moment,
     pub(crate) limit: Moment,
     pub(crate) count: u32,

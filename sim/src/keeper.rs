@@ -12,10 +12,10 @@ use crate::network::{Awaited, Reply, Request};
 use crate::plan::Link;
 use crate::world::World;
 
-/// How many renewals or releases go into one request.
-const BATCH: usize = 282;
-/// How long an answer is awaited.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How many renewals or releases go into one request: `MAX_BATCH` of lockfast's own keeper.
+const MAX_BATCH: usize = 282;
+/// How long the keeper awaits an answer: `CALL_TIMEOUT` of lockfast's own keeper.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// A keeper that looks more often than this without a millisecond passing never sleeps.
 const MOST_LOOKS: u32 = 2_000;
 
@@ -53,22 +53,28 @@ impl World<'_> {
         for renewals in chunks(renewals) {
             renewals.iter().for_each(|renewal| self.asked_once_more(client, renewal.key));
             let leases: Vec<_> = renewals.iter().map(|it| Lease { claim: it.claim.clone(), ttl: it.ttl }).collect();
-            let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(LIMIT);
-            let limit = (shortest / 4).clamp(Duration::from_millis(100), LIMIT);
+            let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(CALL_TIMEOUT);
+            let limit = (shortest / 4).clamp(Duration::from_millis(100), CALL_TIMEOUT);
             self.send(client, Link::Keeper, Request::Renew(leases), limit, Awaited::Renew { renewals, sent });
         }
         for (asked, stood) in joins {
             self.asked_once_more(client, asked.key);
             let request = Request::Acquire(asked.claim.clone(), lockfast::store::Busy::Wait);
-            self.send(client, Link::Keeper, request, LIMIT, Awaited::Join { asked, stood });
+            self.send(client, Link::Keeper, request, CALL_TIMEOUT, Awaited::Join { asked, stood });
         }
         let (alone, together): (Vec<_>, Vec<_>) = releases.into_iter().partition(|release| release.alone);
         for releases in alone.into_iter().map(|release| vec![release]).chain(chunks(together)) {
             let leaving = releases.iter().map(|release| release.leaving.clone()).collect();
-            self.send(client, Link::Keeper, Request::Release(leaving), LIMIT, Awaited::Release { releases, sent });
+            self.send(
+                client,
+                Link::Keeper,
+                Request::Release(leaving),
+                CALL_TIMEOUT,
+                Awaited::Release { releases, sent },
+            );
         }
         for report in reports {
-            self.send(client, Link::Keeper, Request::Record, LIMIT, Awaited::Record { report });
+            self.send(client, Link::Keeper, Request::Record, CALL_TIMEOUT, Awaited::Record { report });
         }
     }
 
@@ -150,6 +156,6 @@ fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
     let mut all = all.into_iter().peekable();
     std::iter::from_fn(move || {
         all.peek()?;
-        Some(all.by_ref().take(BATCH).collect())
+        Some(all.by_ref().take(MAX_BATCH).collect())
     })
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockfast::engine::{Asking, Release, Renewal};
+use lockfast::engine::{AcquireCall, Release, Renewal};
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Report, Standing};
 use lockfast::store::{Claim, Moment, Ticket};
 
@@ -57,10 +57,10 @@ pub(crate) enum Reply {
 /// What the answer is for.
 #[derive(Debug)]
 pub(crate) enum Awaited {
-    Ask { caller: u32, asked: Asking },
+    Ask { caller: u32, asked: AcquireCall },
     Leave { caller: u32 },
     Extend { caller: u32, renewal: Renewal, sent: Moment },
-    Join { asked: Asking, stood: Option<Ticket> },
+    Join { asked: AcquireCall, stood: Option<Ticket> },
     Renew { renewals: Vec<Renewal>, sent: Moment },
     Release { releases: Vec<Release>, sent: Moment },
     Record { report: Report },

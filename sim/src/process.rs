@@ -57,7 +57,7 @@ pub(crate) struct KeeperState {
     pub(crate) generation: u32,
     pub(crate) at: Time,
     pub(crate) renewals: Vec<Renewal>,
-    pub(crate) joins: Vec<(lockfast::engine::Asking, Option<Ticket>)>,
+    pub(crate) joins: Vec<(lockfast::engine::AcquireCall, Option<Ticket>)>,
     pub(crate) releases: Vec<Release>,
     pub(crate) reports: Vec<Report>,
     /// Looks without time passing, to notice a keeper that never sleeps.

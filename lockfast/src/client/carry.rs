@@ -20,7 +20,7 @@ use super::recorder::{Ended, Recorder};
 use super::wakers::Wakers;
 
 /// Ids are drawn when the engine has fewer than this beyond those that it needs at once.
-const FEW_IDS: usize = 16;
+const MIN_IDS: usize = 16;
 
 pub(crate) type Callback = Box<dyn FnOnce(LostWhy) + Send>;
 type Caller = oneshot::Sender<Result<Standing>>;
@@ -76,11 +76,11 @@ struct Deferred {
 
 impl Client {
     /// The only way to the engine.
-    pub(crate) fn with_engine<R>(&self, work: impl FnOnce(&mut Carrier, Moment) -> R) -> R {
+    pub(crate) fn with_carrier<R>(&self, work: impl FnOnce(&mut Carrier, Moment) -> R) -> R {
         let (result, wakes_keeper, woken, deferred) = {
             let mut carrier = self.carrier.lock().unwrap_or_else(PoisonError::into_inner);
             let now = self.clock.now();
-            carrier.engine.set_event_rank(self.events.heard());
+            carrier.engine.set_event_rank(self.events.max_rank());
             let result = work(&mut carrier, now);
             let wakes_keeper = std::mem::take(&mut carrier.wakes_keeper);
             (result, wakes_keeper, carrier.woken.take(), carrier.deferred.take())
@@ -114,7 +114,7 @@ impl Client {
     /// Gives the engine one input.
     #[inline]
     pub(crate) fn tell(&self, input: Input) -> Next {
-        self.with_engine(|carrier, now| carrier.tell(input, now))
+        self.with_carrier(|carrier, now| carrier.tell(input, now))
     }
 }
 
@@ -153,7 +153,7 @@ impl Carrier {
     /// Gives the engine an input and carries out its effects.
     #[inline(always)]
     pub(crate) fn tell(&mut self, input: Input, now: Moment) -> Next {
-        if self.engine.ids_left() < FEW_IDS + self.engine.ids_wanted() {
+        if self.engine.ids_left() < MIN_IDS + self.engine.ids_wanted() {
             self.draw_ids(now);
         }
         let next = self.handle(input, now);
@@ -170,7 +170,7 @@ impl Carrier {
 
     #[cold]
     fn draw_ids(&mut self, now: Moment) {
-        while self.engine.ids_left() < FEW_IDS + self.engine.ids_wanted() {
+        while self.engine.ids_left() < MIN_IDS + self.engine.ids_wanted() {
             // Without ids the engine fails the requests that need one.
             let Ok(ids) = draw_ids() else { return };
             self.handle(Input::Ids(ids), now);

@@ -96,7 +96,7 @@ impl Sender {
 
     /// Up to which [rank](EventKind::rank) events have a listener.
     #[inline]
-    pub(super) fn heard(&self) -> u8 {
+    pub(super) fn max_rank(&self) -> u8 {
         // Only the global level: asking a subscriber would run its code under the engine's mutex.
         match LevelFilter::current() {
             _ if self.listeners.load(Ordering::Relaxed) > 0 => u8::MAX,

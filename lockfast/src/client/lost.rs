@@ -28,7 +28,7 @@ impl Future for Lost<'_> {
         let guard = self.guard;
         if guard.check().is_ok() {
             let serial = self.serial;
-            self.serial = guard.client.with_engine(|carrier, _| carrier.watch_loss(guard.hold, serial, cx.waker()));
+            self.serial = guard.client.with_carrier(|carrier, _| carrier.watch_loss(guard.hold, serial, cx.waker()));
             // Order matters: the lock may have been lost between the check above and the registration of the waker.
             if self.serial.is_some() && guard.check().is_ok() {
                 return Poll::Pending;
@@ -41,6 +41,6 @@ impl Future for Lost<'_> {
 impl Drop for Lost<'_> {
     fn drop(&mut self) {
         let Some(serial) = self.serial else { return };
-        self.guard.client.with_engine(|carrier, _| carrier.unwatch_loss(self.guard.hold, serial));
+        self.guard.client.with_carrier(|carrier, _| carrier.unwatch_loss(self.guard.hold, serial));
     }
 }

@@ -61,7 +61,7 @@ impl InFlightRelease<'_> {
     /// release over: its answer arrives there.
     pub(super) fn taken_over(&mut self, waits: bool) -> Option<ReleaseReply> {
         let release = self.watched.take()?;
-        let reply = self.guard.client.with_engine(|carrier, now| {
+        let reply = self.guard.client.with_carrier(|carrier, now| {
             match carrier.tell(Input::Answered { release, waits }, now) {
                 Next::TakenOver(release) => Some(carrier.await_release(release)),
                 Next::Told(said) => {
@@ -133,7 +133,7 @@ impl InFlightRelease<'_> {
     fn hand_to_keeper(&mut self, waits: bool) -> Option<ReleaseReply> {
         let leaving = self.leaving.take()?;
         let hold = self.keeps.then_some(self.guard.hold);
-        self.guard.client.with_engine(|carrier, now| {
+        self.guard.client.with_carrier(|carrier, now| {
             match carrier.tell(Input::Unanswered { leaving, hold, waits }, now) {
                 Next::TakenOver(release) => Some(carrier.await_release(release)),
                 _ => None,

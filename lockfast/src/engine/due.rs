@@ -9,7 +9,7 @@ use super::action::On;
 use super::effect::{Effect, Effects, Next};
 
 impl Engine {
-    pub(super) fn elapsed(&mut self, now: Moment, fx: &mut Effects) -> Next {
+    pub(super) fn on_elapsed(&mut self, now: Moment, fx: &mut Effects) -> Next {
         self.had_ids = !self.ids.is_empty();
         self.ask_for_missed(fx);
         self.take_over_overdue(now, fx);
@@ -20,17 +20,17 @@ impl Engine {
             fx.push(Effect::Release(Box::new(first.remove())));
         }
         self.next_to_rejoin(now, fx);
-        if self.report_at <= now
+        if self.next_report_at <= now
             && let Some(report) = self.report(now)
         {
             fx.push(Effect::Record(Box::new(report)));
         }
         let releases = self.releases.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
-        let rejoin = if self.rejoins > 0 { Moment::NEVER } else { self.rejoin_from() };
+        let rejoin = if self.rejoins_in_flight > 0 { Moment::NEVER } else { self.rejoin_from() };
         let overdue = self.next_overdue();
-        self.wakes_at =
-            [releases, rejoin, overdue, self.report_at].into_iter().fold(self.requests.next_at(), Moment::min);
-        Next::At(self.wakes_at)
+        self.keeper_wakes_at =
+            [releases, rejoin, overdue, self.next_report_at].into_iter().fold(self.requests.next_at(), Moment::min);
+        Next::At(self.keeper_wakes_at)
     }
 
     /// The pause before asking again after so many failures, with jitter.

@@ -10,7 +10,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::event::EventKind;
 use crate::store::{Leaving, Report, Standing};
 
-use super::input::{Asking, Release, ReleaseId, Renewal};
+use super::input::{AcquireCall, Release, ReleaseId, Renewal};
 use super::requests::Key;
 use super::terms::Terms;
 
@@ -24,7 +24,7 @@ pub enum Next {
     /// The future waits until it is woken.
     Wait,
     /// The future sends this acquire.
-    Ask(Asking),
+    Ask(AcquireCall),
     /// There is a guard.
     Enter(Held),
     /// The resource is sealed with this value.
@@ -105,7 +105,7 @@ pub enum Effect {
     /// Gives the caller of a release the store's answer to the keeper; `None` when it decides nothing.
     Tell(ReleaseId, Option<Box<Result<Standing>>>),
     /// The keeper sends an acquire; with the old ticket if the request fell out of the queue.
-    Acquire(Asking, Option<Ticket>),
+    Acquire(AcquireCall, Option<Ticket>),
     /// The keeper sends a renewal, in one batch with the others.
     Renew(Renewal),
     /// The keeper sends a release, in one batch with the others.

@@ -3,7 +3,7 @@
 //!
 //! 1. Tickets come from blocks that were reserved when the claim joined, or when no other claim waited. So a local hand-off
 //!    never overtakes a ticket that a waiter elsewhere was given before.
-//! 2. A run of hand-offs ends after [`HANDOFFS`] of them or [`RUN`], whichever is first, with one question to the store: if
+//! 2. A run of hand-offs ends after [`MAX_HANDOFFS`] of them or [`MAX_RUN`], whichever is first, with one question to the store: if
 //!    another claim waits there, the lock goes to it; if not, the run goes on with fresh tickets. So a waiter elsewhere waits
 //!    for one run at most.
 //! 3. A hand-off needs half a lease of validity: the next holder gets time to use the lock.
@@ -31,9 +31,9 @@ use super::terms::{Span, Terms};
 use super::{Engine, UNAVAILABLE_AFTER};
 
 /// How many hand-offs one run has at most.
-pub(super) const HANDOFFS: u32 = 64;
+pub(super) const MAX_HANDOFFS: u32 = 64;
 /// How long a run may take before it ends at the next hand-off.
-pub(super) const RUN: Duration = Duration::from_millis(10);
+pub(super) const MAX_RUN: Duration = Duration::from_millis(10);
 
 /// Requests with equal terms may hand a hold to each other.
 #[derive(Clone, Debug)]
@@ -136,7 +136,7 @@ impl Waiters {
 
     fn may_hand_off(&self, now: Moment) -> bool {
         let has_tickets = self.left > 0 || Rule::TicketsAreReserved.is_left_out();
-        let goes_on = self.handoffs < HANDOFFS && now.since(self.began) < RUN;
+        let goes_on = self.handoffs < MAX_HANDOFFS && now.since(self.began) < MAX_RUN;
         has_tickets && (goes_on || Rule::RunsEnd.is_left_out())
     }
 
@@ -173,7 +173,7 @@ impl Engine {
 
     /// How many tickets a claim reserves when it joins: one for itself, and one for each local waiter behind it.
     pub(super) fn block_for(&mut self, key: Key) -> u32 {
-        self.led_queue(key).map_or(1, |(_, queue)| (queue.live() + 1).min(HANDOFFS))
+        self.led_queue(key).map_or(1, |(_, queue)| (queue.live() + 1).min(MAX_HANDOFFS))
     }
 
     /// The leader holds: a run begins.
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// A request behind the leader has left.
-    pub(super) fn left_local_queue(&mut self, queue: Option<LocalQueueId>) {
+    pub(super) fn leave_local_queue(&mut self, queue: Option<LocalQueueId>) {
         let Some(waiters) = queue.and_then(|id| self.local_queues.get(id).waiters.as_mut()) else { return };
         waiters.live -= 1;
         // Requests that left are skipped when they are next; many of them are swept out before that.
@@ -248,7 +248,7 @@ impl Engine {
             queue.lead = key;
         }
         self.end_hold(hold, now, fx);
-        self.polled(key, now, fx)
+        self.on_poll(key, now, fx)
     }
 
     /// The request takes over the hold that was handed to it.
@@ -269,16 +269,16 @@ impl Engine {
     }
 
     /// Ends a hold: hands it to the next local request, or returns the release to send, and whether the hold depends on its
-    /// answer ([`Engine::left`]).
+    /// answer ([`Engine::on_unless_alone_answer`]).
     pub(super) fn hand_off_or_leave(&mut self, hold: Key, now: Moment, fx: &mut Effects) -> Option<(Leaving, bool)> {
         let request = self.requests.get(hold)?;
         let claim = Arc::clone(request.claim.as_ref().expect("a hold has a claim"));
         let is_over = request.is_over(now);
         let last_word = request.last_word(Arc::clone(&claim), now);
         let is_enough = request.lease_until.since(now) >= request.terms.ttl() / 2;
-        self.guard_ended(hold, is_over, now, fx);
+        self.count_guard_end(hold, is_over, now, fx);
         if !is_over && let Some((id, LocalQueue { waiters: Some(waiters), .. })) = self.led_queue(hold) {
-            let (may_hand_off, block) = (waiters.may_hand_off(now) && is_enough, waiters.live.min(HANDOFFS));
+            let (may_hand_off, block) = (waiters.may_hand_off(now) && is_enough, waiters.live.min(MAX_HANDOFFS));
             if may_hand_off && let Some(next) = self.next_behind(id) {
                 self.hand_off(hold, next, id, now, fx);
                 return None;
@@ -288,7 +288,7 @@ impl Engine {
                 // If the future that sends this is never polled again, the others go on without the answer.
                 self.requests.schedule(hold, now + UNAVAILABLE_AFTER + grace(claim.ttl));
                 self.look_at_next(fx);
-                return Some((Leaving::UnlessAlone { claim, block, floor: self.floor }, true));
+                return Some((Leaving::UnlessAlone { claim, block, floor: self.largest_ticket }, true));
             }
         }
         self.hand_lead_on(hold, now, fx);
@@ -298,13 +298,13 @@ impl Engine {
 
     fn hand_off(&mut self, hold: Key, next: Key, id: LocalQueueId, now: Moment, fx: &mut Effects) {
         let ticket = self.local_queues.get(id).waiters.as_mut().expect("a request was behind").draw();
-        self.saw(ticket);
+        self.note_ticket(ticket);
         self.on(hold, On::HandsOff, now, fx);
         self.on(next, On::Handed { hold, ticket }, now, fx);
     }
 
     /// The store's answer to an [`UnlessAlone`](Leaving::UnlessAlone). `Some`: one more release to send.
-    pub(super) fn left(
+    pub(super) fn on_unless_alone_answer(
         &mut self,
         hold: Key,
         claim: &Arc<Claim>,
@@ -326,10 +326,10 @@ impl Engine {
             // It may still hold; local waiters do not wait to find out.
             None => return self.leave_after_all(hold, claim, now, fx),
         };
-        self.saw(tickets.last());
+        self.note_ticket(tickets.last());
         let Some(request) = self.requests.get_mut(hold) else { return Some(Leaving::Done(Arc::clone(claim))) };
         let was_over = request.is_over(now);
-        request.leased(sent, claim.ttl);
+        request.note_lease(sent, claim.ttl);
         // By 3, also when the store answered late.
         let goes_on = !was_over && request.lease_until.since(now) >= claim.ttl / 2;
         if goes_on && let Some((id, LocalQueue { waiters: Some(waiters), .. })) = self.led_queue(hold) {
@@ -353,7 +353,7 @@ impl Engine {
     /// The caller that sent the release of this hold has waited too long for the answer.
     pub(super) fn go_on_without_answer(&mut self, hold: Key, now: Moment, fx: &mut Effects) {
         let Some(claim) = self.requests.get(hold).and_then(|request| request.claim.clone()) else { return };
-        if let Some(last) = self.left(hold, &claim, now, None, now, fx) {
+        if let Some(last) = self.on_unless_alone_answer(hold, &claim, now, None, now, fx) {
             self.release_by_keeper(last, now, fx);
         }
     }

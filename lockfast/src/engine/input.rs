@@ -23,7 +23,7 @@ pub enum Input {
     /// The store answered the acquire that the request's own future sent.
     Admitted {
         /// The acquire.
-        asked: Asking,
+        asked: AcquireCall,
         /// The store's answer.
         answer: Result<Admission>,
     },
@@ -32,12 +32,12 @@ pub enum Input {
     /// The acquire has no answer. The future sleeps until `until` and sends it again then.
     Pausing {
         /// The acquire.
-        asked: Asking,
+        asked: AcquireCall,
         /// When the future goes on.
         until: Moment,
     },
     /// The future is about to send the same acquire again.
-    Repeating(Asking),
+    Repeating(AcquireCall),
     /// The future of a request that does not hold was dropped.
     Withdrawn(Key),
     /// The patience of a request ended.
@@ -111,7 +111,7 @@ pub enum Input {
     /// The store answered an acquire that the keeper sent.
     Joined {
         /// The acquire.
-        asked: Asking,
+        asked: AcquireCall,
         /// The ticket that the request had before it fell out of the queue.
         stood: Option<Ticket>,
         /// The store's answer.
@@ -150,9 +150,9 @@ pub enum Input {
     Ids(Vec<ClaimId>),
 }
 
-/// An acquire.
+/// One call of [`Store::acquire`](crate::store::Store::acquire), for one request.
 #[derive(Clone, Debug)]
-pub struct Asking {
+pub struct AcquireCall {
     /// The request.
     pub key: Key,
     /// Its claim.

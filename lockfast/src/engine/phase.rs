@@ -42,7 +42,7 @@ use crate::store::{Standing, Why};
 
 use super::UNAVAILABLE_AFTER;
 use super::action::{Action, Admitted, On, Rest};
-use super::request::{Asked, Request};
+use super::request::{RateLimit, Request};
 use super::requests::Key;
 
 /// How far a request has come.
@@ -143,7 +143,7 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
     match (phase, on) {
         // The future of the request is polled.
         // It has asked too often lately: the keeper asks for it as soon as it may.
-        (Lead, On::Polled { .. }) if Asked::is_used_up(request, now) => {
+        (Lead, On::Polled { .. }) if RateLimit::is_used_up(request, now) => {
             let give_up_at = now + UNAVAILABLE_AFTER;
             to(Outside { give_up_at }, Action::AskLater(give_up_at))
         }

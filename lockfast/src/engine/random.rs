@@ -20,8 +20,8 @@ struct Chaos {
     /// Requests that wait, to be polled now and then; and holds with a guard.
     unheld: Vec<Key>,
     holds: Vec<Key>,
-    asked: Vec<Asking>,
-    joins: Vec<(Asking, Option<Ticket>)>,
+    asked: Vec<AcquireCall>,
+    joins: Vec<(AcquireCall, Option<Ticket>)>,
     renewals: Vec<(Renewal, Moment)>,
     releases: Vec<(Release, Moment)>,
     /// Releases of callers: the number, the release, the hold that depends on it, and when it was sent.
@@ -146,7 +146,7 @@ impl Chaos {
         }
     }
 
-    fn answer_asked(&mut self, asked: Asking) {
+    fn answer_asked(&mut self, asked: AcquireCall) {
         let (key, answer) = (asked.key, self.admission(&asked));
         match (self.chance.u8(..8), &answer) {
             (0, Err(_)) => {
@@ -363,11 +363,17 @@ impl Chaos {
             "{engine:?} {:?}",
             self.awaited
         );
-        assert!(engine.by_hash.is_empty() && engine.taken_over.is_empty() && engine.sent.is_empty());
-        assert!(engine.withdrawn.is_empty() && engine.rejoining.is_empty() && engine.unlisted.is_empty());
+        assert!(
+            engine.key_by_claim.is_empty()
+                && engine.taken_over_releases.is_empty()
+                && engine.watched_releases.is_empty()
+        );
+        assert!(
+            engine.withdrawn_claims.is_empty() && engine.rejoining.is_empty() && engine.claims_to_unlist.is_empty()
+        );
         assert!(self.entries.is_empty(), "in the queue, and neither renewed nor withdrawn: {:?}", self.entries);
         let stats = engine.stats();
-        assert_eq!((engine.rechecks, engine.rejoins, stats.held, stats.waiting), (0, 0, 0, 0));
+        assert_eq!((engine.rechecks_in_flight, engine.rejoins_in_flight, stats.held, stats.waiting), (0, 0, 0, 0));
     }
 }
 

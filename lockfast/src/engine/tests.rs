@@ -16,7 +16,7 @@ fn fallen_out(now: Moment) -> Engine {
         let answer = Ok(crate::store::Admission::Queued { ticket, position: 1, recheck_in: Duration::from_secs(60) });
         engine.handle(Input::Admitted { asked, answer }, now, &mut fx);
         for _ in 0..if ticket.0 == 7 { 5 } else { 0 } {
-            request::Asked::note(engine.requests.get_mut(key).unwrap(), now);
+            request::RateLimit::note(engine.requests.get_mut(key).unwrap(), now);
         }
         let renewal =
             Renewal { key, claim: engine.claim(key).unwrap().0, ttl: Duration::ZERO, waits: false, is_beside: false };
@@ -66,7 +66,7 @@ fn engine() -> Engine {
 }
 
 /// A request that asks the store.
-fn asks(engine: &mut Engine, fx: &mut Effects) -> Asking {
+fn asks(engine: &mut Engine, fx: &mut Effects) -> AcquireCall {
     let Next::Entered(key) = engine.handle(Input::Enter(terms()), now(), fx) else { panic!("it is open") };
     let Next::Ask(asked) = engine.handle(Input::Polled(key), now(), fx) else { panic!("it leads") };
     asked

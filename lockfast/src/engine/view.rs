@@ -42,7 +42,7 @@ impl Engine {
         let release_at = self.releases.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
         let next =
             [self.requests.next_at(), release_at, self.rejoin_from()].into_iter().fold(Moment::NEVER, Moment::min);
-        next > now && self.rejoins == 0 && self.requests.keys().all(|(_, request)| !request.in_flight)
+        next > now && self.rejoins_in_flight == 0 && self.requests.keys().all(|(_, request)| !request.in_flight)
     }
 
     /// Why no more requests are admitted, if so.

@@ -4,7 +4,7 @@ use super::*;
 use crate::error::Error;
 
 impl Chaos {
-    pub(super) fn asks(&mut self, asked: &Asking) {
+    pub(super) fn asks(&mut self, asked: &AcquireCall) {
         self.owners.push(asked.claim.id.hash());
         self.entries.insert(asked.claim.id.hash().0);
     }
@@ -34,7 +34,7 @@ impl Chaos {
         }
     }
 
-    pub(super) fn admission(&mut self, asked: &Asking) -> Result<Admission, Error> {
+    pub(super) fn admission(&mut self, asked: &AcquireCall) -> Result<Admission, Error> {
         let answer = self.any_admission();
         let is_out = match &answer {
             Ok(answer) => matches!(answer, Admission::Gone(_) | Admission::Sealed(_)),

@@ -2,7 +2,7 @@
 //! it is listed.
 
 use crate::claim::{Claim, Demand, Tickets};
-use crate::engine::{Asking, Closing, Effect, Emitted, Ending, Held, Input, Next, Release, Renewal, Terms};
+use crate::engine::{AcquireCall, Closing, Effect, Emitted, Ending, Held, Input, Next, Release, Renewal, Terms};
 use crate::error::LostWhy;
 use crate::event::EventKind;
 use crate::store::{Admission, BusyWith, Change, Counters, Leaving, Report, Standing, Why};
@@ -113,7 +113,7 @@ recorded! {
 recorded! { struct Claim { id, client, demands, ttl, block, floor, detached; note: Default::default() } }
 recorded! { struct Demand { name, capacity, weight } }
 recorded! { struct Tickets { first, count } }
-recorded! { struct Asking { key, claim, sent, inline, unsure } }
+recorded! { struct AcquireCall { key, claim, sent, inline, unsure } }
 recorded! { struct Renewal { key, claim, ttl, waits, is_beside } }
 recorded! { struct Release { leaving, hold, until, tries, caller, alone } }
 recorded! { enum Ending { Release, Seal { value, keep } } }

@@ -87,7 +87,7 @@ mod reading {
 
     #[test]
     fn an_input_that_was_read_is_written_the_same() {
-        let asked = crate::engine::Asking {
+        let asked = crate::engine::AcquireCall {
             key: "4294967295.7".parse().unwrap(),
             claim: claim(5),
             sent: Moment::NEVER,
