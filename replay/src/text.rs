@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockfast::engine::{AcquireCall, Effect, Ending, Held, Input, Next, Phase, Release, Renewal, Terms};
+use lockfast::engine::{AcquireCall, Effect, Ending, GuardParts, Input, Next, Phase, Release, Renewal, Terms};
 use lockfast::store::{Admission, Change, Leaving, Report, Standing};
 use lockfast::store::{Claim, ClaimHash, Demands, Moment, Tickets};
 use lockfast::{Error, Result};
@@ -111,7 +111,7 @@ impl Text {
         match next {
             Next::Entered(key) => format!("Entered {key}"),
             Next::Ask(asked) => format!("Ask {}", self.asked(asked)),
-            Next::Enter(Held { hold, fence, until, why, .. }) => {
+            Next::Enter(GuardParts { hold, fence, until, why, .. }) => {
                 format!("Enter {hold} with fence {fence} until {} ({why:?})", self.moment(*until))
             }
             Next::Sealed(value) => format!("Sealed with {} bytes", value.len()),

@@ -65,7 +65,7 @@ impl World<'_> {
     fn cut(&mut self, client: u32, link: Link, lasts: Duration) {
         self.disconnect(client, link);
         let process = &mut self.clients[client as usize];
-        process.cut_until(link, self.now + lasts);
+        process.note_cut(link, self.now + lasts);
         let cut = process.connections[link as usize].cut;
         self.schedule.put(self.now + lasts, Event::Reconnect { client, link, cut });
     }
@@ -80,8 +80,8 @@ impl World<'_> {
         }
         let process = &mut self.clients[client as usize];
         process.paused_until = process.paused_until.max(until);
-        process.resumed = process.paused_until;
-        process.trouble(process.paused_until);
+        process.resumed_at = process.paused_until;
+        process.note_trouble(process.paused_until);
     }
 
     fn kill(&mut self, id: u32, replaced: Option<Duration>) {
@@ -107,7 +107,7 @@ impl World<'_> {
             it.round += 1;
             self.names.iter_mut().for_each(|name| name.inside.retain(|(inside, _)| *inside != caller));
         }
-        self.progressed = self.now;
+        self.last_progress_at = self.now;
         if let Some(after) = replaced {
             self.schedule.put(self.now + after, Event::Replace { client });
         }
@@ -144,12 +144,12 @@ impl World<'_> {
         it.dozes_until = until;
         let process = &mut self.clients[it.client as usize];
         let is_for_ever = until == Time::NEVER;
-        process.trouble(if is_for_ever { self.now } else { until });
+        process.note_trouble(if is_for_ever { self.now } else { until });
         self.bites.note(if is_for_ever { Kind::NeverPolled } else { Kind::PolledLate });
     }
 
     /// A waiter sends one more request.
-    pub(crate) fn asked_once_more(&mut self, client: u32, key: Key) {
+    pub(crate) fn count_request(&mut self, client: u32, key: Key) {
         let process = &self.clients[client as usize];
         let Some((_, caller)) = process.waiting.iter().find(|(it, _)| *it == key).copied() else { return };
         let local = process.skew.local(self.now);
@@ -161,7 +161,7 @@ impl World<'_> {
     pub(crate) fn abandon(&mut self, client: u32, key: Key) {
         if let Some((claim, _)) = self.clients[client as usize].engine.claim(key) {
             let owner = claim.id.hash();
-            self.store.left(owner, self.now);
+            self.store.note_left(owner, self.now);
         }
     }
 }

@@ -58,7 +58,7 @@ impl fmt::Display for Invariant {
 
 /// A broken invariant: the expected and the seen state.
 #[derive(Clone, Debug)]
-pub struct Broken {
+pub struct Violation {
     /// Which.
     pub invariant: Invariant,
     /// The expected state.
@@ -67,10 +67,10 @@ pub struct Broken {
     pub seen: String,
 }
 
-pub(crate) type Check = Result<(), Broken>;
+pub(crate) type Check = Result<(), Violation>;
 
 pub(crate) fn broken(invariant: Invariant, expected: impl Into<String>, seen: impl Into<String>) -> Check {
-    Err(Broken { invariant, expected: expected.into(), seen: seen.into() })
+    Err(Violation { invariant, expected: expected.into(), seen: seen.into() })
 }
 
 /// How far the clocks may drift apart during a lease, as the engine allows for it.
@@ -268,7 +268,7 @@ pub(crate) fn table_agrees(store: &mut Store, name: &Name, now: Moment) -> Check
 
 /// I8: at most five requests of a waiter in any second by its own clock.
 pub(crate) fn bounded(caller: u32, it: &mut Caller, now: Moment) -> Check {
-    match it.asked.note(now) {
+    match it.request_times.note(now) {
         Some(fifth) if now.since(fifth) < Duration::from_secs(1) => {
             let seen = format!("a sixth of caller {caller} after {:?}", now.since(fifth));
             broken(Invariant::Bounded, "at most five requests a second for a waiter", seen)
@@ -278,7 +278,7 @@ pub(crate) fn bounded(caller: u32, it: &mut Caller, now: Moment) -> Check {
 }
 
 /// How late a loss may be noticed.
-const NOTICED: Duration = Duration::from_millis(10);
+const NOTICED_WITHIN: Duration = Duration::from_millis(10);
 
 /// I9: a loss is noticed at the deadline, by the guard's own clock, or when the store has ended the claim; never before, and
 /// at most 10 ms later than the deadline or than the process resumed.
@@ -308,8 +308,8 @@ pub(crate) fn loss_was_noticed(now: Time, it: &Caller, process: &Process) -> Che
 }
 
 fn loss_is_in_time(now: Time, guard: &Guard, process: &Process) -> Check {
-    let due = guard.until_time.max(process.resumed);
-    if now.since(due) > NOTICED {
+    let due = guard.until_time.max(process.resumed_at);
+    if now.since(due) > NOTICED_WITHIN {
         let expected = format!("that the loss is noticed within 10 ms of {due:?}");
         return broken(Invariant::LossNoticed, expected, format!("it is {now:?}"));
     }

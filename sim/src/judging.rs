@@ -7,15 +7,15 @@ use lockfast::LostWhy;
 
 use crate::clock::Time;
 use crate::invariants::{self, Check, Invariant, broken, felt_for};
-use crate::ledger::{Exit, Removed, index_of};
+use crate::ledger::{Exit, RemovedEntry, index_of};
 use crate::process::of_client_id;
 use crate::world::World;
 
 /// When the last local hand-off of a run happens: 10 ms after its first holder entered, plus the drift of clocks and the delay of
 /// woken tasks.
-const LONGEST_RUN: Duration = Duration::from_micros(11_000);
+const MAX_RUN: Duration = Duration::from_micros(11_000);
 /// How many hand-offs a run has at most.
-const MOST_HANDOFFS: u32 = 64;
+const MAX_HANDOFFS: u32 = 64;
 
 /// How long a release may take after a fault is over: a request without an answer is awaited for 10 s, the next one follows
 /// within 2 s.
@@ -29,7 +29,7 @@ impl World<'_> {
 
     /// Whether nothing was felt of any fault at `from` and since.
     fn was_healthy(&self, client: u32, ttl: Duration, from: Time) -> bool {
-        self.clients[client as usize].troubled + felt_for(ttl) <= from
+        self.clients[client as usize].last_trouble_at + felt_for(ttl) <= from
     }
 
     /// A caller enters, having asked at `asked`.
@@ -76,7 +76,7 @@ impl World<'_> {
         let period = it.terms.as_ref().and_then(|terms| terms.renew_every).map_or(ttl / 3, Duration::from).max(ttl / 3);
         // A waiter that has used up its five requests asks a second after the first of them (I8).
         let local = self.clients[it.client as usize].skew.local(self.now);
-        let held_up = match it.asked.is_used_up(local) {
+        let held_up = match it.request_times.is_used_up(local) {
             true => Duration::from_secs(1),
             // With a short lease it keeps a pace, so that the next request is always allowed before the lease ends.
             false if ttl < Duration::from_millis(1500) => Duration::from_millis(334),
@@ -86,7 +86,7 @@ impl World<'_> {
         let unaware = if entry.was_unaware { period } else { Duration::ZERO };
         let (from, most) = match self.was_healthy(it.client, ttl, since) {
             true => (since, self.promptly() + held_up + unaware),
-            false => (since.max(self.clients[it.client as usize].troubled), felt_for(ttl)),
+            false => (since.max(self.clients[it.client as usize].last_trouble_at), felt_for(ttl)),
         };
         if self.now.since(from) > most {
             let expected = format!("that caller {caller} holds within {most:?} of {from:?}");
@@ -105,8 +105,8 @@ impl World<'_> {
         let resource = &self.names[name];
         let run_is_over = self.store.ledger.get(guard.claim.id.hash()).is_some_and(|entry| {
             let handed_off = entry.left.unwrap_or(self.now);
-            let is_long = entry.goes_on_since().is_some_and(|began| handed_off.since(began) > LONGEST_RUN);
-            is_long || entry.run.handoffs >= MOST_HANDOFFS
+            let is_long = entry.goes_on_since().is_some_and(|began| handed_off.since(began) > MAX_RUN);
+            is_long || entry.run.handoffs >= MAX_HANDOFFS
         });
         for other in resource.callers.iter().copied().filter(|other| *other != caller) {
             let waiter = &self.callers[other as usize];
@@ -128,7 +128,7 @@ impl World<'_> {
     }
 
     /// A claim has left the store.
-    pub(crate) fn check_removed(&mut self, removed: &Removed) {
+    pub(crate) fn check_removed(&mut self, removed: &RemovedEntry) {
         let check = match removed.how {
             Exit::Released => self.judge_left(removed),
             Exit::Expired => self.judge_expired(removed),
@@ -139,7 +139,7 @@ impl World<'_> {
 
     /// I4: a lease that ran out was that of a dead process, and ran out in time; or of one that had trouble; or of a hold
     /// that was not to be renewed.
-    fn judge_expired(&self, removed: &Removed) -> Check {
+    fn judge_expired(&self, removed: &RemovedEntry) -> Check {
         let entry = &removed.entry;
         let (id, life) = of_client_id(entry.claim.client);
         let client = self.index_of[id as usize];
@@ -157,7 +157,7 @@ impl World<'_> {
             };
         }
         if let Some(left) = entry.left {
-            let latest = left.max(process.troubled) + RELEASED_WITHIN;
+            let latest = left.max(process.last_trouble_at) + RELEASED_WITHIN;
             return match removed.at > latest {
                 true => broken(Invariant::NoLeak, format!("released by {latest:?}"), format!("{entry:?} ran out")),
                 false => Ok(()),
@@ -171,7 +171,7 @@ impl World<'_> {
     }
 
     /// I4: a claim whose caller is done with it leaves soon. I5: one that was granted is not given back unused.
-    fn judge_left(&self, removed: &Removed) -> Check {
+    fn judge_left(&self, removed: &RemovedEntry) -> Check {
         let entry = &removed.entry;
         let (id, life) = of_client_id(entry.claim.client);
         let client = self.index_of[id as usize];
@@ -183,7 +183,7 @@ impl World<'_> {
         if let Some(left) = entry.left {
             let (from, most) = match self.was_healthy(client, ttl, left) {
                 true => (left, self.promptly()),
-                false => (left.max(process.troubled), RELEASED_WITHIN),
+                false => (left.max(process.last_trouble_at), RELEASED_WITHIN),
             };
             if removed.at.since(from) > most {
                 let expected = format!("that it is free within {most:?} of {from:?}");

@@ -14,7 +14,7 @@ use crate::network::{Delivery, Reply, Request};
 use crate::plan::Fault;
 
 /// How many lines are kept.
-const KEPT: usize = 400;
+const MAX_LINES: usize = 400;
 
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
@@ -36,7 +36,7 @@ impl Trace {
     }
 
     fn line(&mut self, line: String) {
-        if self.lines.len() == KEPT {
+        if self.lines.len() == MAX_LINES {
             self.lines.pop_front();
         }
         self.lines.push_back(line);

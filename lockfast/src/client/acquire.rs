@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use crate::claim::Ticket;
 use crate::clock::Moment;
-use crate::engine::{AcquireCall, Closing, Held, Input, Key, Next, Terms, Waiter};
+use crate::engine::{AcquireCall, Closing, GuardParts, Input, Key, Next, Terms, Waiter};
 use crate::error::{Error, Result};
 use crate::store::{Admission, Busy, BusyWith, Names, Query};
 
@@ -29,7 +29,7 @@ use super::repeat::{Repeats, Reply};
 pub(super) const MIN_ANSWER_WAIT: Duration = Duration::from_millis(800);
 /// How long finding the holder for the error may take, once patience has ended.
 const HOLDER_LOOKUP_TIMEOUT: Duration = Duration::from_millis(100);
-/// How many entries of the queue are read for that: all waiters of a long queue may give up at the same time.
+/// How many entries of a queue are read to find its holder. Few, since all waiters of a long queue may give up at the same time.
 pub(crate) const MAX_ENTRIES_READ: usize = 16;
 
 /// The outcome of waiting.
@@ -50,12 +50,12 @@ pub(crate) enum Attempt {
 pub(super) struct PendingRequest<'a> {
     pub(super) client: &'a Arc<Client>,
     request: Key,
-    withdraws: bool,
+    withdraws_on_drop: bool,
 }
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        if self.withdraws {
+        if self.withdraws_on_drop {
             self.end(Input::Withdrawn(self.request));
         }
     }
@@ -66,7 +66,7 @@ impl<'a> PendingRequest<'a> {
         client.check_usable()?;
         client.with_carrier(|carrier, now| match carrier.tell(Input::Enter(terms), now) {
             Next::Entered(key) => {
-                Ok((Self { client, request: key, withdraws: true }, carrier.tell(Input::Polled(key), now)))
+                Ok((Self { client, request: key, withdraws_on_drop: true }, carrier.tell(Input::Polled(key), now)))
             }
             Next::Fail(error) => Err(*error),
             _ => Err(shut_down()),
@@ -75,8 +75,8 @@ impl<'a> PendingRequest<'a> {
 
     fn into_guard(mut self, next: Next) -> Result<Entered, (Self, Next)> {
         match next {
-            Next::Enter(Held { hold, fence, terms, .. }) => {
-                self.withdraws = false;
+            Next::Enter(GuardParts { hold, fence, terms, .. }) => {
+                self.withdraws_on_drop = false;
                 Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, fence, terms)))
             }
             Next::Sealed(value) => Ok(Entered::Sealed(value)),
@@ -106,7 +106,8 @@ impl<'a> PendingRequest<'a> {
         });
     }
 
-    fn kept_changing(&self) -> Error {
+    /// The error of an attempt whose acquire was answered, but whose request neither holds nor may ask again at once.
+    fn changed_error(&self) -> Error {
         let terms = self.client.with_carrier(|carrier, _| carrier.engine().terms(self.request).cloned());
         match terms {
             Some(terms) => Error::unavailable(self.client.doing("asking for", &terms.demands), "it kept changing"),
@@ -115,10 +116,10 @@ impl<'a> PendingRequest<'a> {
     }
 
     /// Waits until the request has changed; `false` if patience ended first.
-    async fn changed(&self, patience: Moment) -> bool {
+    async fn wait_for_change(&self, patience: Moment) -> bool {
         let mut alarm = Alarm::new(self.client, patience);
         poll_fn(|cx| {
-            if !self.client.with_carrier(|carrier, _| carrier.waits(self.request, cx.waker())) {
+            if !self.client.with_carrier(|carrier, _| carrier.register_waker(self.request, cx.waker())) {
                 return Poll::Ready(true);
             }
             alarm.poll_until(cx).map(|()| false)
@@ -148,7 +149,7 @@ pub(crate) async fn acquire(client: &Arc<Client>, terms: Arc<Terms>, patience: M
                 pending.on_reply(asked, answer)
             }
             Next::Fail(error) => return Err(*error),
-            _ if pending.changed(patience).await => pending.on_poll(),
+            _ if pending.wait_for_change(patience).await => pending.on_poll(),
             // Boxed, so that it takes no room in the futures of all waiters.
             _ => return Box::pin(give_up(pending)).await,
         };
@@ -172,12 +173,12 @@ pub(crate) async fn attempt(
         let asked = match next {
             Next::Ask(asked) => asked,
             Next::Fail(error) => return Err(*error),
-            _ => return Err(pending.kept_changing()),
+            _ => return Err(pending.changed_error()),
         };
         let (asked, answer) = pending.ask(asked, Busy::Refuse, patience, repeats).await;
         match answer {
             Ok(Admission::Refused(busy)) => {
-                pending.withdraws = false;
+                pending.withdraws_on_drop = false;
                 pending.end(Input::Refused(pending.request));
                 return Ok(Attempt::Refused(busy));
             }
@@ -231,7 +232,7 @@ async fn give_up(pending: PendingRequest<'_>) -> Result<Entered> {
         Ok(entered) => Ok(entered),
         Err((_, Next::Fail(error))) => Err(*error),
         Err((mut pending, _)) => {
-            pending.withdraws = false;
+            pending.withdraws_on_drop = false;
             pending.end(Input::TimedOut(pending.request));
             Err(match trouble {
                 // "Contended" must not look like "the store is down".

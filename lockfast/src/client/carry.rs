@@ -10,13 +10,13 @@ use tokio::sync::oneshot;
 
 use crate::claim::{ClientId, draw_ids};
 use crate::clock::Moment;
-use crate::engine::{Effect, Effects, Emitted, Engine, Input, Key, Next, ReleaseId};
+use crate::engine::{Effect, Effects, Engine, Input, Key, Next, ReleaseId, UntimedEvent};
 use crate::error::{LostWhy, Result};
 use crate::store::Standing;
 
 use super::Client;
 #[cfg(feature = "record")]
-use super::recorder::{Ended, Recorder};
+use super::recorder::{EndedRecording, Recorder};
 use super::wakers::Wakers;
 
 /// Ids are drawn when the engine has fewer than this beyond those that it needs at once.
@@ -67,9 +67,9 @@ struct Deferred {
     wakers: Vec<Waker>,
     /// Callers of releases, with their answers. Sending wakes a caller, and so does dropping the sender.
     replies: Vec<(Caller, Option<Box<Result<Standing>>>)>,
-    events: Vec<Emitted>,
+    events: Vec<UntimedEvent>,
     #[cfg(feature = "record")]
-    unrecorded: Option<Ended>,
+    unrecorded: Option<EndedRecording>,
     /// Foreign values, whose destructors may run arbitrary code.
     to_drop: (Vec<Waker>, Vec<Watchers>),
 }
@@ -107,7 +107,7 @@ impl Client {
             let _ = said.map(|said| caller.send(*said));
         }
         #[cfg(feature = "record")]
-        deferred.unrecorded.iter().for_each(Ended::warn);
+        deferred.unrecorded.iter().for_each(EndedRecording::warn);
         events.into_iter().for_each(|event| self.events.tell(event));
     }
 
@@ -263,7 +263,7 @@ impl Carrier {
     }
 
     /// Registers the waker of a request's future; `false` if the request does not have to wait.
-    pub(super) fn waits(&mut self, key: Key, waker: &Waker) -> bool {
+    pub(super) fn register_waker(&mut self, key: Key, waker: &Waker) -> bool {
         let waits = self.engine.is_waiting(key);
         if waits {
             let old = self.wakers.put(key, waker.clone());
@@ -307,7 +307,7 @@ impl Carrier {
     }
 
     /// Runs `callback` on the keeper's thread when the hold is lost. Returns it if it is lost and there is no keeper.
-    pub(super) fn call_back(&mut self, hold: Key, callback: Callback, why: LostWhy) -> Option<Callback> {
+    pub(super) fn add_callback(&mut self, hold: Key, callback: Callback, why: LostWhy) -> Option<Callback> {
         match self.engine.has_lost(hold) {
             false => self.watchers.entry(hold).or_default().callbacks.push(callback),
             true if self.is_unattended => return Some(callback),
@@ -374,7 +374,7 @@ mod tests {
         let (lead, gone) = (enter(&mut carrier), enter(&mut carrier));
         carrier.tell(Input::Withdrawn(gone), now);
         let later = enter(&mut carrier);
-        assert!(later.index() == gone.index() && carrier.waits(later, Waker::noop()));
+        assert!(later.index() == gone.index() && carrier.register_waker(later, Waker::noop()));
         carrier.forget_waker(gone);
         carrier.tell(Input::Withdrawn(lead), now);
         assert!(carrier.woken.is_some(), "it leads now, and is woken");

@@ -14,7 +14,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::store::{Lease, Standing};
 
 use super::Client;
-use super::lost::Lost;
+use super::lost::LossFuture;
 use super::release::InFlightRelease;
 use super::repeat::{Repeats, Reply, no_answer};
 
@@ -125,7 +125,7 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn lost(&self) -> impl Future<Output = LostWhy> + Send + '_ {
-        Lost::new(self)
+        LossFuture::new(self)
     }
 
     /// Runs `callback` on the keeper's own thread when the lock is lost, even while the caller's runtime is blocked. It must
@@ -133,7 +133,7 @@ impl Guard {
     /// released.
     pub fn on_lost(&self, callback: impl FnOnce(LostWhy) + Send + 'static) {
         let why = self.validity().why();
-        let alone = self.client.with_carrier(|carrier, _| carrier.call_back(self.hold, Box::new(callback), why));
+        let alone = self.client.with_carrier(|carrier, _| carrier.add_callback(self.hold, Box::new(callback), why));
         // The keeper has ended with the client: no other thread would run it.
         if let Some(callback) = alone {
             callback(why);
@@ -214,7 +214,7 @@ impl Guard {
         };
         loop {
             let answer = in_flight.send(sent).await;
-            let taken_over = in_flight.taken_over(true);
+            let taken_over = in_flight.stop_watching(true);
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
                 // Boxed, so that it takes no room in the futures of releases that are answered.

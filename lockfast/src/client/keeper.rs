@@ -39,10 +39,10 @@ pub(crate) fn is_keeper_thread() -> bool {
     IS_KEEPER_THREAD.get()
 }
 
-/// Ends the client when its keeper ends, also by a panic: no future may wait for a keeper that has ended.
-struct Ending(Arc<Client>);
+/// Dropped when the keeper ends, also by a panic, and ends the client then: no future may wait for a keeper that has ended.
+struct ClientEnd(Arc<Client>);
 
-impl Drop for Ending {
+impl Drop for ClientEnd {
     fn drop(&mut self) {
         let (_, callbacks) = self.0.with_carrier(|carrier, now| {
             if !carrier.is_abandoned && carrier.engine().closed().is_none() {
@@ -67,7 +67,7 @@ pub(crate) fn start(client: &Arc<Client>) -> Result<()> {
     let keep = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(async {
             IS_KEEPER_THREAD.set(true);
-            let _ending = Ending(Arc::clone(&client));
+            let _end = ClientEnd(Arc::clone(&client));
             let pushes = client.store.watch(Scope::Client(client.id));
             let _ = sender.send(Ok(()));
             run(client, pushes).await;
@@ -158,7 +158,7 @@ fn send(client: &Arc<Client>, calls: Vec<Effect>, in_flight: &FuturesUnordered<B
         in_flight.push(Box::pin(async move {
             // A slow call is dropped after a quarter of the lease: there is time to try again before the lease ends.
             let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(CALL_TIMEOUT);
-            let answer = in_time(shortest / 4, client.store.renew(&leases)).await;
+            let answer = with_timeout(shortest / 4, client.store.renew(&leases)).await;
             let names = || leases.iter().flat_map(|lease| lease.claim.demands.iter()).map(|demand| &demand.name);
             let answer = answer.map_err(|error| client.in_written_names(error, names()));
             Input::Renewed { renewals, sent, answer }
@@ -168,7 +168,7 @@ fn send(client: &Arc<Client>, calls: Vec<Effect>, in_flight: &FuturesUnordered<B
     for (asked, stood) in acquires {
         let client = Arc::clone(client);
         in_flight.push(Box::pin(async move {
-            let answer = in_time(CALL_TIMEOUT, client.store.acquire(&asked.claim, Busy::Wait)).await;
+            let answer = with_timeout(CALL_TIMEOUT, client.store.acquire(&asked.claim, Busy::Wait)).await;
             let answer = answer.map_err(|error| client.explain(error, "asking for", &asked.claim.demands));
             Input::Joined { asked, stood, answer }
         }));
@@ -178,20 +178,20 @@ fn send(client: &Arc<Client>, calls: Vec<Effect>, in_flight: &FuturesUnordered<B
         let client = Arc::clone(client);
         in_flight.push(Box::pin(async move {
             let batch: Vec<_> = releases.iter().map(|release| release.leaving.clone()).collect();
-            let answer = in_time(CALL_TIMEOUT, Box::pin(client.release(&batch))).await;
+            let answer = with_timeout(CALL_TIMEOUT, Box::pin(client.release(&batch))).await;
             Input::Released { releases, sent, answer }
         }));
     }
     for report in reports {
         let client = Arc::clone(client);
         in_flight.push(Box::pin(async move {
-            let is_ok = in_time(CALL_TIMEOUT, client.store.record(&report)).await.is_ok();
+            let is_ok = with_timeout(CALL_TIMEOUT, client.store.record(&report)).await.is_ok();
             Input::Reported { report: *report, is_ok }
         }));
     }
 }
 
-async fn in_time<T>(limit: Duration, call: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>) -> Result<T> {
+async fn with_timeout<T>(limit: Duration, call: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>) -> Result<T> {
     let limit = limit.clamp(Duration::from_millis(100), CALL_TIMEOUT);
     match tokio::time::timeout(limit, AssertUnwindSafe(call).catch_unwind()).await {
         Ok(Ok(answer)) => answer,

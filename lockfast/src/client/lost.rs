@@ -9,19 +9,19 @@ use crate::error::LostWhy;
 use super::guard::Guard;
 
 /// Ready when the lock is lost. Dropping it removes its waker: a guard may make many of these.
-pub(crate) struct Lost<'a> {
+pub(crate) struct LossFuture<'a> {
     guard: &'a Guard,
     /// Its number among the watchers of the hold.
     serial: Option<u64>,
 }
 
-impl<'a> Lost<'a> {
+impl<'a> LossFuture<'a> {
     pub(crate) fn new(guard: &'a Guard) -> Self {
         Self { guard, serial: None }
     }
 }
 
-impl Future for Lost<'_> {
+impl Future for LossFuture<'_> {
     type Output = LostWhy;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LostWhy> {
@@ -38,7 +38,7 @@ impl Future for Lost<'_> {
     }
 }
 
-impl Drop for Lost<'_> {
+impl Drop for LossFuture<'_> {
     fn drop(&mut self) {
         let Some(serial) = self.serial else { return };
         self.guard.client.with_carrier(|carrier, _| carrier.unwatch_loss(self.guard.hold, serial));

@@ -16,8 +16,9 @@ use super::guard::Guard;
 use super::repeat::{ENDS_WITHIN, answer_lost, is_ambiguous};
 
 impl Client {
-    /// Order matters: what is left to do is in the engine before this is called, since the keeper may end with the last release.
-    pub(super) fn release_ended(&self) {
+    /// Counts a release in flight as ended. Order matters: the remaining work is in the engine before this is called, since the keeper
+    /// may end with the last release.
+    pub(super) fn end_release(&self) {
         if self.releases.end() {
             self.keeper_wakeup.notify_one();
         }
@@ -59,7 +60,7 @@ impl InFlightRelease<'_> {
 
     /// Ends the engine's watch over this release: it was answered, or its caller stops waiting. `Some` if the keeper has taken the
     /// release over: its answer arrives there.
-    pub(super) fn taken_over(&mut self, waits: bool) -> Option<ReleaseReply> {
+    pub(super) fn stop_watching(&mut self, waits: bool) -> Option<ReleaseReply> {
         let release = self.watched.take()?;
         let reply = self.guard.client.with_carrier(|carrier, now| {
             match carrier.tell(Input::Answered { release, waits }, now) {
@@ -156,8 +157,8 @@ impl InFlightRelease<'_> {
 
 impl Drop for InFlightRelease<'_> {
     fn drop(&mut self) {
-        drop(self.taken_over(false));
+        drop(self.stop_watching(false));
         drop(self.hand_to_keeper(false));
-        self.guard.client.release_ended();
+        self.guard.client.end_release();
     }
 }

@@ -36,19 +36,19 @@ pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(3);
 pub(crate) struct Repeats {
     first: Moment,
     until: Moment,
-    most: u32,
+    max: u32,
     count: u32,
 }
 
 impl Repeats {
     /// For a request that is sent at `first`.
     pub(crate) fn of(first: Moment) -> Self {
-        Self { first, until: first + BEGINS_WITHIN, most: MAX_REPEATS, count: 0 }
+        Self { first, until: first + BEGINS_WITHIN, max: MAX_REPEATS, count: 0 }
     }
 
-    /// Allows at most `most` repeats.
-    pub(crate) fn at_most(self, most: u32) -> Self {
-        Self { most, ..self }
+    /// Allows at most `max` repeats.
+    pub(crate) fn at_most(self, max: u32) -> Self {
+        Self { max, ..self }
     }
 
     /// Allows none that begins at `moment` or later.
@@ -58,7 +58,7 @@ impl Repeats {
 
     /// When to send the request again after `answer`, if at all.
     pub(crate) fn next<T>(&mut self, answer: &Result<T>, now: Moment) -> Option<Moment> {
-        if !matches!(answer, Err(Error::Unavailable { .. })) || self.count == self.most {
+        if !matches!(answer, Err(Error::Unavailable { .. })) || self.count == self.max {
             return None;
         }
         let at = if self.count == 0 { now } else { now + jittered(self.count, fastrand::f64()) };

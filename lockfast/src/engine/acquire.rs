@@ -10,8 +10,8 @@ use crate::event::EventKind;
 use crate::planted::Rule;
 use crate::store::{Admission, Leaving};
 
-use super::action::{Ack, Admitted, On};
-use super::effect::{Effects, Held, Next};
+use super::action::{Ack, AcquireAnswer, On};
+use super::effect::{Effects, GuardParts, Next};
 use super::input::{AcquireCall, Closing};
 use super::lease::valid_until;
 use super::phase::Phase;
@@ -141,24 +141,24 @@ impl Engine {
         let is_back = request.is_unanswered() && matches!(answer, Ok(Admission::Held(_) | Admission::Queued { .. }));
         let ack = Ack { sent: if Rule::LeaseCountsFromSending.is_left_out() { now } else { sent }, ttl: claim.ttl };
         let (answer, unanswered) = match answer {
-            Ok(Admission::Held(tickets)) => (Admitted::Held { tickets, ack, inline }, None),
+            Ok(Admission::Held(tickets)) => (AcquireAnswer::Held { tickets, ack, inline }, None),
             Ok(Admission::Queued { ticket, recheck_in, position }) => {
                 request.wait().position = position;
-                (Admitted::Queued { ticket, ack, recheck_in }, None)
+                (AcquireAnswer::Queued { ticket, ack, recheck_in }, None)
             }
             Ok(Admission::Sealed(value)) => {
                 // The copy may run after the seal has ended.
                 self.keep_out_if_unsure(key, now, fx);
-                (Admitted::Sealed(value), None)
+                (AcquireAnswer::Sealed(value), None)
             }
             // This id is out, so it must not be used again: "gone" is said once and stays said.
-            Ok(Admission::Gone(_) | Admission::Refused(_)) => (Admitted::Out, None),
+            Ok(Admission::Gone(_) | Admission::Refused(_)) => (AcquireAnswer::Out, None),
             Err(error) if error.is_retryable() => {
                 request.unsure = true;
                 request.failures += 1;
                 let cause = (request.failures == 1 && request.is_unanswered()).then(|| error.to_string());
                 request.wait().last_error = Some(Box::new(error));
-                (Admitted::Unknown { give_up_at: sent + UNAVAILABLE_AFTER }, cause)
+                (AcquireAnswer::Unknown { give_up_at: sent + UNAVAILABLE_AFTER }, cause)
             }
             Err(error) => {
                 // By 1: an earlier acquire of this claim may still run, and would leave an entry that is never withdrawn.
@@ -268,7 +268,7 @@ impl Engine {
         self.emit(hold, EventKind::Acquired { waited }, fx);
         self.schedule_held(hold, fx);
         self.report_soon(now, fx);
-        Next::Enter(Held { hold, fence, terms, until, why })
+        Next::Enter(GuardParts { hold, fence, terms, until, why })
     }
 
     /// The future learns how its request ended.

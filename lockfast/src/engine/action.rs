@@ -29,7 +29,7 @@ pub(super) enum On<'a> {
     /// Its run of hand-offs is over: the store decides whether the hold goes on.
     AsksIfAlone,
     /// The store answered its acquire.
-    Admitted(Admitted),
+    Admitted(AcquireAnswer),
     /// Its future repeats the acquire.
     Repeats,
     /// A push says that the claim holds with this ticket.
@@ -55,7 +55,7 @@ pub(super) struct Ack {
 
 /// The store's answer to an acquire.
 #[derive(Debug)]
-pub(super) enum Admitted {
+pub(super) enum AcquireAnswer {
     /// The claim holds.
     Held { tickets: Tickets, ack: Ack, inline: bool },
     /// The claim is in the queue.

@@ -26,7 +26,7 @@ pub enum Next {
     /// The future sends this acquire.
     Ask(AcquireCall),
     /// There is a guard.
-    Enter(Held),
+    Enter(GuardParts),
     /// The resource is sealed with this value.
     Sealed(Bytes),
     /// The request will never hold.
@@ -63,7 +63,7 @@ pub enum Next {
 
 /// The parts of a guard.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct GuardParts {
     /// The hold.
     pub hold: Key,
     /// Its fencing token.
@@ -101,7 +101,7 @@ pub enum Effect {
         why: LostWhy,
     },
     /// Delivers an event to its subscribers.
-    Emit(Box<Emitted>),
+    Emit(Box<UntimedEvent>),
     /// Gives the caller of a release the store's answer to the keeper; `None` when it decides nothing.
     Tell(ReleaseId, Option<Box<Result<Standing>>>),
     /// The keeper sends an acquire; with the old ticket if the request fell out of the queue.
@@ -114,9 +114,9 @@ pub enum Effect {
     Record(Box<Report>),
 }
 
-/// An event without the time of day.
+/// An event without the time of day, which the engine does not know: the client adds it.
 #[derive(Clone, Debug)]
-pub struct Emitted {
+pub struct UntimedEvent {
     /// The terms of its request.
     pub terms: Arc<Terms>,
     /// The hash of its claim's id.

@@ -77,7 +77,7 @@ use crate::store::Counters;
 use counters::ClientCounters;
 pub use counters::{Percentiles, Stats};
 pub(crate) use due::jittered;
-pub use effect::{Effect, Effects, Emitted, Held, Next};
+pub use effect::{Effect, Effects, GuardParts, Next, UntimedEvent};
 pub use input::{AcquireCall, Closing, Ending, Input, Release, ReleaseId, Renewal};
 pub use lease::Validity;
 pub(crate) use lease::{margin, valid_until};
@@ -89,7 +89,7 @@ pub use view::Waiter;
 
 use action::{Ack, Action, On};
 use handoff::LocalQueues;
-use phase::Current;
+use phase::CurrentPhase;
 use release::{TakenOverRelease, WatchedRelease};
 use requests::Requests;
 
@@ -259,7 +259,7 @@ impl Engine {
     #[inline(always)]
     fn on(&mut self, key: Key, on: On<'_>, now: Moment, fx: &mut Effects) -> Next {
         let Some(request) = self.requests.get_mut(key) else { return Next::Nothing };
-        match Current::change(request, on, now) {
+        match CurrentPhase::change(request, on, now) {
             Action::Nothing => {}
             Action::Wait => return Next::Wait,
             Action::Ask => return self.ask(key, now, fx),
@@ -332,7 +332,7 @@ impl Engine {
         if self.event_rank >= kind.rank()
             && let Some(request) = self.requests.get(key)
         {
-            fx.push(Effect::Emit(Box::new(Emitted {
+            fx.push(Effect::Emit(Box::new(UntimedEvent {
                 terms: Arc::clone(&request.terms),
                 owner: request.claim.as_ref().map(|claim| claim.id.hash()),
                 fence: (request.fence.0 != 0).then_some(request.fence),

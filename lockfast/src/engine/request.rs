@@ -12,14 +12,14 @@ use crate::store::Leaving;
 
 use super::handoff::LocalQueueId;
 use super::lease;
-use super::phase::{Current, Phase};
+use super::phase::{CurrentPhase, Phase};
 use super::requests::WheelPosition;
 use super::terms::Terms;
 
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) terms: Arc<Terms>,
-    pub(super) phase: Current,
+    pub(super) phase: CurrentPhase,
     /// The local queue that it is in, or leads.
     pub(super) local_queue: Option<LocalQueueId>,
     pub(super) claim: Option<Arc<Claim>>,
@@ -38,7 +38,9 @@ pub(super) struct Request {
     pub(super) in_flight: bool,
     /// A push said that the claim is gone, or may be: ask.
     pub(super) is_doubted: bool,
+    /// How many calls in a row got no answer.
     pub(super) failures: u32,
+    /// How many acquires were sent.
     pub(super) attempts: u32,
     /// How it was lost, once the loss is decided.
     pub(super) lost: Option<LostWhy>,
@@ -53,7 +55,7 @@ impl Request {
     pub(super) fn new(terms: Arc<Terms>, now: Moment) -> Self {
         Self {
             terms,
-            phase: Current::start(),
+            phase: CurrentPhase::start(),
             local_queue: None,
             claim: None,
             lease_until: Moment::START,
