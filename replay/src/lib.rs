@@ -94,7 +94,7 @@ pub fn replay(mut recording: impl BufRead, selection: &Selection, out: impl Writ
         line.clear();
     }
     if replay.players.is_empty() && !selection.client.is_empty() {
-        replay.gap(format!("client {}", selection.client), "is not in this recording")?;
+        replay.report_gap(format!("client {}", selection.client), "is not in this recording")?;
     }
     writeln!(replay.out, "{}", replay.summary)?;
     Ok(replay.summary)
@@ -122,28 +122,28 @@ impl<W: Write> Replay<'_, W> {
             )?;
             return self.replay_line(parsed);
         }
-        self.gap(format!("line {number}"), &format!("cannot be read: {wrong}"))
+        self.report_gap(format!("line {number}"), &format!("cannot be read: {wrong}"))
     }
 
     fn replay_line(&mut self, line: Line) -> io::Result<()> {
         match line {
-            Line::Header(header) if self.is_chosen(header.client) => self.begin(&header),
+            Line::Header(header) if self.is_selected(header.client) => self.begin_client(&header),
             Line::Step { client, step, now, event_rank, input, led }
-                if self.is_chosen(client) && step <= self.selection.to =>
+                if self.is_selected(client) && step <= self.selection.to =>
             {
-                self.step(client, step, now, event_rank, *input, &led)
+                self.replay_step(client, step, now, event_rank, *input, &led)
             }
             _ => Ok(()),
         }
     }
 
-    fn is_chosen(&self, client: ClientId) -> bool {
+    fn is_selected(&self, client: ClientId) -> bool {
         client.to_string().starts_with(&self.selection.client)
     }
 
-    fn begin(&mut self, header: &Header) -> io::Result<()> {
+    fn begin_client(&mut self, header: &Header) -> io::Result<()> {
         let Header { lockfast, client, seed, start } = header;
-        let text = self.text.get_or_insert_with(|| Text::since(*start));
+        let text = self.text.get_or_insert_with(|| Text::starting_at(*start));
         let (begins, ours) = (text.moment(*start), env!("CARGO_PKG_VERSION"));
         writeln!(self.out, "client {client} begins at {begins}, recorded by {lockfast}, replayed by {ours}")?;
         let player = Player { engine: Engine::new(*client, *seed), last: 0, has_gap: false };
@@ -151,7 +151,7 @@ impl<W: Write> Replay<'_, W> {
         Ok(())
     }
 
-    fn step(
+    fn replay_step(
         &mut self,
         client: ClientId,
         step: u64,
@@ -171,8 +171,10 @@ impl<W: Write> Replay<'_, W> {
             let engine = Engine::new(client, 0);
             self.players.insert(client.0, Player { engine, last: 0, has_gap: true });
             let what = if missing == 0 { "the first line".to_owned() } else { format!("step {missing}") };
-            return self
-                .gap(location, &format!("comes, and {what} is missing: this client cannot be replayed any further"));
+            return self.report_gap(
+                location,
+                &format!("comes, and {what} is missing: this client cannot be replayed any further"),
+            );
         }
         let player = self.players.get_mut(&client.0).expect("it was found above");
         let text = self.text.as_ref().expect("a client has begun");
@@ -221,7 +223,7 @@ impl<W: Write> Replay<'_, W> {
         Ok(())
     }
 
-    fn gap(&mut self, location: String, what: &str) -> io::Result<()> {
+    fn report_gap(&mut self, location: String, what: &str) -> io::Result<()> {
         self.summary.gaps += 1;
         writeln!(self.out, "GAP: {location} {what}")?;
         self.summary.first.get_or_insert(location);

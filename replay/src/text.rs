@@ -14,7 +14,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    pub(crate) fn since(start: Moment) -> Self {
+    pub(crate) fn starting_at(start: Moment) -> Self {
         Self { start }
     }
 

@@ -124,8 +124,9 @@ impl World<'_> {
         let limit = patience.max(patience.min(asked.sent) + MIN_ANSWER_WAIT).min(asked.sent + CALL_TIMEOUT);
         // A repeat after the lease of the first would find it gone, and would be another attempt.
         let lease = asked.sent + invariants::trusted_for(asked.claim.ttl);
-        let until = (asked.sent + REPEATS_BEGIN_WITHIN).min(limit).min(lease);
-        let repeats = Repeats { asked: None, until, limit: limit.min(asked.sent + REPEATS_END_WITHIN), count: 0 };
+        let begin_before = (asked.sent + REPEATS_BEGIN_WITHIN).min(limit).min(lease);
+        let repeats =
+            Repeats { asked: None, begin_before, limit: limit.min(asked.sent + REPEATS_END_WITHIN), count: 0 };
         self.callers[caller as usize].repeats = repeats;
         self.send_ask(caller, asked, limit);
     }
@@ -164,7 +165,7 @@ impl World<'_> {
         let (client, skew) = (it.client, self.clients[it.client as usize].skew);
         let now = skew.local(self.now);
         let at = if it.repeats.count == 0 { now } else { now + it.backoff(it.repeats.count) };
-        if it.repeats.count == max_repeats || at >= it.repeats.until {
+        if it.repeats.count == max_repeats || at >= it.repeats.begin_before {
             return self.on_admission(caller, asked, Err(no_answer()));
         }
         it.repeats.count += 1;
@@ -269,7 +270,7 @@ impl World<'_> {
         }
     }
 
-    /// A waiter knows its entry from now on.
+    /// Notes the entry of a waiter, once the store has acknowledged it.
     fn note_admission(&mut self, client: u32, asked: &AcquireCall, answer: &Result<Admission>) {
         let process = &self.clients[client as usize];
         let Some((_, caller)) = process.waiting.iter().find(|(key, _)| *key == asked.key) else { return };

@@ -61,9 +61,13 @@ pub(crate) struct Caller {
 /// How often and until when an acquire is repeated while its outcome is unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
+    /// The acquire to be repeated, during the pause before it.
     pub(crate) asked: Option<AcquireCall>,
-    pub(crate) until: Moment,
+    /// No repeat begins at this moment or later.
+    pub(crate) begin_before: Moment,
+    /// Until when the answer to a repeat is awaited.
     pub(crate) limit: Moment,
+    /// How many repeats were sent.
     pub(crate) count: u32,
 }
 

@@ -89,11 +89,11 @@ impl World<'_> {
         let (fence, is_stale) = (guard.fence, guard.is_stale);
         for demand in claim.demands.iter().filter(|demand| demand.weight == demand.capacity) {
             let name = &mut self.names[crate::ledger::index_of(&demand.name)];
-            let check = invariants::fenced_write(name, fence, is_stale);
+            let check = invariants::check_write(name, fence, is_stale);
             self.require(check);
         }
         if !is_stale {
-            let check = invariants::honest(&self.store, guard_of(&self.callers[caller as usize]));
+            let check = invariants::check_honest(&self.store, guard_of(&self.callers[caller as usize]));
             self.require(check);
         }
     }
@@ -107,7 +107,7 @@ impl World<'_> {
             guard.until = guard.until.max(until);
             guard.until_time = skew.time_of(guard.until);
             if !guard.is_stale {
-                let check = invariants::honest(&self.store, guard);
+                let check = invariants::check_honest(&self.store, guard);
                 self.require(check);
             }
         } else {
@@ -120,7 +120,7 @@ impl World<'_> {
     pub(crate) fn lose(&mut self, caller: u32, why: LostWhy) {
         let it = &self.callers[caller as usize];
         let process = &self.clients[it.client as usize];
-        let check = invariants::loss_is_noticed(self.now, it, process, &self.store, why);
+        let check = invariants::check_loss(self.now, it, process, &self.store, why);
         let check = check.and_then(|()| self.check_needless_loss(caller, why));
         self.require(check);
         self.losses += 1;

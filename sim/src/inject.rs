@@ -21,19 +21,19 @@ impl World<'_> {
         }
         match fault {
             Fault::Message { client, link, message, count } => {
-                if let Some(client) = self.client(*client) {
+                if let Some(client) = self.living_client(*client) {
                     let armed = &mut self.clients[client as usize].connections[*link as usize].armed;
                     armed.extend(std::iter::repeat_n(*message, *count as usize));
                 }
             }
             Fault::Disconnect { client, links, lasts } => {
-                let Some(client) = self.client(*client) else { return };
+                let Some(client) = self.living_client(*client) else { return };
                 for link in links {
                     self.cut(client, *link, *lasts);
                 }
             }
             Fault::BlackHole { client, link, requests, answers, lasts } => {
-                let Some(client) = self.client(*client) else { return };
+                let Some(client) = self.living_client(*client) else { return };
                 let until = self.now + *lasts;
                 let connection = &mut self.clients[client as usize].connections[*link as usize];
                 if *requests {
@@ -57,7 +57,7 @@ impl World<'_> {
     }
 
     /// The index of a living process.
-    fn client(&self, id: u32) -> Option<u32> {
+    fn living_client(&self, id: u32) -> Option<u32> {
         let index = *self.index_of.get(id as usize)?;
         self.clients.get(index as usize).filter(|process| process.is_alive).map(|_| index)
     }
@@ -71,7 +71,7 @@ impl World<'_> {
     }
 
     fn pause(&mut self, id: u32, lasts: Duration) {
-        let Some(client) = self.client(id) else { return };
+        let Some(client) = self.living_client(id) else { return };
         let until = self.now + lasts;
         let holders = self.clients[client as usize].guards.iter();
         let leases = holders.map(|(_, caller)| self.plan.callers[*caller as usize].ttl);
@@ -85,7 +85,7 @@ impl World<'_> {
     }
 
     fn kill(&mut self, id: u32, replaced: Option<Duration>) {
-        let Some(client) = self.client(id) else { return };
+        let Some(client) = self.living_client(id) else { return };
         let process = &mut self.clients[client as usize];
         if !process.waiting.is_empty() || !process.guards.is_empty() {
             self.bites.note(Kind::Killed);
@@ -153,7 +153,7 @@ impl World<'_> {
         let process = &self.clients[client as usize];
         let Some((_, caller)) = process.waiting.iter().find(|(it, _)| *it == key).copied() else { return };
         let local = process.skew.local(self.now);
-        let check = invariants::bounded(caller, &mut self.callers[caller as usize], local);
+        let check = invariants::check_request_rate(caller, &mut self.callers[caller as usize], local);
         self.require(check);
     }
 

@@ -157,7 +157,7 @@ impl Ledger {
         if let Some(entry) = self.entries.get_mut(&owner) {
             entry.last_answer_at = time;
             entry.expires = entry.expires.max(now + claim.ttl);
-            return agrees(entry, tickets.first == entry.tickets.first && holds == entry.holds, admission);
+            return expect_agreement(entry, tickets.first == entry.tickets.first && holds == entry.holds, admission);
         }
         let entry = Entry {
             claim: Arc::clone(claim),
@@ -196,14 +196,14 @@ impl Ledger {
             (Some(entry), Standing::Held(tickets)) => {
                 entry.expires = entry.expires.max(now + lease.ttl);
                 entry.longest = entry.longest.max(lease.ttl);
-                agrees(entry, entry.holds && *tickets == entry.tickets, standing)
+                expect_agreement(entry, entry.holds && *tickets == entry.tickets, standing)
             }
             (Some(entry), Standing::Waiting { ticket, .. }) => {
                 entry.last_answer_at = time;
                 entry.expires = entry.expires.max(now + lease.ttl);
-                agrees(entry, !entry.holds && *ticket == entry.tickets.first, standing)
+                expect_agreement(entry, !entry.holds && *ticket == entry.tickets.first, standing)
             }
-            (Some(entry), Standing::Gone(_)) => agrees(entry, entry.broken || entry.lingers, standing),
+            (Some(entry), Standing::Gone(_)) => expect_agreement(entry, entry.broken || entry.lingers, standing),
             (None, Standing::Gone(_)) => Ok(()),
             (None, standing) => Err(format!("no such claim in the queue, but {standing:?}")),
             (Some(_), standing) => Err(format!("{standing:?}")),
@@ -230,7 +230,7 @@ impl Ledger {
             Leaving::UnlessAlone { floor, .. } => {
                 let is_late = entry.holds && entry.tickets.first > *floor;
                 if let Standing::Held(tickets) = standing {
-                    agrees(entry, entry.holds && (!is_late || *tickets == entry.tickets), standing)?;
+                    expect_agreement(entry, entry.holds && (!is_late || *tickets == entry.tickets), standing)?;
                     entry.tickets = *tickets;
                     entry.expires = entry.expires.max(now + entry.claim.ttl);
                     return Ok(None);
@@ -291,8 +291,9 @@ impl Ledger {
     }
 }
 
-fn agrees(entry: &Entry, does: bool, said: &impl std::fmt::Debug) -> Result<(), String> {
-    if does { Ok(()) } else { Err(format!("{said:?} about {entry:?}")) }
+/// The error names an answer that does not agree with the ledger.
+fn expect_agreement(entry: &Entry, agrees: bool, answer: &impl std::fmt::Debug) -> Result<(), String> {
+    if agrees { Ok(()) } else { Err(format!("{answer:?} about {entry:?}")) }
 }
 
 /// Names are `n0`, `n1` and so on.

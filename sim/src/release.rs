@@ -26,7 +26,7 @@ impl World<'_> {
     pub(crate) fn exit(&mut self, caller: u32) {
         self.write(caller);
         let it = &mut self.callers[caller as usize];
-        let check = invariants::loss_was_noticed(self.now, it, &self.clients[it.client as usize]);
+        let check = invariants::check_loss_was_noticed(self.now, it, &self.clients[it.client as usize]);
         self.require(check);
         let it = &mut self.callers[caller as usize];
         if let Some(call) = it.call.take() {

@@ -124,13 +124,13 @@ impl World<'_> {
                 self.note_granted(Some(claim.id.hash()));
                 if let Ok(admission) = &answer {
                     if let Admission::Held(_) = admission {
-                        let check = invariants::not_sealed(&self.names, &claim.demands, now);
+                        let check = invariants::check_not_sealed(&self.names, &claim.demands, now);
                         self.require(check);
                     }
                     let left = self.store.left_before.remove(&claim.id.hash());
                     // A store that lost its data has lost its tombstones too: a copy that runs then costs one lease.
-                    let is_of_before = left.is_some() && self.store.ended.contains(&claim.id.hash());
-                    let is_ghost = self.now.since(sent) > claim.tombstone() || is_of_before;
+                    let is_from_before_data_loss = left.is_some() && self.store.ended.contains(&claim.id.hash());
+                    let is_ghost = self.now.since(sent) > claim.tombstone() || is_from_before_data_loss;
                     let noted = self.store.ledger.note_acquire(claim, admission, now, self.now, left, is_ghost);
                     self.agree(noted);
                 }
@@ -281,10 +281,10 @@ impl World<'_> {
                 continue;
             };
             let now = self.store.skew.local(self.now);
-            let check = invariants::not_sealed(&self.names, &claim.demands, now);
+            let check = invariants::check_not_sealed(&self.names, &claim.demands, now);
             self.require(check);
             if only.is_none() {
-                let check = invariants::fits(&self.store.ledger.used, &claim.demands);
+                let check = invariants::check_capacity(&self.store.ledger.used, &claim.demands);
                 self.require(check);
             }
         }
@@ -307,8 +307,8 @@ impl World<'_> {
         if self.store.verbs.is_multiple_of(COMPARE_EVERY) {
             let now = self.store.skew.local(self.now);
             let name = (self.store.verbs / COMPARE_EVERY) as usize % self.names.len();
-            let check = invariants::table_agrees(&mut self.store, &self.names[name].name, now)
-                .and_then(|()| invariants::forged_release_does_nothing(&mut self.store, &self.names[name].name, now));
+            let check = invariants::check_table_agrees(&mut self.store, &self.names[name].name, now)
+                .and_then(|()| invariants::check_forged_release(&mut self.store, &self.names[name].name, now));
             self.require(check);
         }
     }

@@ -34,16 +34,20 @@ pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// How often and for how long one request is repeated.
 #[derive(Debug)]
 pub(crate) struct Repeats {
-    first: Moment,
-    until: Moment,
+    /// When the first request was sent.
+    first_sent: Moment,
+    /// No repeat begins at this moment or later.
+    begin_before: Moment,
+    /// How many repeats are allowed.
     max: u32,
+    /// How many repeats were sent.
     count: u32,
 }
 
 impl Repeats {
     /// For a request that is sent at `first`.
     pub(crate) fn of(first: Moment) -> Self {
-        Self { first, until: first + BEGINS_WITHIN, max: MAX_REPEATS, count: 0 }
+        Self { first_sent: first, begin_before: first + BEGINS_WITHIN, max: MAX_REPEATS, count: 0 }
     }
 
     /// Allows at most `max` repeats.
@@ -53,7 +57,7 @@ impl Repeats {
 
     /// Allows none that begins at `moment` or later.
     pub(crate) fn before(self, moment: Moment) -> Self {
-        Self { until: self.until.min(moment), ..self }
+        Self { begin_before: self.begin_before.min(moment), ..self }
     }
 
     /// When to send the request again after `answer`, if at all.
@@ -63,12 +67,12 @@ impl Repeats {
         }
         let at = if self.count == 0 { now } else { now + jittered(self.count, fastrand::f64()) };
         self.count += 1;
-        (at < self.until).then_some(at)
+        (at < self.begin_before).then_some(at)
     }
 
     /// Until when the answer to a repeat is awaited, if the first answer was awaited until `limit`.
     pub(crate) fn limit(&self, limit: Moment) -> Moment {
-        if limit == Moment::NEVER { limit } else { limit.min(self.first + ENDS_WITHIN) }
+        if limit == Moment::NEVER { limit } else { limit.min(self.first_sent + ENDS_WITHIN) }
     }
 }
 
@@ -97,7 +101,7 @@ impl Client {
     where
         F: Future<Output = Result<T>> + Unpin,
     {
-        let (mut sent, mut limit, mut is_repeat) = (repeats.first, limit, false);
+        let (mut sent, mut limit, mut is_repeat) = (repeats.first_sent, limit, false);
         let mut answer = Err(no_answer());
         // If a repeat is not answered in time, the previous answer is kept: it has the cause.
         while let Some(reply) = self.within(sent, limit, request()).await {

@@ -96,7 +96,7 @@ impl ClientCounters {
     pub(super) fn add_acquired(&mut self, waited: Duration) {
         self.counters.acquired += 1;
         self.held += 1;
-        note(waited, &mut self.wait);
+        record_span(waited, &mut self.wait);
     }
 
     pub(super) fn add_lost(&mut self) {
@@ -106,13 +106,13 @@ impl ClientCounters {
     pub(super) fn add_released(&mut self, held: Duration, was_lost: bool) {
         self.held -= 1;
         self.counters.released += u64::from(!was_lost);
-        note(held, &mut self.hold);
+        record_span(held, &mut self.hold);
     }
 
     /// A hold became a token: this client has it no more, and the owner of the token gives it back.
     pub(super) fn add_let_go(&mut self, held: Duration) {
         self.held -= 1;
-        note(held, &mut self.hold);
+        record_span(held, &mut self.hold);
     }
 
     /// The hold of a token was given back.
@@ -132,7 +132,7 @@ impl ClientCounters {
     }
 }
 
-fn note(span: Duration, spans: &mut Histogram<u64>) {
+fn record_span(span: Duration, spans: &mut Histogram<u64>) {
     spans.saturating_record(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1));
 }
 

@@ -37,12 +37,12 @@ pub enum Next {
         leaving: Leaving,
         /// Whether the hold depends on the answer ([`Input::Left`](super::Input::Left)).
         keeps: bool,
-        /// The hold was lost before.
+        /// How the hold was lost, if it was lost before.
         lost: Option<LostWhy>,
     },
     /// The hold has ended, and the store needs no release.
     Done {
-        /// The hold was lost before.
+        /// How the hold was lost, if it was lost before.
         lost: Option<LostWhy>,
     },
     /// The release is watched under this number: if no answer comes, the keeper repeats it.

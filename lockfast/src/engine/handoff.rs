@@ -30,7 +30,7 @@ use super::requests::Key;
 use super::terms::{Span, Terms};
 use super::{Engine, UNAVAILABLE_AFTER};
 
-/// How many hand-offs one run has at most.
+/// How many hand-offs one run has at most. With [`MAX_RUN`], it bounds how long a waiter elsewhere is overtaken.
 pub(super) const MAX_HANDOFFS: u32 = 64;
 /// How long a run may take before it ends at the next hand-off.
 pub(super) const MAX_RUN: Duration = Duration::from_millis(10);
@@ -40,14 +40,15 @@ pub(super) const MAX_RUN: Duration = Duration::from_millis(10);
 struct EqualTerms(Arc<Terms>);
 
 impl EqualTerms {
-    fn wants(&self) -> (&Demand, Span, Option<Span>) {
+    /// The terms that are compared.
+    fn compared(&self) -> (&Demand, Span, Option<Span>) {
         (&self.0.demands[0], self.0.ttl, self.0.renew_every)
     }
 }
 
 impl PartialEq for EqualTerms {
     fn eq(&self, other: &Self) -> bool {
-        self.wants() == other.wants()
+        self.compared() == other.compared()
     }
 }
 
@@ -55,7 +56,7 @@ impl Eq for EqualTerms {}
 
 impl Hash for EqualTerms {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.wants().hash(state);
+        self.compared().hash(state);
     }
 }
 
@@ -72,7 +73,7 @@ pub(super) struct LocalQueueId(u32);
 #[derive(Debug)]
 struct LocalQueue {
     lead: Key,
-    /// Most locks are held without a local waiter; they do without this.
+    /// `None` until a request waits behind the leader: most locks are held without a local waiter.
     waiters: Option<Box<Waiters>>,
 }
 
@@ -82,10 +83,14 @@ struct Waiters {
     requests: VecDeque<Key>,
     /// How many of them have not left.
     live: u32,
-    began: Moment,
+    /// When the present run began.
+    run_began: Moment,
+    /// How many hand-offs the present run has had.
     handoffs: u32,
-    next: Ticket,
-    left: u32,
+    /// The ticket of the next hand-off.
+    next_ticket: Ticket,
+    /// How many tickets of the block are left.
+    tickets_left: u32,
 }
 
 impl LocalQueues {
@@ -130,20 +135,22 @@ impl LocalQueue {
 }
 
 impl Waiters {
-    fn begin(&mut self, next: Ticket, left: u32, now: Moment) {
-        (self.next, self.left, self.began, self.handoffs) = (next, left, now, 0);
+    /// Begins a run with the `count` tickets from `first` on.
+    fn begin_run(&mut self, first: Ticket, count: u32, now: Moment) {
+        (self.next_ticket, self.tickets_left, self.run_began, self.handoffs) = (first, count, now, 0);
     }
 
     fn may_hand_off(&self, now: Moment) -> bool {
-        let has_tickets = self.left > 0 || Rule::TicketsAreReserved.is_left_out();
-        let goes_on = self.handoffs < MAX_HANDOFFS && now.since(self.began) < MAX_RUN;
+        let has_tickets = self.tickets_left > 0 || Rule::TicketsAreReserved.is_left_out();
+        let goes_on = self.handoffs < MAX_HANDOFFS && now.since(self.run_began) < MAX_RUN;
         has_tickets && (goes_on || Rule::RunsEnd.is_left_out())
     }
 
+    /// Draws the ticket of a hand-off.
     fn draw(&mut self) -> Ticket {
-        let ticket = self.next;
-        self.next = Ticket(ticket.0 + 1);
-        self.left = self.left.saturating_sub(1);
+        let ticket = self.next_ticket;
+        self.next_ticket = Ticket(ticket.0 + 1);
+        self.tickets_left = self.tickets_left.saturating_sub(1);
         self.handoffs += 1;
         ticket
     }
@@ -179,10 +186,11 @@ impl Engine {
     /// The leader holds: a run begins.
     pub(super) fn begin_run(&mut self, key: Key, tickets: Tickets, now: Moment) {
         if let Some((_, LocalQueue { waiters: Some(waiters), .. })) = self.led_queue(key) {
-            waiters.begin(Ticket(tickets.first.0 + 1), tickets.count.saturating_sub(1), now);
+            waiters.begin_run(Ticket(tickets.first.0 + 1), tickets.count.saturating_sub(1), now);
         }
     }
 
+    /// Takes the next request out of a local queue.
     fn next_behind(&mut self, id: LocalQueueId) -> Option<Key> {
         let waiters = self.local_queues.get(id).waiters.as_mut()?;
         while let Some(key) = waiters.requests.pop_front() {
@@ -275,10 +283,11 @@ impl Engine {
         let claim = Arc::clone(request.claim.as_ref().expect("a hold has a claim"));
         let is_over = request.is_over(now);
         let last_word = request.last_word(Arc::clone(&claim), now);
-        let is_enough = request.lease_until.since(now) >= request.terms.ttl() / 2;
+        // By 3.
+        let has_half_a_lease = request.lease_until.since(now) >= request.terms.ttl() / 2;
         self.count_guard_end(hold, is_over, now, fx);
         if !is_over && let Some((id, LocalQueue { waiters: Some(waiters), .. })) = self.led_queue(hold) {
-            let (may_hand_off, block) = (waiters.may_hand_off(now) && is_enough, waiters.live.min(MAX_HANDOFFS));
+            let (may_hand_off, block) = (waiters.may_hand_off(now) && has_half_a_lease, waiters.live.min(MAX_HANDOFFS));
             if may_hand_off && let Some(next) = self.next_behind(id) {
                 self.hand_off(hold, next, id, now, fx);
                 return None;
@@ -333,7 +342,7 @@ impl Engine {
         // By 3, also when the store answered late.
         let goes_on = !was_over && request.lease_until.since(now) >= claim.ttl / 2;
         if goes_on && let Some((id, LocalQueue { waiters: Some(waiters), .. })) = self.led_queue(hold) {
-            waiters.begin(tickets.first, tickets.count, now);
+            waiters.begin_run(tickets.first, tickets.count, now);
             if let Some(next) = self.next_behind(id) {
                 self.hand_off(hold, next, id, now, fx);
                 self.schedule_held(hold, fx);

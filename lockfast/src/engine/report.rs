@@ -10,11 +10,11 @@ use super::Engine;
 use super::effect::Effects;
 use super::phase::Phase;
 
-/// Claims younger than this are not worth listing.
+/// A claim is listed once its request is this old: younger ones are not worth the write.
 const LISTED_AFTER: Duration = Duration::from_secs(1);
-/// How long a listing lives without a report; it is refreshed three times in that.
+/// How long a listing lives without a report. It is refreshed every third of this.
 const LISTING_TTL: Duration = Duration::from_secs(60);
-/// How many claims to take off the listing are remembered for a store that does not answer.
+/// How many claims are remembered, to be taken off the listing, while the store does not answer.
 const MAX_CLAIMS_TO_UNLIST: usize = 100_000;
 
 impl Engine {
@@ -23,9 +23,10 @@ impl Engine {
         self.next_report_at = Moment::NEVER;
         self.withdrawn_claims.retain(|_, (until, _)| *until > now);
         let mut entered = Vec::new();
-        let (mut young, mut listed) = (!self.withdrawn_claims.is_empty(), false);
+        // Withdrawn claims are dropped by later reports.
+        let (mut is_more_to_come, mut has_listed) = (!self.withdrawn_claims.is_empty(), false);
         let keys: Vec<_> = self.requests.keys().filter(|(_, request)| !request.is_listed).map(|(key, _)| key).collect();
-        listed |= keys.len() < self.requests.len();
+        has_listed |= keys.len() < self.requests.len();
         for key in keys {
             let Some(request) = self.requests.get_mut(key) else { continue };
             let is_queued = matches!(*request.phase, Phase::Held | Phase::Between | Phase::Waiting { .. });
@@ -33,20 +34,20 @@ impl Engine {
                 Some(claim) if is_queued && request.since + LISTED_AFTER <= now => {
                     entered.push((claim.id.hash(), claim.demands.clone()));
                     request.is_listed = true;
-                    listed = true;
+                    has_listed = true;
                 }
-                _ => young = true,
+                _ => is_more_to_come = true,
             }
         }
         let counters = minus(self.counters.totals(), self.last_reported);
         let left = std::mem::take(&mut self.claims_to_unlist);
-        let silent = counters == Counters::default() && entered.is_empty() && left.is_empty();
-        let rests = if young { LISTED_AFTER } else { LISTING_TTL / 3 };
-        if young || listed {
-            self.next_report_at = now + rests;
+        let is_empty = counters == Counters::default() && entered.is_empty() && left.is_empty();
+        let pause = if is_more_to_come { LISTED_AFTER } else { LISTING_TTL / 3 };
+        if is_more_to_come || has_listed {
+            self.next_report_at = now + pause;
         }
-        // A report without a change is due now and then: it keeps the listing.
-        if silent && !(listed && self.last_report_at + LISTING_TTL / 3 <= now) {
+        // A report without a change is sent only to keep the listing alive.
+        if is_empty && !(has_listed && self.last_report_at + LISTING_TTL / 3 <= now) {
             return None;
         }
         self.last_report_at = now;
@@ -68,7 +69,7 @@ impl Engine {
             return;
         }
         self.last_reported = minus(self.last_reported, report.counters);
-        // A store without a report for so long drops the whole listing by itself.
+        // A store that got no report for that long has dropped the whole listing by itself.
         if self.claims_to_unlist.len() < MAX_CLAIMS_TO_UNLIST {
             self.claims_to_unlist.extend(report.left);
         }
@@ -82,6 +83,7 @@ impl Engine {
     }
 }
 
+/// Each counter of `all` less that of `reported`.
 fn minus(all: Counters, reported: Counters) -> Counters {
     Counters {
         acquired: all.acquired - reported.acquired,

@@ -30,7 +30,7 @@ pub(super) struct Request {
     /// When it was asked for; then, when it was acquired.
     pub(super) since: Moment,
     pub(super) fence: Ticket,
-    /// Most locks are acquired at once, and then held for long; they do without this.
+    /// State that only waiters need: most locks are acquired at once, and then held for long.
     wait: Option<Box<Wait>>,
     /// An acquire of this claim got no answer, and may still run, however late: its id has to be kept out when it leaves.
     pub(super) unsure: bool,
@@ -75,6 +75,7 @@ impl Request {
         }
     }
 
+    /// The state that only waiters need, made if it is not there.
     pub(super) fn wait(&mut self) -> &mut Wait {
         self.wait.get_or_insert_default()
     }

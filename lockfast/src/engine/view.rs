@@ -91,13 +91,13 @@ impl Engine {
         Some(Waiter { terms: Arc::clone(&request.terms), ticket, position, trouble, since, attempts })
     }
 
-    /// The phase of a request, for people.
+    /// The phase of a request, to be printed.
     #[cfg(feature = "engine")]
     pub fn phase(&self, key: Key) -> Option<Phase> {
         self.requests.get(key).map(|request| Phase::clone(&request.phase))
     }
 
-    /// All requests, for people.
+    /// All requests, to be printed.
     #[cfg(feature = "engine")]
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         self.requests.keys().map(|(key, _)| key)
