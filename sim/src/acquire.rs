@@ -21,8 +21,9 @@ use crate::world::World;
 const MIN_ANSWER_WAIT: Duration = Duration::from_millis(800);
 /// How long any answer is awaited.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long after the first acquire the last repeat begins, and how long after it the answer to a repeat is awaited.
+/// How long after the first acquire the last repeat begins at the latest.
 const REPEATS_BEGIN_WITHIN: Duration = Duration::from_secs(2);
+/// How long after the first acquire the answer to a repeat is awaited.
 const REPEATS_END_WITHIN: Duration = Duration::from_secs(3);
 /// How often a future is polled in a row before something is wrong.
 const MAX_POLLS: u32 = 16;

@@ -82,8 +82,10 @@ pub(crate) struct AcknowledgedEntry {
 /// When a waiter sent its last requests, by its own clock.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTimes {
-    times: [Moment; Self::MAX_PER_SECOND],
-    next: usize,
+    /// When the last five were sent, as a ring.
+    sent_at: [Moment; Self::MAX_PER_SECOND],
+    /// The index of the oldest, which the next one replaces.
+    oldest: usize,
 }
 
 impl RequestTimes {
@@ -92,15 +94,15 @@ impl RequestTimes {
 
     /// Notes a request that is sent now. Returns when the fifth request before it was sent, if there was one.
     pub(crate) fn note(&mut self, now: Moment) -> Option<Moment> {
-        let fifth = std::mem::replace(&mut self.times[self.next], now);
-        self.next = (self.next + 1) % Self::MAX_PER_SECOND;
+        let fifth = std::mem::replace(&mut self.sent_at[self.oldest], now);
+        self.oldest = (self.oldest + 1) % Self::MAX_PER_SECOND;
         (fifth != Moment::START).then_some(fifth)
     }
 
     /// Whether five requests were sent within the last two seconds, so that the next one may have had to wait.
     pub(crate) fn is_used_up(&self, now: Moment) -> bool {
-        let first = self.times[self.next];
-        first != Moment::START && now.since(first) < Duration::from_secs(2)
+        let oldest = self.sent_at[self.oldest];
+        oldest != Moment::START && now.since(oldest) < Duration::from_secs(2)
     }
 }
 

@@ -94,7 +94,7 @@ impl World<'_> {
         self.calls.forget(client);
         // A process that replaces it has seen none of its tickets.
         self.names.iter_mut().for_each(|name| {
-            name.seen.remove(&client);
+            name.fence_by_client.remove(&client);
         });
         for caller in
             (0..self.callers.len() as u32).filter(|it| self.callers[*it as usize].client == client).collect::<Vec<_>>()

@@ -99,13 +99,13 @@ pub(crate) struct Resource {
     /// The callers that have a guard on it, and how much each holds.
     pub(crate) inside: Vec<(u32, u32)>,
     /// The highest fence among the guards of each weight.
-    pub(crate) highest: Vec<(u32, Ticket)>,
+    pub(crate) highest_by_weight: Vec<(u32, Ticket)>,
     /// The highest fence that a client has held alone, by client.
-    pub(crate) seen: BTreeMap<u32, Ticket>,
+    pub(crate) fence_by_client: BTreeMap<u32, Ticket>,
     /// Whether the store's clock went back: guards of before may have higher fences than those of later clients.
     pub(crate) is_reset: bool,
     /// The fence of the last write that the resource accepted.
-    pub(crate) written: Ticket,
+    pub(crate) last_written: Ticket,
     /// Until when it is sealed, by the store's clock.
     pub(crate) sealed_until: Moment,
 }
@@ -124,16 +124,17 @@ pub(crate) fn check_not_sealed(names: &[Resource], demands: &[Demand], now: Mome
 
 /// The tickets of the store began anew, lower than before. Only clients that have seen higher ones are safe.
 pub(crate) fn forget_fences(name: &mut Resource) {
-    (name.written, name.is_reset) = (Ticket(0), true);
-    name.highest.clear();
+    (name.last_written, name.is_reset) = (Ticket(0), true);
+    name.highest_by_weight.clear();
 }
 
-/// I1, whatever happens to the store and its clock: a client that holds alone has a higher fence than whenever it did before.
+/// I1, whatever happens to the store and its clock: each time that a client holds a name alone, its fence is higher than the last
+/// time.
 pub(crate) fn check_fences_rise_for_client(name: &mut Resource, weight: u32, client: u32, fence: Ticket) -> Check {
     if weight <= name.capacity / 2 {
         return Ok(());
     }
-    let last = name.seen.insert(client, fence).unwrap_or_default();
+    let last = name.fence_by_client.insert(client, fence).unwrap_or_default();
     if fence <= last {
         let expected = format!("a fence above {last} on {:?} for client {client}", name.name);
         return violated(Invariant::Fenced, expected, format!("{fence}"));
@@ -147,14 +148,14 @@ pub(crate) fn check_fences_rise(name: &mut Resource, weight: u32, fence: Ticket,
         return Ok(());
     }
     let cannot_share = |other: &&(u32, Ticket)| other.0.saturating_add(weight) > name.capacity;
-    let last = name.highest.iter().filter(cannot_share).map(|(_, fence)| *fence).max().unwrap_or_default();
+    let last = name.highest_by_weight.iter().filter(cannot_share).map(|(_, fence)| *fence).max().unwrap_or_default();
     if fence <= last && !is_stale {
         let expected = format!("a fence above {last} on {:?}", name.name);
         return violated(Invariant::Fenced, expected, format!("{fence}"));
     }
-    match name.highest.iter_mut().find(|(other, _)| *other == weight) {
+    match name.highest_by_weight.iter_mut().find(|(other, _)| *other == weight) {
         Some((_, highest)) => *highest = fence.max(*highest),
-        None => name.highest.push((weight, fence)),
+        None => name.highest_by_weight.push((weight, fence)),
     }
     Ok(())
 }
@@ -164,11 +165,12 @@ pub(crate) fn check_write(name: &mut Resource, fence: Ticket, is_stale: bool) ->
     if is_stale && name.is_reset {
         return Ok(());
     }
-    if fence < name.written && !is_stale {
-        let expected = format!("that a valid holder may write to {:?}, last written with {}", name.name, name.written);
+    if fence < name.last_written && !is_stale {
+        let expected =
+            format!("that a valid holder may write to {:?}, last written with {}", name.name, name.last_written);
         return violated(Invariant::Fenced, expected, format!("its fence is {fence}"));
     }
-    name.written = name.written.max(fence);
+    name.last_written = name.last_written.max(fence);
     Ok(())
 }
 

@@ -86,10 +86,10 @@ impl<'a> World<'a> {
                 .map(|(caller, _)| caller)
                 .collect(),
             inside: Vec::new(),
-            highest: Vec::new(),
-            seen: BTreeMap::new(),
+            highest_by_weight: Vec::new(),
+            fence_by_client: BTreeMap::new(),
             is_reset: false,
-            written: Ticket(0),
+            last_written: Ticket(0),
             sealed_until: lockfast::store::Moment::START,
         };
         let mut world = Self {

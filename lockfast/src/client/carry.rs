@@ -23,7 +23,8 @@ use super::wakers::Wakers;
 const MIN_IDS: usize = 16;
 
 pub(crate) type Callback = Box<dyn FnOnce(LostWhy) + Send>;
-type Caller = oneshot::Sender<Result<Standing>>;
+/// Gives the caller of a release the store's answer.
+type ReplySender = oneshot::Sender<Result<Standing>>;
 /// Delivers to the caller what the store answers to a release that the keeper repeats.
 pub(crate) type ReleaseReply = oneshot::Receiver<Result<Standing>>;
 
@@ -42,7 +43,7 @@ pub(crate) struct Carrier {
     wakers: Wakers,
     watchers: HashMap<Key, Watchers>,
     /// Callers that wait for the answer to a release that the keeper repeats.
-    callers: BTreeMap<ReleaseId, Caller>,
+    callers: BTreeMap<ReleaseId, ReplySender>,
     serial: u64,
     /// To be run on the keeper's thread.
     callbacks: Vec<(Callback, LostWhy)>,
@@ -66,7 +67,7 @@ pub(crate) struct Carrier {
 struct Deferred {
     wakers: Vec<Waker>,
     /// Callers of releases, with their answers. Sending wakes a caller, and so does dropping the sender.
-    replies: Vec<(Caller, Option<Box<Result<Standing>>>)>,
+    replies: Vec<(ReplySender, Option<Box<Result<Standing>>>)>,
     events: Vec<UntimedEvent>,
     #[cfg(feature = "record")]
     unrecorded: Option<EndedRecording>,

@@ -15,7 +15,7 @@ use super::effect::{Effects, GuardParts, Next};
 use super::input::{AcquireCall, Closing};
 use super::lease::valid_until;
 use super::phase::Phase;
-use super::request::{RateLimit, Request, asked_after, grace};
+use super::request::{RateLimit, Request, ask_beside_after, grace};
 use super::requests::Key;
 use super::terms::Terms;
 use super::{Engine, UNAVAILABLE_AFTER};
@@ -72,7 +72,7 @@ impl Engine {
     /// The future may never be polled again: the keeper asks beside it.
     fn expect_answer(&mut self, key: Key, from: Moment, ttl: Duration, fx: &mut Effects) {
         let grace = grace(ttl);
-        self.requests.schedule_roughly(key, from + asked_after(grace), grace);
+        self.requests.schedule_roughly(key, from + ask_beside_after(grace), grace);
         self.look_at_next(fx);
     }
 
@@ -96,7 +96,7 @@ impl Engine {
         self.key_by_claim.insert(claim.id.hash(), key);
         request.claim = Some(Arc::clone(&claim));
         request.lease_until = Moment::START;
-        request.forget_early();
+        request.forget_early_ticket();
         request.unsure = false;
         request.is_doubted = false;
         // A call in flight is about an earlier claim, and its answer will be ignored.
@@ -203,7 +203,7 @@ impl Engine {
     ) {
         let Some(request) = self.requests.get_mut(key) else { return };
         request.note_lease(sent, ttl);
-        let is_handed = request.early() == ticket;
+        let is_handed = request.early_ticket() == ticket;
         self.count_waiting(key, now, fx);
         if is_handed {
             self.hand(key, ticket, now, fx);

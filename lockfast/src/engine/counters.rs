@@ -103,16 +103,16 @@ impl ClientCounters {
         self.counters.lost += 1;
     }
 
-    pub(super) fn add_released(&mut self, held: Duration, was_lost: bool) {
+    pub(super) fn add_released(&mut self, held_for: Duration, was_lost: bool) {
         self.held -= 1;
         self.counters.released += u64::from(!was_lost);
-        record_span(held, &mut self.hold);
+        record_span(held_for, &mut self.hold);
     }
 
     /// A hold became a token: this client has it no more, and the owner of the token gives it back.
-    pub(super) fn add_let_go(&mut self, held: Duration) {
+    pub(super) fn add_let_go(&mut self, held_for: Duration) {
         self.held -= 1;
-        record_span(held, &mut self.hold);
+        record_span(held_for, &mut self.hold);
     }
 
     /// The hold of a token was given back.

@@ -26,8 +26,8 @@ impl Engine {
             fx.push(Effect::Record(Box::new(report)));
         }
         let release_at = self.releases.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
-        let rejoin_at = if self.rejoins_in_flight > 0 { Moment::NEVER } else { self.rejoin_from() };
-        let overdue_at = self.next_overdue();
+        let rejoin_at = if self.rejoins_in_flight > 0 { Moment::NEVER } else { self.next_rejoin_at() };
+        let overdue_at = self.next_overdue_at();
         self.keeper_wakes_at = [release_at, rejoin_at, overdue_at, self.next_report_at]
             .into_iter()
             .fold(self.requests.next_at(), Moment::min);

@@ -272,7 +272,7 @@ impl Engine {
     /// A holder is done, and its caller does not wait for the answer: if a release is needed, the keeper sends it.
     pub(super) fn end_hold(&mut self, hold: Key, now: Moment, fx: &mut Effects) {
         if let Some((leaving, keeps)) = self.hand_off_or_leave(hold, now, fx) {
-            self.release_for(leaving, keeps.then_some(hold), None, now, fx);
+            self.add_keeper_release(leaving, keeps.then_some(hold), None, now, fx);
         }
     }
 

@@ -188,17 +188,17 @@ pub struct Release {
     pub leaving: Leaving,
     /// The hold that depends on the answer.
     pub hold: Option<Key>,
-    /// Later than this the lease has ended anyway.
+    /// No repeat is sent later, since the lease has ended by then.
     pub until: Moment,
     /// How often it was sent without an answer.
     pub tries: u32,
-    /// The caller that waits for the outcome.
+    /// The number under which a caller waits for the outcome.
     pub caller: Option<ReleaseId>,
     /// Sent in a batch of its own, because the store refused the batch that it was in.
     pub alone: bool,
 }
 
-/// A release that a caller waits for.
+/// The number of a release that a caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReleaseId(pub u64);
 

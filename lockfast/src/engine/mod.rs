@@ -278,7 +278,7 @@ impl Engine {
                 self.look_now(key, fx);
                 return Next::Wait;
             }
-            Action::NoteEarly(ticket) => request.wait().early = ticket,
+            Action::NoteEarly(ticket) => request.wait().early_ticket = ticket,
             Action::AskWithNewClaim => self.ask_with_new_claim(key, now, fx),
             Action::AskLater(give_up_at) => {
                 self.ask_later(key, give_up_at, now, fx);

@@ -216,12 +216,13 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
             stay(Action::NoteEarly(ticket))
         }
 
-        // The store answered a renewal. One that was sent while holding and finds the claim waiting: the store has forgotten
-        // the hand-off, and counts on another holder.
+        // The store answered a renewal. If it was sent while holding and finds the claim waiting, the store has forgotten the
+        // hand-off, and counts another claim as the holder.
         (Held | Between, On::Renewed { standing: Standing::Waiting { .. }, waited: false, .. }) => {
             stay(Action::Lose(LostWhy::Evicted))
         }
-        // An answer after the deadline comes too late: the holder may have looked. "Waiting" is from before the hand-off.
+        // An answer after the deadline comes too late: the holder may have seen the deadline pass. An answer "waiting" was sent before
+        // the hand-off.
         (Held | Between, On::Renewed { standing: Standing::Held(_) | Standing::Waiting { .. }, ack, .. }) => {
             stay(request.loss(now).map_or(Action::Extend(ack), Action::Lose))
         }

@@ -81,12 +81,12 @@ impl Chaos {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Acquire(asked, stood) => {
-                self.asks(&asked);
+                self.note_acquire(&asked);
                 self.joins.push((asked, stood));
             }
             Effect::Renew(renewal) => self.renewals.push((renewal, self.now)),
             Effect::Release(release) => {
-                self.release_sent(&release.leaving);
+                self.note_release(&release.leaving);
                 self.releases.push((*release, self.now));
             }
             Effect::Tell(release, _) => {
@@ -136,7 +136,7 @@ impl Chaos {
     fn poll(&mut self, key: Key) {
         match self.handle(Input::Polled(key)) {
             Next::Ask(asked) => {
-                self.asks(&asked);
+                self.note_acquire(&asked);
                 self.asked.push(asked);
             }
             Next::Enter(held) => self.holds.push(held.hold),
@@ -153,7 +153,7 @@ impl Chaos {
                 let until = self.now + Duration::from_millis(self.chance.u64(..200));
                 self.handle(Input::Pausing { asked: asked.clone(), until });
                 if let Next::Ask(again) = self.handle(Input::Repeating(asked)) {
-                    self.asks(&again);
+                    self.note_acquire(&again);
                     return self.asked.push(again);
                 }
                 self.poll(key);
@@ -179,7 +179,7 @@ impl Chaos {
     }
 
     fn send(&mut self, leaving: Leaving, hold: Option<Key>) {
-        self.release_sent(&leaving);
+        self.note_release(&leaving);
         let sent = self.now;
         let watched = match self.handle(Input::Sent { leaving: leaving.clone(), hold, sent }) {
             Next::Watched(id) => Some(id),
@@ -310,7 +310,7 @@ impl Chaos {
                     let is_detached = self.engine.terms(hold).is_some_and(|terms| terms.detached);
                     if is_detached && !self.engine.has_lost(hold) {
                         let (claim, _) = self.engine.claim(hold).unwrap();
-                        self.leaves(&claim);
+                        self.note_left(&claim);
                         self.handle(Input::LetGo(hold));
                     } else {
                         self.holds.push(hold);

@@ -109,7 +109,7 @@ impl Engine {
     /// the others are sent one behind the other without waiting for answers: a store runs the calls of one connection in their
     /// order.
     pub(super) fn next_to_rejoin(&mut self, now: Moment, fx: &mut Effects) {
-        if self.rejoins_in_flight > 0 || self.rejoin_from() > now {
+        if self.rejoins_in_flight > 0 || self.next_rejoin_at() > now {
             return;
         }
         let mut later: Vec<((Ticket, Key), Moment)> = Vec::new();
@@ -143,8 +143,8 @@ impl Engine {
         }
     }
 
-    /// When the first may rejoin.
-    pub(super) fn rejoin_from(&self) -> Moment {
+    /// When the first request may rejoin.
+    pub(super) fn next_rejoin_at(&self) -> Moment {
         let first = self.rejoining.values().min().copied().unwrap_or(Moment::NEVER);
         if self.rechecks_in_flight == 0 { first } else { first + REJOIN_DELAY }
     }

@@ -30,7 +30,7 @@ const OVERDUE_AFTER: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct WatchedRelease {
     id: ReleaseId,
-    due: Moment,
+    overdue_at: Moment,
     leaving: Leaving,
     hold: Option<Key>,
     is_answered: bool,
@@ -103,10 +103,11 @@ impl Engine {
 
     /// The keeper sends this release.
     pub(super) fn release_by_keeper(&mut self, leaving: Leaving, now: Moment, fx: &mut Effects) {
-        self.release_for(leaving, None, None, now, fx);
+        self.add_keeper_release(leaving, None, None, now, fx);
     }
 
-    pub(super) fn release_for(
+    /// The keeper sends this release. `hold`: the hold that depends on the answer. `caller`: waits for the outcome.
+    pub(super) fn add_keeper_release(
         &mut self,
         leaving: Leaving,
         hold: Option<Key>,
@@ -142,9 +143,9 @@ impl Engine {
             return Next::Nothing;
         }
         let id = ReleaseId(self.next_serial());
-        let due = sent + OVERDUE_AFTER;
-        self.watched_releases.push_back(WatchedRelease { id, due, leaving, hold, is_answered: false });
-        fx.wakes_keeper |= due < self.keeper_wakes_at;
+        let overdue_at = sent + OVERDUE_AFTER;
+        self.watched_releases.push_back(WatchedRelease { id, overdue_at, leaving, hold, is_answered: false });
+        fx.wakes_keeper |= overdue_at < self.keeper_wakes_at;
         Next::Watched(id)
     }
 
@@ -152,7 +153,7 @@ impl Engine {
     pub(super) fn unwatch_release(&mut self, id: ReleaseId, waits: bool) -> Next {
         if let Ok(index) = self.watched_releases.binary_search_by_key(&id, |sent| sent.id) {
             self.watched_releases[index].is_answered = true;
-            self.next_overdue();
+            self.next_overdue_at();
             return Next::Mine;
         }
         match self.taken_over_releases.remove(&id) {
@@ -165,21 +166,21 @@ impl Engine {
         }
     }
 
-    /// When the keeper has to look at the first release that has no answer.
-    pub(super) fn next_overdue(&mut self) -> Moment {
+    /// When the first release without an answer is overdue.
+    pub(super) fn next_overdue_at(&mut self) -> Moment {
         while self.watched_releases.front().is_some_and(|first| first.is_answered) {
             self.watched_releases.pop_front();
         }
-        self.watched_releases.front().map_or(Moment::NEVER, |first| first.due)
+        self.watched_releases.front().map_or(Moment::NEVER, |first| first.overdue_at)
     }
 
     /// Takes over the releases that should have been answered by now.
     pub(super) fn take_over_overdue(&mut self, now: Moment, fx: &mut Effects) {
-        while self.next_overdue() <= now
+        while self.next_overdue_at() <= now
             && let Some(WatchedRelease { id, leaving, hold, .. }) = self.watched_releases.pop_front()
         {
             self.taken_over_releases.insert(id, TakenOverRelease::Open);
-            self.release_for(leaving, hold, Some(id), now, fx);
+            self.add_keeper_release(leaving, hold, Some(id), now, fx);
         }
     }
 
@@ -204,7 +205,7 @@ impl Engine {
             None => leaving,
         };
         let id = waits.then(|| ReleaseId(self.next_serial()));
-        self.release_for(leaving, None, id, now, fx);
+        self.add_keeper_release(leaving, None, id, now, fx);
         match id {
             Some(id) => {
                 self.taken_over_releases.insert(id, TakenOverRelease::Awaited);

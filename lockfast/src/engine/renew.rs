@@ -14,7 +14,7 @@ use super::action::{Ack, On};
 use super::effect::{Effect, Effects};
 use super::input::Renewal;
 use super::phase::Phase;
-use super::request::{RateLimit, Request, asked_after};
+use super::request::{RateLimit, Request, ask_beside_after};
 use super::requests::Key;
 
 /// The pause between two questions about an acquire.
@@ -49,7 +49,7 @@ impl Engine {
     pub(super) fn ask_beside(&mut self, key: Key, until: Moment, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
         let from = RateLimit::allowed_beside_from(request);
-        let next = now + asked_after(request.grace()).max(BESIDE_PAUSE);
+        let next = now + ask_beside_after(request.grace()).max(BESIDE_PAUSE);
         if request.in_flight || from > now {
             self.requests.schedule(key, from.max(next).min(until));
         } else {
@@ -69,7 +69,7 @@ impl Engine {
         request.is_doubted = true;
         // The same answer may have just reached the future, which then needs a moment to be polled.
         let grace = request.grace();
-        self.requests.schedule(key, now + (grace - asked_after(grace)));
+        self.requests.schedule(key, now + (grace - ask_beside_after(grace)));
         self.look_at_next(fx);
     }
 
@@ -90,6 +90,7 @@ impl Engine {
             };
             request.in_flight = false;
             match &answer {
+                // The future's acquire is still in flight, and the next question about it is scheduled.
                 Err(_) if renewal.is_beside => {}
                 Ok(standings) => {
                     let standing = standings.get(index).unwrap_or(&Standing::Gone(Why::Unknown));

@@ -31,7 +31,7 @@ pub(super) struct Request {
     pub(super) since: Moment,
     pub(super) fence: Ticket,
     /// State that only waiters need: most locks are acquired at once, and then held for long.
-    wait: Option<Box<Wait>>,
+    wait: Option<Box<WaitState>>,
     /// An acquire of this claim got no answer, and may still run, however late: its id has to be kept out when it leaves.
     pub(super) unsure: bool,
     /// A renewal, or an acquire that the keeper sent, is in flight.
@@ -76,7 +76,7 @@ impl Request {
     }
 
     /// The state that only waiters need, made if it is not there.
-    pub(super) fn wait(&mut self) -> &mut Wait {
+    pub(super) fn wait(&mut self) -> &mut WaitState {
         self.wait.get_or_insert_default()
     }
 
@@ -85,13 +85,13 @@ impl Request {
         self.wait = None;
     }
 
-    pub(super) fn early(&self) -> Ticket {
-        self.wait.as_ref().map_or(Ticket(0), |wait| wait.early)
+    pub(super) fn early_ticket(&self) -> Ticket {
+        self.wait.as_ref().map_or(Ticket(0), |wait| wait.early_ticket)
     }
 
-    pub(super) fn forget_early(&mut self) {
+    pub(super) fn forget_early_ticket(&mut self) {
         if let Some(wait) = &mut self.wait {
-            wait.early = Ticket(0);
+            wait.early_ticket = Ticket(0);
         }
     }
 
@@ -202,17 +202,18 @@ pub(super) fn grace(ttl: Duration) -> Duration {
     (ttl / 3).min(Duration::from_secs(2))
 }
 
-/// When the keeper asks about an acquire whose future has not been polled, so that there is time to see whether it is.
-pub(super) fn asked_after(grace: Duration) -> Duration {
+/// How long after an acquire the keeper asks the store about it, if its future has not been polled. The rest of `grace` shows whether
+/// the future is polled.
+pub(super) fn ask_beside_after(grace: Duration) -> Duration {
     grace * 3 / 4
 }
 
 /// State that only waiters need.
 #[derive(Debug, Default)]
-pub(super) struct Wait {
+pub(super) struct WaitState {
     rate_limit: RateLimit,
-    /// A push that came before the answer to the acquire it belongs to; no ticket is zero.
-    pub(super) early: Ticket,
+    /// The ticket of a push that came before the answer to the acquire of its claim; zero, which is no ticket, without such a push.
+    pub(super) early_ticket: Ticket,
     /// How many claims were ahead when it joined the queue.
     pub(super) position: usize,
     pub(super) last_error: Option<Box<Error>>,
@@ -257,13 +258,13 @@ impl RateLimit {
         let oldest = request
             .wait
             .as_ref()
-            .map_or(Moment::START, |Wait { rate_limit, .. }| rate_limit.sent_at[rate_limit.oldest]);
+            .map_or(Moment::START, |WaitState { rate_limit, .. }| rate_limit.sent_at[rate_limit.oldest]);
         oldest != Moment::START && now < oldest + Self::WINDOW && !Rule::FiveRequestsASecond.is_left_out()
     }
 
     /// From when on one more may be sent, if `kept` of the five are kept for later.
     fn after(request: &Request, kept: usize) -> Moment {
-        let Some(Wait { rate_limit, .. }) = request.wait.as_deref() else { return Moment::START };
+        let Some(WaitState { rate_limit, .. }) = request.wait.as_deref() else { return Moment::START };
         if Rule::FiveRequestsASecond.is_left_out() {
             return Moment::START;
         }

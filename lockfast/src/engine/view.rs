@@ -41,7 +41,7 @@ impl Engine {
     pub fn is_settled(&self, now: Moment) -> bool {
         let release_at = self.releases.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
         let next =
-            [self.requests.next_at(), release_at, self.rejoin_from()].into_iter().fold(Moment::NEVER, Moment::min);
+            [self.requests.next_at(), release_at, self.next_rejoin_at()].into_iter().fold(Moment::NEVER, Moment::min);
         next > now && self.rejoins_in_flight == 0 && self.requests.keys().all(|(_, request)| !request.in_flight)
     }
 
