@@ -33,6 +33,7 @@ impl World<'_> {
         self.send_all(client);
     }
 
+    /// Fails if the keeper looks again and again within a millisecond.
     fn count_looks(&mut self, client: u32) {
         let keeper = &mut self.clients[client as usize].keeper;
         let (from, looks) = keeper.looks;

@@ -60,7 +60,7 @@ pub(crate) struct KeeperState {
     pub(crate) joins: Vec<(lockfast::engine::AcquireCall, Option<Ticket>)>,
     pub(crate) releases: Vec<Release>,
     pub(crate) reports: Vec<Report>,
-    /// Looks without time passing, to notice a keeper that never sleeps.
+    /// Since when and how often it looked within a millisecond, to notice a keeper that never sleeps.
     pub(crate) looks: (Time, u32),
 }
 

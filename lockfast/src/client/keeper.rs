@@ -93,11 +93,11 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
             };
             let work = carrier.take_work();
             // Order matters: a release that leaves work behind gives it to the engine before it ends, so `await_last` comes before
-            // the other conditions. And it is called whatever they are: if the last request ends with a release, that release has
-            // to notify the keeper.
-            let ends = carrier.is_abandoned || carrier.engine().closed().is_some();
-            let is_last = ends && client.releases.await_last();
-            let is_over = is_last && carrier.engine().is_idle() && work.0.is_empty();
+            // `is_idle`. And it is called even if the engine is not idle: if the last request ends with a release, that release
+            // has to notify the keeper.
+            let is_ending = carrier.is_abandoned || carrier.engine().closed().is_some();
+            let has_no_release = is_ending && client.releases.await_last();
+            let is_over = has_no_release && carrier.engine().is_idle() && work.0.is_empty();
             (next, work, is_over)
         });
         // Order matters: futures are woken first, so that they do not wait for callbacks.

@@ -157,6 +157,7 @@ impl InFlightRelease<'_> {
 
 impl Drop for InFlightRelease<'_> {
     fn drop(&mut self) {
+        // `false`: no caller waits for the keeper's answer any more.
         drop(self.stop_watching(false));
         drop(self.hand_to_keeper(false));
         self.guard.client.end_release();

@@ -51,7 +51,8 @@ impl Engine {
 
     /// Its grant came too late to be trusted. The store may still count it in, so its claim is released.
     pub(super) fn ask_anew(&mut self, key: Key, now: Moment, fx: &mut Effects) -> Next {
-        self.release_claim(key, false, now, fx);
+        let is_unknown = false;
+        self.release_claim(key, is_unknown, now, fx);
         self.on_poll(key, now, fx)
     }
 

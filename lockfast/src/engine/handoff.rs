@@ -60,10 +60,13 @@ impl Hash for EqualTerms {
     }
 }
 
+/// The local queues of one client, one for each set of equal terms.
 #[derive(Debug, Default)]
 pub(super) struct LocalQueues {
     by_terms: HashMap<EqualTerms, LocalQueueId, RandomState>,
+    /// By the number of the queue; free ones included.
     all: Vec<LocalQueue>,
+    /// The numbers of queues that have ended, for new ones.
     free: Vec<LocalQueueId>,
 }
 
@@ -72,6 +75,7 @@ pub(super) struct LocalQueueId(u32);
 
 #[derive(Debug)]
 struct LocalQueue {
+    /// The request that asks the store, or holds, for the whole queue.
     lead: Key,
     /// `None` until a request waits behind the leader: most locks are held without a local waiter.
     waiters: Option<Box<Waiters>>,

@@ -299,7 +299,7 @@ impl Engine {
             Action::AskBeside(until) => self.ask_beside(key, until, now, fx),
             Action::ExpectPoll => self.expect_poll(key, now, fx),
             Action::Lose(why) => self.lose(key, why, now, fx),
-            Action::GiveBack(is_unknown) => self.give_back(key, is_unknown, now, fx),
+            Action::GiveBack { is_unknown } => self.give_back(key, is_unknown, now, fx),
             Action::StepAside => self.hand_lead_on(key, now, fx),
             Action::HandBack(hold) => self.end_hold(hold, now, fx),
             Action::GoOnWithoutAnswer => self.go_on_without_answer(key, now, fx),

@@ -257,9 +257,9 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
         (Granted { at, .. }, On::Due) if now < *at + request.grace() => stay(Action::LookAgain(*at + request.grace())),
         (Granted { .. }, On::Due) if Rule::UnpolledGrantIsGivenBack.is_left_out() => stay(Action::Nothing),
         // Its future is not polled any more, or not for a long time. Other waiters are.
-        (Granted { .. }, On::Due) => to(GivenBack, Action::GiveBack(false)),
+        (Granted { .. }, On::Due) => to(GivenBack, Action::GiveBack { is_unknown: false }),
         (Asking { until, is_held: false }, On::Due) if now < *until => stay(Action::AskBeside(*until)),
-        (Asking { .. }, On::Due) => to(GivenBack, Action::GiveBack(true)),
+        (Asking { .. }, On::Due) => to(GivenBack, Action::GiveBack { is_unknown: true }),
         (Outside { give_up_at }, On::Due) if !request.in_flight && now >= *give_up_at => stay(Action::GiveUp),
         (Outside { .. }, On::Due) if !request.in_flight => stay(Action::Join),
         (Lead, On::Due) => to(GivenBack, Action::StepAside),

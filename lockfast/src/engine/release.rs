@@ -92,7 +92,7 @@ impl Engine {
         self.release_claim(key, is_unknown, now, fx);
     }
 
-    /// Parts a request from its claim.
+    /// Parts a request from its claim, which the keeper releases. `is_unknown`: the outcome of its acquire is unknown.
     pub(super) fn release_claim(&mut self, key: Key, is_unknown: bool, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get(key) else { return };
         let Some(claim) = request.claim.clone() else { return };
@@ -237,7 +237,8 @@ impl Engine {
         for (index, mut release) in releases.into_iter().enumerate() {
             let standing = answer.as_ref().ok().and_then(|standings| standings.get(index).cloned());
             if let Some(standing) = &standing {
-                // An earlier try without an answer may be the one that found the claim. Then this decides nothing.
+                // An earlier try without an answer may be the one that found the claim. Then this answer does not decide the
+                // outcome for the caller.
                 let decides = release.tries == 0 || *standing != Standing::Gone(Why::Unknown);
                 self.settle_caller(release.caller.take(), decides.then(|| Box::new(Ok(standing.clone()))), fx);
             }
