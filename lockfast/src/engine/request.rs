@@ -257,7 +257,7 @@ impl RateLimit {
     pub(super) fn is_used_up(request: &Request, now: Moment) -> bool {
         let oldest = request
             .wait
-            .as_ref()
+            .as_deref()
             .map_or(Moment::START, |WaitState { rate_limit, .. }| rate_limit.sent_at[rate_limit.oldest]);
         oldest != Moment::START && now < oldest + Self::WINDOW && !Rule::FiveRequestsASecond.is_left_out()
     }
