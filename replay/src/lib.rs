@@ -19,7 +19,7 @@ const BEGINNINGS: [&[u8]; 2] = [b"{\"step\":", b"{\"lockfast\":"];
 
 /// Which clients and steps are replayed, and which are printed.
 #[derive(Clone, Debug)]
-pub struct Chosen {
+pub struct Selection {
     /// Only clients whose id begins with this.
     pub client: String,
     /// The first step to print.
@@ -28,7 +28,7 @@ pub struct Chosen {
     pub to: u64,
 }
 
-impl Default for Chosen {
+impl Default for Selection {
     fn default() -> Self {
         Self { client: String::new(), from: 0, to: u64::MAX }
     }
@@ -36,7 +36,7 @@ impl Default for Chosen {
 
 /// The result of a replay. Shown as its last line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct Summary {
     /// Steps that were replayed.
     pub steps: u64,
     /// Requests that entered.
@@ -51,14 +51,14 @@ pub struct Found {
     pub first: Option<String>,
 }
 
-impl Found {
+impl Summary {
     /// Whether all steps had the recorded effects, without a panic.
     pub fn is_same(&self) -> bool {
         self.first.is_none()
     }
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { steps, requests, differences, panics, gaps, first } = self;
         write!(f, "{steps} steps, {requests} requests, {differences} differences")?;
@@ -77,33 +77,33 @@ struct Player {
 }
 
 struct Replay<'a, W> {
-    chosen: &'a Chosen,
+    selection: &'a Selection,
     out: W,
     players: BTreeMap<u64, Player>,
     text: Option<Text>,
-    found: Found,
+    summary: Summary,
 }
 
 /// Replays a recording and prints it.
-pub fn replay(mut recording: impl BufRead, chosen: &Chosen, out: impl Write) -> io::Result<Found> {
-    let mut replay = Replay { chosen, out, players: BTreeMap::new(), text: None, found: Found::default() };
+pub fn replay(mut recording: impl BufRead, selection: &Selection, out: impl Write) -> io::Result<Summary> {
+    let mut replay = Replay { selection, out, players: BTreeMap::new(), text: None, summary: Summary::default() };
     let (mut line, mut number) = (Vec::new(), 0);
     while recording.read_until(b'\n', &mut line)? > 0 {
         number += 1;
-        replay.line(&line, number)?;
+        replay.read_line(&line, number)?;
         line.clear();
     }
-    if replay.players.is_empty() && !chosen.client.is_empty() {
-        replay.gap(format!("client {}", chosen.client), "is not in this recording")?;
+    if replay.players.is_empty() && !selection.client.is_empty() {
+        replay.report_gap(format!("client {}", selection.client), "is not in this recording")?;
     }
-    writeln!(replay.out, "{}", replay.found)?;
-    Ok(replay.found)
+    writeln!(replay.out, "{}", replay.summary)?;
+    Ok(replay.summary)
 }
 
 impl<W: Write> Replay<'_, W> {
-    fn line(&mut self, line: &[u8], number: u64) -> io::Result<()> {
+    fn read_line(&mut self, line: &[u8], number: u64) -> io::Result<()> {
         let wrong = match Line::parse(line) {
-            Ok(parsed) => return self.parsed(parsed),
+            Ok(parsed) => return self.replay_line(parsed),
             Err(wrong) => wrong,
         };
         if !line.ends_with(b"\n") {
@@ -120,30 +120,30 @@ impl<W: Write> Replay<'_, W> {
                 self.out,
                 "line {number} begins with one that is cut off: its process ended while it was written"
             )?;
-            return self.parsed(parsed);
+            return self.replay_line(parsed);
         }
-        self.gap(format!("line {number}"), &format!("cannot be read: {wrong}"))
+        self.report_gap(format!("line {number}"), &format!("cannot be read: {wrong}"))
     }
 
-    fn parsed(&mut self, line: Line) -> io::Result<()> {
+    fn replay_line(&mut self, line: Line) -> io::Result<()> {
         match line {
-            Line::Header(header) if self.is_chosen(header.client) => self.begin(&header),
+            Line::Header(header) if self.is_selected(header.client) => self.begin_client(&header),
             Line::Step { client, step, now, event_rank, input, led }
-                if self.is_chosen(client) && step <= self.chosen.to =>
+                if self.is_selected(client) && step <= self.selection.to =>
             {
-                self.step(client, step, now, event_rank, *input, &led)
+                self.replay_step(client, step, now, event_rank, *input, &led)
             }
             _ => Ok(()),
         }
     }
 
-    fn is_chosen(&self, client: ClientId) -> bool {
-        client.to_string().starts_with(&self.chosen.client)
+    fn is_selected(&self, client: ClientId) -> bool {
+        client.to_string().starts_with(&self.selection.client)
     }
 
-    fn begin(&mut self, header: &Header) -> io::Result<()> {
+    fn begin_client(&mut self, header: &Header) -> io::Result<()> {
         let Header { lockfast, client, seed, start } = header;
-        let text = self.text.get_or_insert_with(|| Text::since(*start));
+        let text = self.text.get_or_insert_with(|| Text::starting_at(*start));
         let (begins, ours) = (text.moment(*start), env!("CARGO_PKG_VERSION"));
         writeln!(self.out, "client {client} begins at {begins}, recorded by {lockfast}, replayed by {ours}")?;
         let player = Player { engine: Engine::new(*client, *seed), last: 0, has_gap: false };
@@ -151,7 +151,7 @@ impl<W: Write> Replay<'_, W> {
         Ok(())
     }
 
-    fn step(
+    fn replay_step(
         &mut self,
         client: ClientId,
         step: u64,
@@ -171,14 +171,16 @@ impl<W: Write> Replay<'_, W> {
             let engine = Engine::new(client, 0);
             self.players.insert(client.0, Player { engine, last: 0, has_gap: true });
             let what = if missing == 0 { "the first line".to_owned() } else { format!("step {missing}") };
-            return self
-                .gap(location, &format!("comes, and {what} is missing: this client cannot be replayed any further"));
+            return self.report_gap(
+                location,
+                &format!("comes, and {what} is missing: this client cannot be replayed any further"),
+            );
         }
         let player = self.players.get_mut(&client.0).expect("it was found above");
         let text = self.text.as_ref().expect("a client has begun");
         player.last = step;
         let engine = &mut player.engine;
-        let is_shown = step >= self.chosen.from;
+        let is_shown = step >= self.selection.from;
         let before = if is_shown { phases(engine, text) } else { BTreeMap::new() };
         if is_shown {
             writeln!(self.out, "{} {client} #{step} {}", text.moment(now), text.input(&input))?;
@@ -186,8 +188,8 @@ impl<W: Write> Replay<'_, W> {
         let mut effects = Effects::default();
         engine.set_event_rank(event_rank);
         let next = catch_unwind(AssertUnwindSafe(|| engine.handle(input, now, &mut effects)));
-        self.found.steps += 1;
-        self.found.requests += u64::from(matches!(next, Ok(Next::Entered(_))));
+        self.summary.steps += 1;
+        self.summary.requests += u64::from(matches!(next, Ok(Next::Entered(_))));
         if is_shown {
             for change in changes(&before, &phases(engine, text)) {
                 writeln!(self.out, "    request {change}")?;
@@ -207,24 +209,24 @@ impl<W: Write> Replay<'_, W> {
                 digest(next, &effects.list, effects.wakes_keeper)
             }
             Err(panic) => {
-                self.found.panics += 1;
+                self.summary.panics += 1;
                 writeln!(self.out, "PANIC at {location}: {}", message(panic.as_ref()))?;
-                self.found.first.get_or_insert_with(|| location.clone());
+                self.summary.first.get_or_insert_with(|| location.clone());
                 PANICKED.to_owned()
             }
         };
         if replayed != recorded {
-            self.found.differences += 1;
+            self.summary.differences += 1;
             writeln!(self.out, "DIFFERENCE at {location}:\n    recorded {recorded}\n    replayed {replayed}")?;
-            self.found.first.get_or_insert(location);
+            self.summary.first.get_or_insert(location);
         }
         Ok(())
     }
 
-    fn gap(&mut self, location: String, what: &str) -> io::Result<()> {
-        self.found.gaps += 1;
+    fn report_gap(&mut self, location: String, what: &str) -> io::Result<()> {
+        self.summary.gaps += 1;
         writeln!(self.out, "GAP: {location} {what}")?;
-        self.found.first.get_or_insert(location);
+        self.summary.first.get_or_insert(location);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Write};
 use std::process::ExitCode;
 
-use replay::Chosen;
+use replay::Selection;
 
 const USAGE: &str = "\
 cargo xtask replay FILE [--client ID] [--from N] [--to M]
@@ -21,7 +21,7 @@ if the recording cannot be read. A last line that was cut off, by the end of its
 ";
 
 fn main() -> ExitCode {
-    let (file, chosen) = match arguments(std::env::args_os().skip(1)) {
+    let (file, selection) = match arguments(std::env::args_os().skip(1)) {
         Ok(Some(asked)) => asked,
         Ok(None) => {
             let _ = io::stdout().write_all(USAGE.as_bytes());
@@ -31,11 +31,11 @@ fn main() -> ExitCode {
     };
     let mut out = BufWriter::new(io::stdout().lock());
     let opened = File::open(&file).map(BufReader::new);
-    match opened.and_then(|recording| replay::replay(recording, &chosen, &mut out)).and_then(|found| {
+    match opened.and_then(|recording| replay::replay(recording, &selection, &mut out)).and_then(|summary| {
         out.flush()?;
-        Ok(found)
+        Ok(summary)
     }) {
-        Ok(found) if found.is_same() => ExitCode::SUCCESS,
+        Ok(summary) if summary.is_same() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         // A reader like `head` has seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -48,8 +48,8 @@ fn refuse(why: &str) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn arguments(words: impl Iterator<Item = OsString>) -> Result<Option<(std::path::PathBuf, Chosen)>, String> {
-    let (mut words, mut file, mut chosen) = (words, None, Chosen::default());
+fn arguments(words: impl Iterator<Item = OsString>) -> Result<Option<(std::path::PathBuf, Selection)>, String> {
+    let (mut words, mut file, mut selection) = (words, None, Selection::default());
     while let Some(word) = words.next() {
         let flag = word.to_str().unwrap_or_default().to_owned();
         let mut value = || {
@@ -59,13 +59,13 @@ fn arguments(words: impl Iterator<Item = OsString>) -> Result<Option<(std::path:
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("{text:?} is no number of a step"));
         match flag.as_str() {
             "-h" | "--help" => return Ok(None),
-            "--client" => chosen.client = value()?.to_lowercase(),
-            "--from" => chosen.from = number(value()?)?,
-            "--to" => chosen.to = number(value()?)?,
+            "--client" => selection.client = value()?.to_lowercase(),
+            "--from" => selection.from = number(value()?)?,
+            "--to" => selection.to = number(value()?)?,
             unknown if unknown.starts_with('-') => return Err(format!("there is no option {unknown}")),
             _ if file.is_none() => file = Some(word.into()),
             _ => return Err(format!("one recording at a time, and not {} as well", word.display())),
         }
     }
-    file.map(|file| Some((file, chosen))).ok_or_else(|| "name a recording".to_owned())
+    file.map(|file| Some((file, selection))).ok_or_else(|| "name a recording".to_owned())
 }

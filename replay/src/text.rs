@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockfast::engine::{Asking, Effect, Ending, Held, Input, Next, Phase, Release, Renewal, Terms};
+use lockfast::engine::{AcquireCall, Effect, Ending, GuardParts, Input, Next, Phase, Release, Renewal, Terms};
 use lockfast::store::{Admission, Change, Leaving, Report, Standing};
 use lockfast::store::{Claim, ClaimHash, Demands, Moment, Tickets};
 use lockfast::{Error, Result};
@@ -14,7 +14,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    pub(crate) fn since(start: Moment) -> Self {
+    pub(crate) fn starting_at(start: Moment) -> Self {
         Self { start }
     }
 
@@ -111,7 +111,7 @@ impl Text {
         match next {
             Next::Entered(key) => format!("Entered {key}"),
             Next::Ask(asked) => format!("Ask {}", self.asked(asked)),
-            Next::Enter(Held { hold, fence, until, why, .. }) => {
+            Next::Enter(GuardParts { hold, fence, until, why, .. }) => {
                 format!("Enter {hold} with fence {fence} until {} ({why:?})", self.moment(*until))
             }
             Next::Sealed(value) => format!("Sealed with {} bytes", value.len()),
@@ -148,8 +148,8 @@ impl Text {
         }
     }
 
-    fn asked(&self, asked: &Asking) -> String {
-        let Asking { key, claim: it, sent, inline, unsure } = asked;
+    fn asked(&self, asked: &AcquireCall) -> String {
+        let AcquireCall { key, claim: it, sent, inline, unsure } = asked;
         let by = if *inline { "" } else { " by the keeper" };
         let unsure = if *unsure { ", an earlier one may still run" } else { "" };
         format!("{key} {} sent {}{by}{unsure}", claim(it), self.moment(*sent))

@@ -12,13 +12,13 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use replay::{Chosen, Found};
+use replay::{Selection, Summary};
 
 const EXAMPLE: &str = include_str!("example.jsonl");
 /// The client that holds first, and the client that waits.
 const CLIENTS: [&str; 2] = ["41bd56ad6db3d046", "e01faeb769c7fea0"];
 
-fn replayed_as(recording: &[u8], chosen: &Chosen) -> (Found, String) {
+fn replayed_as(recording: &[u8], chosen: &Selection) -> (Summary, String) {
     let mut out = Vec::new();
     let found = replay::replay(recording, chosen, &mut out).unwrap();
     let said = String::from_utf8(out).unwrap();
@@ -26,8 +26,8 @@ fn replayed_as(recording: &[u8], chosen: &Chosen) -> (Found, String) {
     (found, said)
 }
 
-fn replayed(recording: &str) -> (Found, String) {
-    replayed_as(recording.as_bytes(), &Chosen::default())
+fn replayed(recording: &str) -> (Summary, String) {
+    replayed_as(recording.as_bytes(), &Selection::default())
 }
 
 /// The beginning of a step's line.
@@ -160,7 +160,7 @@ fn a_step_that_is_missing_or_cannot_be_read_is_an_error() {
 
 #[test]
 fn a_client_and_its_steps_can_be_chosen() {
-    let chosen = Chosen { client: CLIENTS[1][..4].to_owned(), from: 3, to: 4 };
+    let chosen = Selection { client: CLIENTS[1][..4].to_owned(), from: 3, to: 4 };
     let (found, said) = replayed_as(EXAMPLE.as_bytes(), &chosen);
     assert!(found.is_same() && found.steps == 4, "{said}");
     let shown: Vec<_> = said.lines().filter_map(|line| line.split_once(" #")).map(|(_, step)| &step[..1]).collect();

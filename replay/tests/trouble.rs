@@ -13,7 +13,7 @@ use futures::StreamExt;
 use lockfast::conformance::{Chaos, Faults};
 use lockfast::store::Store;
 use lockfast::{Guard, Locks, Memory};
-use replay::{Chosen, Found};
+use replay::{Selection, Summary};
 
 const fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -36,7 +36,7 @@ impl Recording {
         Self(std::env::temp_dir().join(file))
     }
 
-    fn replay(&self) -> (Found, String) {
+    fn replay(&self) -> (Summary, String) {
         replayed(&std::fs::read(&self.0).unwrap())
     }
 }
@@ -47,9 +47,9 @@ impl Drop for Recording {
     }
 }
 
-fn replayed(recording: &[u8]) -> (Found, String) {
+fn replayed(recording: &[u8]) -> (Summary, String) {
     let mut out = Vec::new();
-    let found = replay::replay(recording, &Chosen::default(), &mut out).unwrap();
+    let found = replay::replay(recording, &Selection::default(), &mut out).unwrap();
     (found, String::from_utf8(out).unwrap())
 }
 

@@ -3,29 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockfast::engine::{Asking, Input, Key, Next, Span, Terms, Validity};
+use lockfast::engine::{AcquireCall, Input, Key, Next, Span, Terms, Validity};
 use lockfast::store::{Admission, Busy};
 use lockfast::store::{Claim, Demand, Demands, Moment};
 use lockfast::{Error, Result};
 
-use crate::caller::{Acknowledged, Repeats, State};
+use crate::caller::{AcknowledgedEntry, Repeats, State};
 use crate::faults::Kind;
 use crate::invariants::{self, Invariant};
 use crate::keeper::no_answer;
-use crate::network::{Awaited, Reply, Request};
+use crate::network::{CallPurpose, Reply, Request};
 use crate::plan::{Ask, Cancel, CancelAt, Link};
 use crate::schedule::{Event, Tick};
 use crate::world::World;
 
-/// How long the first answer is awaited at least, also by a caller whose patience ends before.
-const FIRST_ANSWER: Duration = Duration::from_millis(800);
+/// How long the first answer is awaited at least, also by a caller whose patience ends before: the client's own limit.
+const MIN_ANSWER_WAIT: Duration = Duration::from_millis(800);
 /// How long any answer is awaited.
-const LIMIT: Duration = Duration::from_secs(10);
-/// How long after the first acquire the last repeat begins, and its answer is awaited.
-const REPEATS_BEGIN: Duration = Duration::from_secs(2);
-const REPEATS_END: Duration = Duration::from_secs(3);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long after the first acquire the last repeat begins at the latest.
+const REPEATS_BEGIN_WITHIN: Duration = Duration::from_secs(2);
+/// How long after the first acquire the answer to a repeat is awaited.
+const REPEATS_END_WITHIN: Duration = Duration::from_secs(3);
 /// How often a future is polled in a row before something is wrong.
-const MOST_POLLS: u32 = 16;
+const MAX_POLLS: u32 = 16;
 
 impl World<'_> {
     pub(crate) fn begin(&mut self, caller: u32) {
@@ -38,7 +39,7 @@ impl World<'_> {
         }
         it.round += 1;
         it.since = self.now;
-        self.progressed = self.now;
+        self.last_progress_at = self.now;
         it.terms = Some(Arc::clone(&terms));
         let (client, round) = (it.client, it.round);
         let skew = self.clients[client as usize].skew;
@@ -87,7 +88,7 @@ impl World<'_> {
 
     /// Polls the future of a request until it waits, holds or is over.
     pub(crate) fn poll(&mut self, caller: u32) {
-        for _ in 0..MOST_POLLS {
+        for _ in 0..MAX_POLLS {
             let it = &self.callers[caller as usize];
             let (client, Some(key)) = (it.client, it.key) else { return };
             match self.handle(client, Input::Polled(key)) {
@@ -119,52 +120,54 @@ impl World<'_> {
         }
     }
 
-    fn ask(&mut self, caller: u32, asked: Asking) {
+    fn ask(&mut self, caller: u32, asked: AcquireCall) {
         let patience = self.callers[caller as usize].patience;
-        let limit = patience.max(patience.min(asked.sent) + FIRST_ANSWER).min(asked.sent + LIMIT);
+        let limit = patience.max(patience.min(asked.sent) + MIN_ANSWER_WAIT).min(asked.sent + CALL_TIMEOUT);
         // A repeat after the lease of the first would find it gone, and would be another attempt.
         let lease = asked.sent + invariants::trusted_for(asked.claim.ttl);
-        let until = (asked.sent + REPEATS_BEGIN).min(limit).min(lease);
-        let repeats = Repeats { asked: None, until, limit: limit.min(asked.sent + REPEATS_END), count: 0 };
+        let begin_before = (asked.sent + REPEATS_BEGIN_WITHIN).min(limit).min(lease);
+        let repeats =
+            Repeats { asked: None, begin_before, limit: limit.min(asked.sent + REPEATS_END_WITHIN), count: 0 };
         self.callers[caller as usize].repeats = repeats;
         self.send_ask(caller, asked, limit);
     }
 
-    fn send_ask(&mut self, caller: u32, asked: Asking, limit: Moment) {
+    fn send_ask(&mut self, caller: u32, asked: AcquireCall, limit: Moment) {
         let client = self.callers[caller as usize].client;
         let busy = if self.plan.callers[caller as usize].ask == Ask::Try { Busy::Refuse } else { Busy::Wait };
-        self.asked_once_more(client, asked.key);
+        self.count_request(client, asked.key);
         let limit = limit.since(self.clients[client as usize].skew.local(self.now));
         let request = Request::Acquire(Arc::clone(&asked.claim), busy);
-        let call = self.send(client, Link::Callers, request, limit, Awaited::Ask { caller, asked });
+        let call = self.send(client, Link::Callers, request, limit, CallPurpose::Ask { caller, asked });
         let it = &mut self.callers[caller as usize];
         it.state = State::Asking;
         it.call = Some(call);
     }
 
     /// The answer to the acquire that a caller's own future sent; `None` at its limit.
-    pub(crate) fn asked(&mut self, caller: u32, asked: Asking, reply: Option<Reply>) {
+    pub(crate) fn on_acquire_reply(&mut self, caller: u32, asked: AcquireCall, reply: Option<Reply>) {
         self.callers[caller as usize].call = None;
         match reply {
             Some(Reply::Admission(answer)) => {
                 let client = self.callers[caller as usize].client;
-                self.note_admitted(client, &asked, &answer);
-                self.admitted(caller, asked, *answer);
+                self.note_admission(client, &asked, &answer);
+                self.on_admission(caller, asked, *answer);
             }
             Some(_) => self.ask_again(caller, asked),
-            None => self.admitted(caller, asked, Err(no_answer())),
+            None => self.on_admission(caller, asked, Err(no_answer())),
         }
     }
 
     /// The outcome is unknown: the same acquire again, at once the first time, after a pause later on.
-    fn ask_again(&mut self, caller: u32, asked: Asking) {
-        let most = if self.plan.callers[caller as usize].ask == Ask::Try { 4 } else { 1 };
+    fn ask_again(&mut self, caller: u32, asked: AcquireCall) {
+        // As the client: four repeats of an attempt, one of a waiter's acquire, since the keeper sends later ones.
+        let max_repeats = if self.plan.callers[caller as usize].ask == Ask::Try { 4 } else { 1 };
         let it = &mut self.callers[caller as usize];
         let (client, skew) = (it.client, self.clients[it.client as usize].skew);
         let now = skew.local(self.now);
         let at = if it.repeats.count == 0 { now } else { now + it.backoff(it.repeats.count) };
-        if it.repeats.count == most || at >= it.repeats.until {
-            return self.admitted(caller, asked, Err(no_answer()));
+        if it.repeats.count == max_repeats || at >= it.repeats.begin_before {
+            return self.on_admission(caller, asked, Err(no_answer()));
         }
         it.repeats.count += 1;
         it.state = State::Pausing;
@@ -180,11 +183,11 @@ impl World<'_> {
         let Some(asked) = it.repeats.asked.take() else { return };
         match self.handle(client, Input::Repeating(asked.clone())) {
             Next::Ask(again) => self.send_ask(caller, again, limit),
-            _ => self.admitted(caller, asked, Err(no_answer())),
+            _ => self.on_admission(caller, asked, Err(no_answer())),
         }
     }
 
-    fn admitted(&mut self, caller: u32, asked: Asking, answer: Result<Admission>) {
+    fn on_admission(&mut self, caller: u32, asked: AcquireCall, answer: Result<Admission>) {
         let client = self.callers[caller as usize].client;
         if self.plan.callers[caller as usize].ask == Ask::Try {
             match &answer {
@@ -254,7 +257,7 @@ impl World<'_> {
         let it = &mut self.callers[caller as usize];
         it.forget_round();
         it.state = if it.round >= plan.rounds { State::Finished } else { State::Resting };
-        self.progressed = self.now;
+        self.last_progress_at = self.now;
         if it.state == State::Resting {
             let rest = plan.rest.mul_f64(0.5 + it.random.f64());
             let event = Event::Caller { caller, round: it.round, tick: Tick::Begin };
@@ -262,21 +265,21 @@ impl World<'_> {
         }
     }
 
-    pub(crate) fn note_admission(&mut self, client: u32, asked: &Asking, reply: &Reply) {
+    pub(crate) fn note_admission_reply(&mut self, client: u32, asked: &AcquireCall, reply: &Reply) {
         if let Reply::Admission(answer) = reply {
-            self.note_admitted(client, asked, answer);
+            self.note_admission(client, asked, answer);
         }
     }
 
-    /// A waiter knows its entry from now on.
-    fn note_admitted(&mut self, client: u32, asked: &Asking, answer: &Result<Admission>) {
+    /// Notes the entry of a waiter, once the store has acknowledged it.
+    fn note_admission(&mut self, client: u32, asked: &AcquireCall, answer: &Result<Admission>) {
         let process = &self.clients[client as usize];
         let Some((_, caller)) = process.waiting.iter().find(|(key, _)| *key == asked.key) else { return };
         let is_last = process.engine.claim(asked.key).is_some_and(|(claim, _)| Arc::ptr_eq(&claim, &asked.claim));
         let owner = asked.claim.id.hash();
         let acknowledged = match answer {
             Ok(Admission::Queued { ticket, .. }) if is_last => {
-                Some(Acknowledged { owner, ticket: *ticket, at: self.now })
+                Some(AcknowledgedEntry { owner, ticket: *ticket, at: self.now })
             }
             _ => None,
         };
@@ -284,7 +287,7 @@ impl World<'_> {
     }
 
     /// The store does not know the claim of a waiter any more.
-    pub(crate) fn fell_out(&mut self, client: u32, key: Key, claim: &Claim) {
+    pub(crate) fn forget_acknowledged(&mut self, client: u32, key: Key, claim: &Claim) {
         let process = &self.clients[client as usize];
         let Some((_, caller)) = process.waiting.iter().find(|(it, _)| *it == key) else { return };
         let it = &mut self.callers[*caller as usize];

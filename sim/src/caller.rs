@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockfast::LostWhy;
-use lockfast::engine::{Asking, Key, ReleaseId, Terms};
+use lockfast::engine::{AcquireCall, Key, ReleaseId, Terms};
 use lockfast::store::Leaving;
 use lockfast::store::{Claim, ClaimHash, Moment, Ticket};
 
@@ -52,8 +52,8 @@ pub(crate) struct Caller {
     pub(crate) call: Option<CallId>,
     pub(crate) repeats: Repeats,
     /// Its entry in the queue, once the store has acknowledged it.
-    pub(crate) acknowledged: Option<Acknowledged>,
-    pub(crate) asked: LastAsked,
+    pub(crate) acknowledged: Option<AcknowledgedEntry>,
+    pub(crate) request_times: RequestTimes,
     pub(crate) guard: Option<Guard>,
     pub(crate) pending: Option<PendingRelease>,
 }
@@ -61,14 +61,19 @@ pub(crate) struct Caller {
 /// How often and until when an acquire is repeated while its outcome is unknown.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
-    pub(crate) asked: Option<Asking>,
-    pub(crate) until: Moment,
+    /// The acquire to be repeated, during the pause before it.
+    pub(crate) asked: Option<AcquireCall>,
+    /// No repeat begins at this moment or later.
+    pub(crate) begin_before: Moment,
+    /// Until when the answer to a repeat is awaited.
     pub(crate) limit: Moment,
+    /// How many repeats were sent.
     pub(crate) count: u32,
 }
 
+/// A waiter's entry in the queue, as the store acknowledged it at `at`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Acknowledged {
+pub(crate) struct AcknowledgedEntry {
     pub(crate) owner: ClaimHash,
     pub(crate) ticket: Ticket,
     pub(crate) at: Time,
@@ -76,26 +81,28 @@ pub(crate) struct Acknowledged {
 
 /// When a waiter sent its last requests, by its own clock.
 #[derive(Debug, Default)]
-pub(crate) struct LastAsked {
-    times: [Moment; Self::MOST],
-    next: usize,
+pub(crate) struct RequestTimes {
+    /// When the last five were sent, as a ring.
+    sent_at: [Moment; Self::MAX_PER_SECOND],
+    /// The index of the oldest, which the next one replaces.
+    oldest: usize,
 }
 
-impl LastAsked {
+impl RequestTimes {
     /// How many requests a waiter may send in a second.
-    pub(crate) const MOST: usize = 5;
+    pub(crate) const MAX_PER_SECOND: usize = 5;
 
-    /// When the fifth request before this one was sent, if there was one.
+    /// Notes a request that is sent now. Returns when the fifth request before it was sent, if there was one.
     pub(crate) fn note(&mut self, now: Moment) -> Option<Moment> {
-        let fifth = std::mem::replace(&mut self.times[self.next], now);
-        self.next = (self.next + 1) % Self::MOST;
+        let fifth = std::mem::replace(&mut self.sent_at[self.oldest], now);
+        self.oldest = (self.oldest + 1) % Self::MAX_PER_SECOND;
         (fifth != Moment::START).then_some(fifth)
     }
 
-    /// Whether the next request may have had to wait, not long ago.
+    /// Whether five requests were sent within the last two seconds, so that the next one may have had to wait.
     pub(crate) fn is_used_up(&self, now: Moment) -> bool {
-        let first = self.times[self.next];
-        first != Moment::START && now.since(first) < Duration::from_secs(2)
+        let oldest = self.sent_at[self.oldest];
+        oldest != Moment::START && now.since(oldest) < Duration::from_secs(2)
     }
 }
 
@@ -140,7 +147,7 @@ impl Caller {
             call: None,
             repeats: Repeats::default(),
             acknowledged: None,
-            asked: LastAsked::default(),
+            request_times: RequestTimes::default(),
             guard: None,
             pending: None,
         }
@@ -153,7 +160,7 @@ impl Caller {
         self.call = None;
         self.repeats = Repeats::default();
         self.acknowledged = None;
-        self.asked = LastAsked::default();
+        self.request_times = RequestTimes::default();
         self.guard = None;
         self.pending = None;
     }

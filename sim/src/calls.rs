@@ -2,7 +2,7 @@
 //! call, and changes nothing.
 
 use crate::clock::Time;
-use crate::network::Awaited;
+use crate::network::CallPurpose;
 use crate::plan::Link;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) struct Call {
     pub(crate) link: Link,
     /// When the process waits no longer.
     pub(crate) deadline: Time,
-    pub(crate) awaited: Awaited,
+    pub(crate) purpose: CallPurpose,
 }
 
 /// All calls whose answers are awaited.

@@ -63,9 +63,9 @@ impl Generator {
         };
         let delays = [50, 300, 2_000, 20_000];
         let delay = Duration::from_micros(delays[self.random.usize(0..delays.len())]);
-        let names = self.random.usize(1..=2 + engines as usize / 3);
+        let name_count = self.random.usize(1..=2 + engines as usize / 3);
         let capacity = |this: &mut Self| if this.chance(75) { Demand::ALL } else { this.random.u32(1..=5) };
-        let names: Vec<_> = (0..names).map(|_| capacity(&mut self)).collect();
+        let names: Vec<_> = (0..name_count).map(|_| capacity(&mut self)).collect();
         let clients = (0..engines).map(|id| ClientPlan { id, skew: self.skew() }).collect();
         let callers = self.callers(engines, &names);
         let faults = self.faults(engines, &names, &callers);

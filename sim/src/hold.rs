@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use lockfast::LostWhy;
-use lockfast::engine::{Held, Input, Renewal};
+use lockfast::engine::{GuardParts, Input, Renewal};
 use lockfast::store::Lease;
 use lockfast::store::Moment;
 
 use crate::caller::{Guard, State};
 use crate::invariants::{self, Invariant};
 use crate::keeper::standings;
-use crate::network::{Awaited, Reply, Request};
+use crate::network::{CallPurpose, Reply, Request};
 use crate::plan::Link;
 use crate::schedule::{Event, Tick};
 use crate::world::World;
 
 /// How long the answer to an extension is awaited.
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+const CALL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 impl World<'_> {
     /// From here on there is a guard.
-    pub(crate) fn enter(&mut self, caller: u32, held: Held) {
+    pub(crate) fn enter(&mut self, caller: u32, held: GuardParts) {
         let now = self.now;
         let it = &mut self.callers[caller as usize];
         let (client, asked_at) = (it.client, it.since);
@@ -47,7 +47,7 @@ impl World<'_> {
             lost: None,
             is_stale,
         });
-        self.progressed = now;
+        self.last_progress_at = now;
         self.grants += 1;
         self.check_entering(caller, asked_at);
         if let Some(entry) = self.store.ledger.get_mut(owner) {
@@ -89,12 +89,12 @@ impl World<'_> {
         let (fence, is_stale) = (guard.fence, guard.is_stale);
         for demand in claim.demands.iter().filter(|demand| demand.weight == demand.capacity) {
             let name = &mut self.names[crate::ledger::index_of(&demand.name)];
-            let broken = invariants::fenced_write(name, fence, is_stale);
-            self.require(broken);
+            let check = invariants::check_write(name, fence, is_stale);
+            self.require(check);
         }
         if !is_stale {
-            let broken = invariants::honest(&self.store, guard_of(&self.callers[caller as usize]));
-            self.require(broken);
+            let check = invariants::check_honest(&self.store, guard_of(&self.callers[caller as usize]));
+            self.require(check);
         }
     }
 
@@ -107,8 +107,8 @@ impl World<'_> {
             guard.until = guard.until.max(until);
             guard.until_time = skew.time_of(guard.until);
             if !guard.is_stale {
-                let broken = invariants::honest(&self.store, guard);
-                self.require(broken);
+                let check = invariants::check_honest(&self.store, guard);
+                self.require(check);
             }
         } else {
             let (client, hold) = (it.client, guard.hold);
@@ -120,9 +120,9 @@ impl World<'_> {
     pub(crate) fn lose(&mut self, caller: u32, why: LostWhy) {
         let it = &self.callers[caller as usize];
         let process = &self.clients[it.client as usize];
-        let broken = invariants::loss_is_noticed(self.now, it, process, &self.store, why);
-        let broken = broken.and_then(|()| self.check_needless_loss(caller, why));
-        self.require(broken);
+        let check = invariants::check_loss(self.now, it, process, &self.store, why);
+        let check = check.and_then(|()| self.check_needless_loss(caller, why));
+        self.require(check);
         self.losses += 1;
         let it = &mut self.callers[caller as usize];
         let (Some(guard), Some(terms)) = (&mut it.guard, &it.terms) else { return };
@@ -150,12 +150,12 @@ impl World<'_> {
         let claim = Arc::clone(&guard.claim);
         let renewal = Renewal { key: guard.hold, claim: Arc::clone(&claim), ttl, waits: false, is_beside: false };
         let request = Request::Renew(vec![Lease { claim, ttl }]);
-        let awaited = Awaited::Extend { caller, renewal, sent };
-        let call = self.send(it.client, Link::Callers, request, LIMIT, awaited);
+        let purpose = CallPurpose::Extend { caller, renewal, sent };
+        let call = self.send(it.client, Link::Callers, request, CALL_TIMEOUT, purpose);
         self.callers[caller as usize].call = Some(call);
     }
 
-    pub(crate) fn extended(&mut self, caller: u32, renewal: Renewal, sent: Moment, reply: Option<Reply>) {
+    pub(crate) fn on_extend_reply(&mut self, caller: u32, renewal: Renewal, sent: Moment, reply: Option<Reply>) {
         let it = &mut self.callers[caller as usize];
         it.call = None;
         let client = it.client;

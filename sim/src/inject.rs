@@ -21,19 +21,19 @@ impl World<'_> {
         }
         match fault {
             Fault::Message { client, link, message, count } => {
-                if let Some(client) = self.client(*client) {
+                if let Some(client) = self.living_client(*client) {
                     let armed = &mut self.clients[client as usize].connections[*link as usize].armed;
                     armed.extend(std::iter::repeat_n(*message, *count as usize));
                 }
             }
             Fault::Disconnect { client, links, lasts } => {
-                let Some(client) = self.client(*client) else { return };
+                let Some(client) = self.living_client(*client) else { return };
                 for link in links {
                     self.cut(client, *link, *lasts);
                 }
             }
             Fault::BlackHole { client, link, requests, answers, lasts } => {
-                let Some(client) = self.client(*client) else { return };
+                let Some(client) = self.living_client(*client) else { return };
                 let until = self.now + *lasts;
                 let connection = &mut self.clients[client as usize].connections[*link as usize];
                 if *requests {
@@ -57,7 +57,7 @@ impl World<'_> {
     }
 
     /// The index of a living process.
-    fn client(&self, id: u32) -> Option<u32> {
+    fn living_client(&self, id: u32) -> Option<u32> {
         let index = *self.index_of.get(id as usize)?;
         self.clients.get(index as usize).filter(|process| process.is_alive).map(|_| index)
     }
@@ -65,13 +65,13 @@ impl World<'_> {
     fn cut(&mut self, client: u32, link: Link, lasts: Duration) {
         self.disconnect(client, link);
         let process = &mut self.clients[client as usize];
-        process.cut_until(link, self.now + lasts);
+        process.note_cut(link, self.now + lasts);
         let cut = process.connections[link as usize].cut;
         self.schedule.put(self.now + lasts, Event::Reconnect { client, link, cut });
     }
 
     fn pause(&mut self, id: u32, lasts: Duration) {
-        let Some(client) = self.client(id) else { return };
+        let Some(client) = self.living_client(id) else { return };
         let until = self.now + lasts;
         let holders = self.clients[client as usize].guards.iter();
         let leases = holders.map(|(_, caller)| self.plan.callers[*caller as usize].ttl);
@@ -80,12 +80,12 @@ impl World<'_> {
         }
         let process = &mut self.clients[client as usize];
         process.paused_until = process.paused_until.max(until);
-        process.resumed = process.paused_until;
-        process.trouble(process.paused_until);
+        process.resumed_at = process.paused_until;
+        process.note_trouble(process.paused_until);
     }
 
     fn kill(&mut self, id: u32, replaced: Option<Duration>) {
-        let Some(client) = self.client(id) else { return };
+        let Some(client) = self.living_client(id) else { return };
         let process = &mut self.clients[client as usize];
         if !process.waiting.is_empty() || !process.guards.is_empty() {
             self.bites.note(Kind::Killed);
@@ -94,7 +94,7 @@ impl World<'_> {
         self.calls.forget(client);
         // A process that replaces it has seen none of its tickets.
         self.names.iter_mut().for_each(|name| {
-            name.seen.remove(&client);
+            name.fence_by_client.remove(&client);
         });
         for caller in
             (0..self.callers.len() as u32).filter(|it| self.callers[*it as usize].client == client).collect::<Vec<_>>()
@@ -107,7 +107,7 @@ impl World<'_> {
             it.round += 1;
             self.names.iter_mut().for_each(|name| name.inside.retain(|(inside, _)| *inside != caller));
         }
-        self.progressed = self.now;
+        self.last_progress_at = self.now;
         if let Some(after) = replaced {
             self.schedule.put(self.now + after, Event::Replace { client });
         }
@@ -144,16 +144,16 @@ impl World<'_> {
         it.dozes_until = until;
         let process = &mut self.clients[it.client as usize];
         let is_for_ever = until == Time::NEVER;
-        process.trouble(if is_for_ever { self.now } else { until });
+        process.note_trouble(if is_for_ever { self.now } else { until });
         self.bites.note(if is_for_ever { Kind::NeverPolled } else { Kind::PolledLate });
     }
 
     /// A waiter sends one more request.
-    pub(crate) fn asked_once_more(&mut self, client: u32, key: Key) {
+    pub(crate) fn count_request(&mut self, client: u32, key: Key) {
         let process = &self.clients[client as usize];
         let Some((_, caller)) = process.waiting.iter().find(|(it, _)| *it == key).copied() else { return };
         let local = process.skew.local(self.now);
-        let check = invariants::bounded(caller, &mut self.callers[caller as usize], local);
+        let check = invariants::check_request_rate(caller, &mut self.callers[caller as usize], local);
         self.require(check);
     }
 
@@ -161,7 +161,7 @@ impl World<'_> {
     pub(crate) fn abandon(&mut self, client: u32, key: Key) {
         if let Some((claim, _)) = self.clients[client as usize].engine.claim(key) {
             let owner = claim.id.hash();
-            self.store.left(owner, self.now);
+            self.store.note_left(owner, self.now);
         }
     }
 }

@@ -58,7 +58,7 @@ impl fmt::Display for Invariant {
 
 /// A broken invariant: the expected and the seen state.
 #[derive(Clone, Debug)]
-pub struct Broken {
+pub struct Violation {
     /// Which.
     pub invariant: Invariant,
     /// The expected state.
@@ -67,10 +67,10 @@ pub struct Broken {
     pub seen: String,
 }
 
-pub(crate) type Check = Result<(), Broken>;
+pub(crate) type Check = Result<(), Violation>;
 
-pub(crate) fn broken(invariant: Invariant, expected: impl Into<String>, seen: impl Into<String>) -> Check {
-    Err(Broken { invariant, expected: expected.into(), seen: seen.into() })
+pub(crate) fn violated(invariant: Invariant, expected: impl Into<String>, seen: impl Into<String>) -> Check {
+    Err(Violation { invariant, expected: expected.into(), seen: seen.into() })
 }
 
 /// How far the clocks may drift apart during a lease, as the engine allows for it.
@@ -99,24 +99,24 @@ pub(crate) struct Resource {
     /// The callers that have a guard on it, and how much each holds.
     pub(crate) inside: Vec<(u32, u32)>,
     /// The highest fence among the guards of each weight.
-    pub(crate) highest: Vec<(u32, Ticket)>,
+    pub(crate) highest_by_weight: Vec<(u32, Ticket)>,
     /// The highest fence that a client has held alone, by client.
-    pub(crate) seen: BTreeMap<u32, Ticket>,
+    pub(crate) fence_by_client: BTreeMap<u32, Ticket>,
     /// Whether the store's clock went back: guards of before may have higher fences than those of later clients.
     pub(crate) is_reset: bool,
     /// The fence of the last write that the resource accepted.
-    pub(crate) written: Ticket,
+    pub(crate) last_written: Ticket,
     /// Until when it is sealed, by the store's clock.
     pub(crate) sealed_until: Moment,
 }
 
 /// A name is not granted while it is sealed.
-pub(crate) fn not_sealed(names: &[Resource], demands: &[Demand], now: Moment) -> Check {
+pub(crate) fn check_not_sealed(names: &[Resource], demands: &[Demand], now: Moment) -> Check {
     for demand in demands {
         let name = &names[index_of(&demand.name)];
         if now < name.sealed_until {
             let expected = format!("no grant of {:?} before {:?}", name.name, name.sealed_until);
-            return broken(Invariant::Sealed, expected, format!("one at {now:?}"));
+            return violated(Invariant::Sealed, expected, format!("one at {now:?}"));
         }
     }
     Ok(())
@@ -124,57 +124,59 @@ pub(crate) fn not_sealed(names: &[Resource], demands: &[Demand], now: Moment) ->
 
 /// The tickets of the store began anew, lower than before. Only clients that have seen higher ones are safe.
 pub(crate) fn forget_fences(name: &mut Resource) {
-    (name.written, name.is_reset) = (Ticket(0), true);
-    name.highest.clear();
+    (name.last_written, name.is_reset) = (Ticket(0), true);
+    name.highest_by_weight.clear();
 }
 
-/// I1, whatever happens to the store and its clock: a client that holds alone has a higher fence than whenever it did before.
-pub(crate) fn fences_rise_for_a_client(name: &mut Resource, weight: u32, client: u32, fence: Ticket) -> Check {
+/// I1, whatever happens to the store and its clock: each time that a client holds a name alone, its fence is higher than the last
+/// time.
+pub(crate) fn check_fences_rise_for_client(name: &mut Resource, weight: u32, client: u32, fence: Ticket) -> Check {
     if weight <= name.capacity / 2 {
         return Ok(());
     }
-    let last = name.seen.insert(client, fence).unwrap_or_default();
+    let last = name.fence_by_client.insert(client, fence).unwrap_or_default();
     if fence <= last {
         let expected = format!("a fence above {last} on {:?} for client {client}", name.name);
-        return broken(Invariant::Fenced, expected, format!("{fence}"));
+        return violated(Invariant::Fenced, expected, format!("{fence}"));
     }
     Ok(())
 }
 
 /// I1: the fence of a guard is higher than that of every earlier guard that could not share with it.
-pub(crate) fn fences_rise(name: &mut Resource, weight: u32, fence: Ticket, is_stale: bool) -> Check {
+pub(crate) fn check_fences_rise(name: &mut Resource, weight: u32, fence: Ticket, is_stale: bool) -> Check {
     if is_stale && name.is_reset {
         return Ok(());
     }
     let cannot_share = |other: &&(u32, Ticket)| other.0.saturating_add(weight) > name.capacity;
-    let last = name.highest.iter().filter(cannot_share).map(|(_, fence)| *fence).max().unwrap_or_default();
+    let last = name.highest_by_weight.iter().filter(cannot_share).map(|(_, fence)| *fence).max().unwrap_or_default();
     if fence <= last && !is_stale {
         let expected = format!("a fence above {last} on {:?}", name.name);
-        return broken(Invariant::Fenced, expected, format!("{fence}"));
+        return violated(Invariant::Fenced, expected, format!("{fence}"));
     }
-    match name.highest.iter_mut().find(|(other, _)| *other == weight) {
+    match name.highest_by_weight.iter_mut().find(|(other, _)| *other == weight) {
         Some((_, highest)) => *highest = fence.max(*highest),
-        None => name.highest.push((weight, fence)),
+        None => name.highest_by_weight.push((weight, fence)),
     }
     Ok(())
 }
 
 /// I1: a write of an exclusive holder whose guard is valid is not refused as stale, unless the store has ended its claim.
-pub(crate) fn fenced_write(name: &mut Resource, fence: Ticket, is_stale: bool) -> Check {
+pub(crate) fn check_write(name: &mut Resource, fence: Ticket, is_stale: bool) -> Check {
     if is_stale && name.is_reset {
         return Ok(());
     }
-    if fence < name.written && !is_stale {
-        let expected = format!("that a valid holder may write to {:?}, last written with {}", name.name, name.written);
-        return broken(Invariant::Fenced, expected, format!("its fence is {fence}"));
+    if fence < name.last_written && !is_stale {
+        let expected =
+            format!("that a valid holder may write to {:?}, last written with {}", name.name, name.last_written);
+        return violated(Invariant::Fenced, expected, format!("its fence is {fence}"));
     }
-    name.written = name.written.max(fence);
+    name.last_written = name.last_written.max(fence);
     Ok(())
 }
 
 /// I2: the sum of all valid guards on a name fits its capacity. Only fences protect a resource from a guard whose
 /// claim the store has ended.
-pub(crate) fn exclusive(now: Time, name: &Resource, callers: &[Caller], weight: u32) -> Check {
+pub(crate) fn check_exclusive(now: Time, name: &Resource, callers: &[Caller], weight: u32) -> Check {
     let is_valid = |caller: u32| {
         let guard = callers[caller as usize].guard.as_ref();
         guard.is_some_and(|guard| !guard.is_stale && guard.lost.is_none() && guard.until_time > now)
@@ -184,43 +186,43 @@ pub(crate) fn exclusive(now: Time, name: &Resource, callers: &[Caller], weight: 
     if held + u64::from(weight) > u64::from(name.capacity) {
         let expected = format!("at most {} of {:?} validly held", name.capacity, name.name);
         let others: Vec<_> = valid.map(|(caller, _)| format!("caller {caller}")).collect();
-        return broken(Invariant::Exclusive, expected, format!("{weight} more beside {}", others.join(", ")));
+        return violated(Invariant::Exclusive, expected, format!("{weight} more beside {}", others.join(", ")));
     }
     Ok(())
 }
 
 /// I2, in the store: the sum of all claims that hold fits the capacity.
-pub(crate) fn fits(used: &[u64], demands: &[Demand]) -> Check {
+pub(crate) fn check_capacity(used: &[u64], demands: &[Demand]) -> Check {
     for demand in demands {
         let used = used[index_of(&demand.name)];
         if used > u64::from(demand.capacity) {
             let expected = format!("at most {} of {:?} granted", demand.capacity, demand.name);
-            return broken(Invariant::Exclusive, expected, format!("{used}"));
+            return violated(Invariant::Exclusive, expected, format!("{used}"));
         }
     }
     Ok(())
 }
 
 /// I3: a guard that is valid has a claim that holds in the store, with its fence, and the store's lease ends later.
-pub(crate) fn honest(store: &Store, guard: &Guard) -> Check {
+pub(crate) fn check_honest(store: &Store, guard: &Guard) -> Check {
     let Some(entry) = store.ledger.get(guard.claim.id.hash()).filter(|entry| entry.holds && !entry.lingers) else {
         let expected = format!("a claim in the store until {:?}", guard.until_time);
-        return broken(Invariant::Honest, expected, format!("none behind {guard:?}"));
+        return violated(Invariant::Honest, expected, format!("none behind {guard:?}"));
     };
     let expires = store.skew.time_of(entry.expires);
     if guard.until_time > expires {
         let expected = format!("validity until {expires:?} at most, when the store's lease ends");
-        return broken(Invariant::Honest, expected, format!("until {:?}", guard.until_time));
+        return violated(Invariant::Honest, expected, format!("until {:?}", guard.until_time));
     }
     if !entry.tickets.contains(guard.fence) {
         let expected = format!("a fence out of {:?}", entry.tickets);
-        return broken(Invariant::Fenced, expected, format!("{}", guard.fence));
+        return violated(Invariant::Fenced, expected, format!("{}", guard.fence));
     }
     Ok(())
 }
 
 /// I7: a release or a renewal with another id does nothing, though it names the same resource.
-pub(crate) fn forged_release_does_nothing(store: &mut Store, name: &Name, now: Moment) -> Check {
+pub(crate) fn check_forged_release(store: &mut Store, name: &Name, now: Moment) -> Check {
     let claim = std::sync::Arc::new(Claim {
         id: ClaimId::from_secret([0xfa; 16]),
         client: ClientId(u64::MAX),
@@ -236,12 +238,12 @@ pub(crate) fn forged_release_does_nothing(store: &mut Store, name: &Name, now: M
     let is_nothing = standing == Standing::Gone(Why::Unknown) && store.table.len() == before;
     match is_nothing && store.table.take_news().is_empty() {
         true => Ok(()),
-        false => broken(Invariant::OwnerOnly, "that a forged release does nothing", format!("{standing:?}")),
+        false => violated(Invariant::OwnerOnly, "that a forged release does nothing", format!("{standing:?}")),
     }
 }
 
 /// The table agrees with its answers: the same claims, tickets, holders and leases.
-pub(crate) fn table_agrees(store: &mut Store, name: &Name, now: Moment) -> Check {
+pub(crate) fn check_table_agrees(store: &mut Store, name: &Name, now: Moment) -> Check {
     let query = Query { names: Names::One(name.clone()), after: None, limit: 1, entries: usize::MAX };
     let page = store.table.inspect(&query, now);
     let shown = page.resources.into_iter().next().map(|resource| resource.queue).unwrap_or_default();
@@ -261,28 +263,28 @@ pub(crate) fn table_agrees(store: &mut Store, name: &Name, now: Moment) -> Check
         false => {
             let mut noted: Vec<_> = store.ledger.entries().collect();
             noted.sort_by_key(|entry| entry.tickets.first);
-            broken(Invariant::Table, format!("{noted:?}"), format!("{shown:?}"))
+            violated(Invariant::Table, format!("{noted:?}"), format!("{shown:?}"))
         }
     }
 }
 
 /// I8: at most five requests of a waiter in any second by its own clock.
-pub(crate) fn bounded(caller: u32, it: &mut Caller, now: Moment) -> Check {
-    match it.asked.note(now) {
+pub(crate) fn check_request_rate(caller: u32, it: &mut Caller, now: Moment) -> Check {
+    match it.request_times.note(now) {
         Some(fifth) if now.since(fifth) < Duration::from_secs(1) => {
             let seen = format!("a sixth of caller {caller} after {:?}", now.since(fifth));
-            broken(Invariant::Bounded, "at most five requests a second for a waiter", seen)
+            violated(Invariant::Bounded, "at most five requests a second for a waiter", seen)
         }
         _ => Ok(()),
     }
 }
 
 /// How late a loss may be noticed.
-const NOTICED: Duration = Duration::from_millis(10);
+const NOTICED_WITHIN: Duration = Duration::from_millis(10);
 
 /// I9: a loss is noticed at the deadline, by the guard's own clock, or when the store has ended the claim; never before, and
 /// at most 10 ms later than the deadline or than the process resumed.
-pub(crate) fn loss_is_noticed(now: Time, it: &Caller, process: &Process, store: &Store, why: LostWhy) -> Check {
+pub(crate) fn check_loss(now: Time, it: &Caller, process: &Process, store: &Store, why: LostWhy) -> Check {
     let Some(guard) = &it.guard else { return Ok(()) };
     let local = process.skew.local(now);
     let entry = store.ledger.get(guard.claim.id.hash());
@@ -294,24 +296,24 @@ pub(crate) fn loss_is_noticed(now: Time, it: &Caller, process: &Process, store: 
     };
     if !is_due {
         let expected = format!("no loss before {:?}, since the store has {entry:?}", guard.until);
-        return broken(Invariant::LossNoticed, expected, format!("lost at {local:?}: {why}"));
+        return violated(Invariant::LossNoticed, expected, format!("lost at {local:?}: {why}"));
     }
-    loss_is_in_time(now, guard, process)
+    check_loss_in_time(now, guard, process)
 }
 
 /// I9: the loss of a guard that outlived its deadline was noticed.
-pub(crate) fn loss_was_noticed(now: Time, it: &Caller, process: &Process) -> Check {
+pub(crate) fn check_loss_was_noticed(now: Time, it: &Caller, process: &Process) -> Check {
     match &it.guard {
-        Some(guard) if guard.lost.is_none() => loss_is_in_time(now, guard, process),
+        Some(guard) if guard.lost.is_none() => check_loss_in_time(now, guard, process),
         _ => Ok(()),
     }
 }
 
-fn loss_is_in_time(now: Time, guard: &Guard, process: &Process) -> Check {
-    let due = guard.until_time.max(process.resumed);
-    if now.since(due) > NOTICED {
+fn check_loss_in_time(now: Time, guard: &Guard, process: &Process) -> Check {
+    let due = guard.until_time.max(process.resumed_at);
+    if now.since(due) > NOTICED_WITHIN {
         let expected = format!("that the loss is noticed within 10 ms of {due:?}");
-        return broken(Invariant::LossNoticed, expected, format!("it is {now:?}"));
+        return violated(Invariant::LossNoticed, expected, format!("it is {now:?}"));
     }
     Ok(())
 }

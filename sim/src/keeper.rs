@@ -8,16 +8,16 @@ use lockfast::{Error, Result};
 
 use crate::clock::Time;
 use crate::invariants::Invariant;
-use crate::network::{Awaited, Reply, Request};
+use crate::network::{CallPurpose, Reply, Request};
 use crate::plan::Link;
 use crate::world::World;
 
-/// How many renewals or releases go into one request.
-const BATCH: usize = 282;
-/// How long an answer is awaited.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How many renewals or releases go into one request: `MAX_BATCH` of lockfast's own keeper.
+const MAX_BATCH: usize = 282;
+/// How long the keeper awaits an answer: `CALL_TIMEOUT` of lockfast's own keeper.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// A keeper that looks more often than this without a millisecond passing never sleeps.
-const MOST_LOOKS: u32 = 2_000;
+const MAX_LOOKS: u32 = 2_000;
 
 impl World<'_> {
     /// The keeper looks at what is due.
@@ -33,11 +33,12 @@ impl World<'_> {
         self.send_all(client);
     }
 
+    /// Fails if the keeper looks again and again within a millisecond.
     fn count_looks(&mut self, client: u32) {
         let keeper = &mut self.clients[client as usize].keeper;
         let (from, looks) = keeper.looks;
         keeper.looks = if self.now.since(from) > Duration::from_millis(1) { (self.now, 0) } else { (from, looks + 1) };
-        if looks > MOST_LOOKS {
+        if looks > MAX_LOOKS {
             self.fail(Invariant::Awake, "a keeper that sleeps", format!("client {client} looks again and again"));
         }
     }
@@ -51,50 +52,56 @@ impl World<'_> {
         let releases = std::mem::take(&mut keeper.releases);
         let reports = std::mem::take(&mut keeper.reports);
         for renewals in chunks(renewals) {
-            renewals.iter().for_each(|renewal| self.asked_once_more(client, renewal.key));
+            renewals.iter().for_each(|renewal| self.count_request(client, renewal.key));
             let leases: Vec<_> = renewals.iter().map(|it| Lease { claim: it.claim.clone(), ttl: it.ttl }).collect();
-            let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(LIMIT);
-            let limit = (shortest / 4).clamp(Duration::from_millis(100), LIMIT);
-            self.send(client, Link::Keeper, Request::Renew(leases), limit, Awaited::Renew { renewals, sent });
+            let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(CALL_TIMEOUT);
+            let limit = (shortest / 4).clamp(Duration::from_millis(100), CALL_TIMEOUT);
+            self.send(client, Link::Keeper, Request::Renew(leases), limit, CallPurpose::Renew { renewals, sent });
         }
         for (asked, stood) in joins {
-            self.asked_once_more(client, asked.key);
+            self.count_request(client, asked.key);
             let request = Request::Acquire(asked.claim.clone(), lockfast::store::Busy::Wait);
-            self.send(client, Link::Keeper, request, LIMIT, Awaited::Join { asked, stood });
+            self.send(client, Link::Keeper, request, CALL_TIMEOUT, CallPurpose::Join { asked, stood });
         }
         let (alone, together): (Vec<_>, Vec<_>) = releases.into_iter().partition(|release| release.alone);
         for releases in alone.into_iter().map(|release| vec![release]).chain(chunks(together)) {
             let leaving = releases.iter().map(|release| release.leaving.clone()).collect();
-            self.send(client, Link::Keeper, Request::Release(leaving), LIMIT, Awaited::Release { releases, sent });
+            self.send(
+                client,
+                Link::Keeper,
+                Request::Release(leaving),
+                CALL_TIMEOUT,
+                CallPurpose::Release { releases, sent },
+            );
         }
         for report in reports {
-            self.send(client, Link::Keeper, Request::Record, LIMIT, Awaited::Record { report });
+            self.send(client, Link::Keeper, Request::Record, CALL_TIMEOUT, CallPurpose::Record { report });
         }
     }
 
     /// An answer to the keeper, or none by its limit.
-    pub(crate) fn keeper_received(&mut self, client: u32, awaited: Awaited, reply: Reply) {
-        let input = match awaited {
-            Awaited::Renew { renewals, sent } => Input::Renewed { renewals, sent, answer: standings(reply) },
-            Awaited::Join { asked, stood } => {
-                self.note_admission(client, &asked, &reply);
+    pub(crate) fn on_keeper_reply(&mut self, client: u32, purpose: CallPurpose, reply: Reply) {
+        let input = match purpose {
+            CallPurpose::Renew { renewals, sent } => Input::Renewed { renewals, sent, answer: standings(reply) },
+            CallPurpose::Join { asked, stood } => {
+                self.note_admission_reply(client, &asked, &reply);
                 let answer = match reply {
                     Reply::Admission(answer) => *answer,
                     _ => Err(no_answer()),
                 };
                 Input::Joined { asked, stood, answer }
             }
-            Awaited::Release { releases, sent } => {
-                let answer = self.release_answered(client, &releases, standings(reply));
+            CallPurpose::Release { releases, sent } => {
+                let answer = self.on_keeper_release(client, &releases, standings(reply));
                 Input::Released { releases, sent, answer }
             }
-            Awaited::Record { report } => Input::Reported { report, is_ok: matches!(reply, Reply::Recorded) },
-            Awaited::Ask { .. } | Awaited::Leave { .. } | Awaited::Extend { .. } => return,
+            CallPurpose::Record { report } => Input::Reported { report, is_ok: matches!(reply, Reply::Recorded) },
+            CallPurpose::Ask { .. } | CallPurpose::Leave { .. } | CallPurpose::Extend { .. } => return,
         };
         if let Input::Renewed { renewals, answer: Ok(standings), .. } = &input {
             for (renewal, standing) in renewals.iter().zip(standings) {
                 if matches!(standing, Standing::Gone(_)) {
-                    self.fell_out(client, renewal.key, &renewal.claim);
+                    self.forget_acknowledged(client, renewal.key, &renewal.claim);
                 }
             }
         }
@@ -103,7 +110,7 @@ impl World<'_> {
         self.wake_keeper(client, self.now);
     }
 
-    fn release_answered(
+    fn on_keeper_release(
         &mut self,
         client: u32,
         releases: &[Release],
@@ -111,10 +118,10 @@ impl World<'_> {
     ) -> Result<Vec<Standing>> {
         let mut answer = answer;
         match &mut answer {
-            Ok(standings) => standings.iter_mut().for_each(|standing| self.next_holder_named(client, standing)),
+            Ok(standings) => standings.iter_mut().for_each(|standing| self.pass_on_next_holder(client, standing)),
             Err(_) => {
                 if let [only] = releases {
-                    self.missed(client, &only.leaving);
+                    self.on_lost_reply(client, &only.leaving);
                 }
             }
         }
@@ -122,7 +129,7 @@ impl World<'_> {
     }
 
     /// An answer to a release may name the next holder of the same client; it is a push, too.
-    pub(crate) fn next_holder_named(&mut self, client: u32, standing: &mut Standing) {
+    pub(crate) fn pass_on_next_holder(&mut self, client: u32, standing: &mut Standing) {
         if let Standing::Gone(Why::PassedOn(owner, ticket)) = *standing {
             self.handle(client, Input::Pushed(Change::Held(owner, ticket)));
             *standing = Standing::Gone(Why::Left);
@@ -130,7 +137,7 @@ impl World<'_> {
     }
 
     /// The answer to a release was lost.
-    pub(crate) fn missed(&mut self, client: u32, leaving: &Leaving) {
+    pub(crate) fn on_lost_reply(&mut self, client: u32, leaving: &Leaving) {
         self.handle(client, Input::Missed(leaving.clone()));
     }
 }
@@ -150,6 +157,6 @@ fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
     let mut all = all.into_iter().peekable();
     std::iter::from_fn(move || {
         all.peek()?;
-        Some(all.by_ref().take(BATCH).collect())
+        Some(all.by_ref().take(MAX_BATCH).collect())
     })
 }

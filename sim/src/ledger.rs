@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     /// From when on no live claim was in its way.
     pub(crate) could_hold: Time,
     /// When the store last answered with its standing.
-    answered: Time,
+    last_answer_at: Time,
     /// It holds because a lease ended, and the store's last answer did not say exactly when.
     pub(crate) was_unaware: bool,
     /// A caller has had a guard for it.
@@ -90,7 +90,7 @@ impl Entry {
 
 /// How a claim left the ledger.
 #[derive(Clone, Debug)]
-pub(crate) struct Removed {
+pub(crate) struct RemovedEntry {
     pub(crate) entry: Entry,
     /// In true time: when its lease ended, or when it left.
     pub(crate) at: Time,
@@ -139,7 +139,7 @@ impl Ledger {
 
     /// The store answered an acquire. `left`: when its caller was done with it, if that was before it ran. `is_ghost`: it came
     /// later than a tombstone lasts.
-    pub(crate) fn acquired(
+    pub(crate) fn note_acquire(
         &mut self,
         claim: &Arc<Claim>,
         admission: &Admission,
@@ -155,9 +155,9 @@ impl Ledger {
         };
         let owner = claim.id.hash();
         if let Some(entry) = self.entries.get_mut(&owner) {
-            entry.answered = time;
+            entry.last_answer_at = time;
             entry.expires = entry.expires.max(now + claim.ttl);
-            return agrees(entry, tickets.first == entry.tickets.first && holds == entry.holds, admission);
+            return expect_agreement(entry, tickets.first == entry.tickets.first && holds == entry.holds, admission);
         }
         let entry = Entry {
             claim: Arc::clone(claim),
@@ -168,7 +168,7 @@ impl Ledger {
             lingers: false,
             broken: false,
             could_hold: time,
-            answered: time,
+            last_answer_at: time,
             was_unaware: false,
             entered: false,
             run: Run::default(),
@@ -184,7 +184,7 @@ impl Ledger {
     }
 
     /// The store answered a renewal.
-    pub(crate) fn renewed(
+    pub(crate) fn note_renewal(
         &mut self,
         lease: &Lease,
         standing: &Standing,
@@ -196,14 +196,14 @@ impl Ledger {
             (Some(entry), Standing::Held(tickets)) => {
                 entry.expires = entry.expires.max(now + lease.ttl);
                 entry.longest = entry.longest.max(lease.ttl);
-                agrees(entry, entry.holds && *tickets == entry.tickets, standing)
+                expect_agreement(entry, entry.holds && *tickets == entry.tickets, standing)
             }
             (Some(entry), Standing::Waiting { ticket, .. }) => {
-                entry.answered = time;
+                entry.last_answer_at = time;
                 entry.expires = entry.expires.max(now + lease.ttl);
-                agrees(entry, !entry.holds && *ticket == entry.tickets.first, standing)
+                expect_agreement(entry, !entry.holds && *ticket == entry.tickets.first, standing)
             }
-            (Some(entry), Standing::Gone(_)) => agrees(entry, entry.broken || entry.lingers, standing),
+            (Some(entry), Standing::Gone(_)) => expect_agreement(entry, entry.broken || entry.lingers, standing),
             (None, Standing::Gone(_)) => Ok(()),
             (None, standing) => Err(format!("no such claim in the queue, but {standing:?}")),
             (Some(_), standing) => Err(format!("{standing:?}")),
@@ -211,13 +211,13 @@ impl Ledger {
     }
 
     /// The store answered a release. Returns the claim that left by it.
-    pub(crate) fn released(
+    pub(crate) fn note_release(
         &mut self,
         leaving: &Leaving,
         standing: &Standing,
         now: Moment,
         time: Time,
-    ) -> Result<Option<Removed>, String> {
+    ) -> Result<Option<RemovedEntry>, String> {
         let Some(claim) = crate::caller::claim_of(leaving) else { return Ok(None) };
         let owner = claim.id.hash();
         let Some(entry) = self.entries.get_mut(&owner) else {
@@ -230,7 +230,7 @@ impl Ledger {
             Leaving::UnlessAlone { floor, .. } => {
                 let is_late = entry.holds && entry.tickets.first > *floor;
                 if let Standing::Held(tickets) = standing {
-                    agrees(entry, entry.holds && (!is_late || *tickets == entry.tickets), standing)?;
+                    expect_agreement(entry, entry.holds && (!is_late || *tickets == entry.tickets), standing)?;
                     entry.tickets = *tickets;
                     entry.expires = entry.expires.max(now + entry.claim.ttl);
                     return Ok(None);
@@ -244,7 +244,7 @@ impl Ledger {
                     entry.lingers = true;
                     entry.expires = now + *span;
                     let claim = Arc::clone(&entry.claim);
-                    self.departed(&claim, time);
+                    self.note_departure(&claim, time);
                 }
                 return Ok(None);
             }
@@ -254,7 +254,7 @@ impl Ledger {
     }
 
     /// The store granted a claim that waited.
-    pub(crate) fn granted(&mut self, owner: ClaimHash, could_hold: Time, time: Time) -> Option<Arc<Claim>> {
+    pub(crate) fn note_grant(&mut self, owner: ClaimHash, could_hold: Time, time: Time) -> Option<Arc<Claim>> {
         let entry = self.entries.get_mut(&owner)?;
         entry.holds = true;
         entry.could_hold = could_hold;
@@ -262,24 +262,24 @@ impl Ledger {
         // A waiter knows when all leases ahead of it end. That is exact if it needs all of the only name it wants, and if no
         // claim ahead of it left since.
         let is_exact = matches!(&*claim.demands, [only] if only.weight == only.capacity
-            && self.departures[index_of(&only.name)] < entry.answered);
+            && self.departures[index_of(&only.name)] < entry.last_answer_at);
         entry.was_unaware = could_hold < time && !is_exact;
         self.count(&claim, 1);
         Some(claim)
     }
 
-    pub(crate) fn remove(&mut self, owner: ClaimHash, at: Time, how: Exit) -> Option<Removed> {
+    pub(crate) fn remove(&mut self, owner: ClaimHash, at: Time, how: Exit) -> Option<RemovedEntry> {
         let entry = self.entries.remove(&owner)?;
         if entry.holds {
             self.count(&entry.claim, -1);
         }
         if how != Exit::Expired {
-            self.departed(&entry.claim, at);
+            self.note_departure(&entry.claim, at);
         }
-        Some(Removed { entry, at, how })
+        Some(RemovedEntry { entry, at, how })
     }
 
-    fn departed(&mut self, claim: &Claim, time: Time) {
+    fn note_departure(&mut self, claim: &Claim, time: Time) {
         claim.demands.iter().for_each(|demand| self.departures[index_of(&demand.name)] = time);
     }
 
@@ -291,8 +291,9 @@ impl Ledger {
     }
 }
 
-fn agrees(entry: &Entry, does: bool, said: &impl std::fmt::Debug) -> Result<(), String> {
-    if does { Ok(()) } else { Err(format!("{said:?} about {entry:?}")) }
+/// The error names an answer that does not agree with the ledger.
+fn expect_agreement(entry: &Entry, agrees: bool, answer: &impl std::fmt::Debug) -> Result<(), String> {
+    if agrees { Ok(()) } else { Err(format!("{answer:?} about {entry:?}")) }
 }
 
 /// Names are `n0`, `n1` and so on.

@@ -36,7 +36,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use clock::{Skew, Time};
 pub use faults::{ALL, Bites, KINDS, Kind};
-pub use invariants::{Broken, Invariant};
+pub use invariants::{Invariant, Violation};
 pub use plan::{Ask, CallerPlan, Cancel, CancelAt, ClientPlan, End, Fault, FaultPlan, LINKS, Link, Message, Plan};
 pub use report::{Totals, describe};
 pub use shrink::shrink;
@@ -63,7 +63,7 @@ pub fn run_plan(plan: &Plan, trace: bool) -> Outcome {
     catch_unwind(AssertUnwindSafe(world)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default();
-        let broken = Broken { invariant: Invariant::Clean, expected: "no panic".to_owned(), seen: text };
+        let broken = Violation { invariant: Invariant::Clean, expected: "no panic".to_owned(), seen: text };
         Outcome { engines: plan.clients.len(), violation: Some((Time::NEVER, broken)), ..Outcome::default() }
     })
 }

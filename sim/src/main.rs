@@ -11,19 +11,22 @@ use std::time::{Duration, Instant};
 use sim::{Plan, Totals, describe, run_plan};
 
 const THREADS: usize = 2;
-/// How many failures are shrunk and printed; of the others the seeds will do.
-const DESCRIBED: usize = 3;
+/// How many failures are shrunk and printed in full; of later ones, the seed and the invariant are printed.
+const MAX_DESCRIBED: usize = 3;
 
-struct Wanted {
+struct Args {
+    /// How long worlds are begun, in real time.
     seconds: u64,
+    /// The first seed.
     seed: u64,
+    /// How many seeds at most.
     seeds: u64,
 }
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
-    let wanted = match read(&words) {
-        Ok(wanted) => wanted,
+    let args = match parse_args(&words) {
+        Ok(args) => args,
         Err(what) => {
             println!("{what}; usage: sim --seconds N [--seed S] [--seeds COUNT]");
             return ExitCode::from(2);
@@ -31,7 +34,7 @@ fn main() -> ExitCode {
     };
     // A panic is a violation like any other; its text is in the report.
     std::panic::set_hook(Box::new(|_| {}));
-    let totals = run(&wanted);
+    let totals = run(&args);
     println!("{totals}\nfaults that bit:\n{}", totals.bites);
     let missing: Vec<_> = totals.bites.missing().collect();
     if !missing.is_empty() {
@@ -41,32 +44,32 @@ fn main() -> ExitCode {
     if totals.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn read(words: &[String]) -> Result<Wanted, String> {
-    let mut wanted = Wanted { seconds: 60, seed: 1, seeds: u64::MAX };
+fn parse_args(words: &[String]) -> Result<Args, String> {
+    let mut args = Args { seconds: 60, seed: 1, seeds: u64::MAX };
     for pair in words.chunks(2) {
         let number = || pair.get(1).and_then(|text| text.parse().ok()).ok_or(format!("`{}` needs a number", pair[0]));
         match pair[0].as_str() {
-            "--seconds" => wanted.seconds = number()?,
-            "--seed" => wanted.seed = number()?,
-            "--seeds" => wanted.seeds = number()?,
+            "--seconds" => args.seconds = number()?,
+            "--seed" => args.seed = number()?,
+            "--seeds" => args.seeds = number()?,
             other => return Err(format!("`{other}` is unknown")),
         }
     }
-    Ok(wanted)
+    Ok(args)
 }
 
-fn run(wanted: &Wanted) -> Totals {
+fn run(args: &Args) -> Totals {
     let begun = now();
-    let until = begun + Duration::from_secs(wanted.seconds);
+    let until = begun + Duration::from_secs(args.seconds);
     let next = AtomicU64::new(0);
     let totals = Mutex::new((Totals::default(), begun));
     let work = || {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= wanted.seeds || now() >= until {
+            if index >= args.seeds || now() >= until {
                 return;
             }
-            let plan = Plan::of_seed(wanted.seed.wrapping_add(index));
+            let plan = Plan::of_seed(args.seed.wrapping_add(index));
             let outcome = run_plan(&plan, false);
             let failed = {
                 let (totals, printed) = &mut *totals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -78,7 +81,7 @@ fn run(wanted: &Wanted) -> Totals {
                 totals.failed.len()
             };
             match &outcome.violation {
-                Some(_) if failed <= DESCRIBED => println!("{}", describe(&plan, &outcome)),
+                Some(_) if failed <= MAX_DESCRIBED => println!("{}", describe(&plan, &outcome)),
                 Some((at, broken)) => println!("seed {}: {} is broken at {at:?}", plan.seed, broken.invariant),
                 None => {}
             }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockfast::engine::{Asking, Release, Renewal};
+use lockfast::engine::{AcquireCall, Release, Renewal};
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Report, Standing};
 use lockfast::store::{Claim, Moment, Ticket};
 
@@ -54,19 +54,19 @@ pub(crate) enum Reply {
     Failed,
 }
 
-/// What the answer is for.
+/// Why a process awaits an answer, with the data that it needs to handle the answer.
 #[derive(Debug)]
-pub(crate) enum Awaited {
-    Ask { caller: u32, asked: Asking },
+pub(crate) enum CallPurpose {
+    Ask { caller: u32, asked: AcquireCall },
     Leave { caller: u32 },
     Extend { caller: u32, renewal: Renewal, sent: Moment },
-    Join { asked: Asking, stood: Option<Ticket> },
+    Join { asked: AcquireCall, stood: Option<Ticket> },
     Renew { renewals: Vec<Renewal>, sent: Moment },
     Release { releases: Vec<Release>, sent: Moment },
     Record { report: Report },
 }
 
-impl Awaited {
+impl CallPurpose {
     /// The caller whose future waits, unless the keeper does.
     pub(crate) fn caller(&self) -> Option<u32> {
         match self {
@@ -129,21 +129,21 @@ impl World<'_> {
         link: Link,
         request: Request,
         limit: Duration,
-        awaited: Awaited,
+        purpose: CallPurpose,
     ) -> CallId {
         let now = self.now;
         let process = &mut self.clients[client as usize];
         let deadline = process.skew.time_of(process.skew.local(now) + limit);
-        let call = self.calls.insert(Call { client, link, deadline, awaited });
+        let call = self.calls.insert(Call { client, link, deadline, purpose });
         let connection = &mut process.connections[link as usize];
         if !connection.is_up {
-            process.trouble(now);
+            process.note_trouble(now);
             self.bites.note(Kind::Disconnected);
             self.schedule.put(now + REFUSED_AFTER, Event::Answer(call, Reply::Failed));
             return call;
         }
         if now < connection.requests_vanish_until {
-            process.trouble(now);
+            process.note_trouble(now);
             self.bites.note(Kind::BlackHole);
             self.schedule.put(deadline, Event::Limit(call));
             return call;
@@ -165,7 +165,7 @@ impl World<'_> {
         let (mut is_late, mut copy_at) = (false, None);
         match fault {
             Some(Message::LoseRequest) => {
-                process.trouble(now);
+                process.note_trouble(now);
                 self.bites.note(Kind::RequestLost);
                 self.schedule.put(deadline, Event::Limit(call));
                 return call;
@@ -185,7 +185,7 @@ impl World<'_> {
             _ => connection.out = at,
         }
         if fault.is_some() {
-            process.trouble(copy_at.unwrap_or(at));
+            process.note_trouble(copy_at.unwrap_or(at));
         }
         if at > deadline {
             self.schedule.put(deadline, Event::Limit(call));
@@ -215,7 +215,7 @@ impl World<'_> {
             if connection.random.bool() {
                 return false;
             }
-            process.trouble(self.now);
+            process.note_trouble(self.now);
             self.bites.note(Kind::RequestRanAfterDisconnect);
         }
         if delivery.is_copy {
@@ -242,7 +242,7 @@ impl World<'_> {
         let Some(call) = self.calls.get(delivery.call) else { return };
         let deadline = call.deadline;
         if self.now < connection.answers_vanish_until {
-            process.trouble(self.now);
+            process.note_trouble(self.now);
             self.bites.note(Kind::BlackHole);
             self.schedule.put(deadline, Event::Limit(delivery.call));
             return;
@@ -252,14 +252,14 @@ impl World<'_> {
         let is_answer_fault = |message: &Message| matches!(message, Message::LoseAnswer | Message::LateAnswer(_));
         match connection.take_armed(is_answer_fault) {
             Some(Message::LoseAnswer) => {
-                process.trouble(self.now);
+                process.note_trouble(self.now);
                 self.bites.note(Kind::AnswerLost);
                 self.schedule.put(deadline, Event::Limit(delivery.call));
                 return;
             }
             Some(Message::LateAnswer(by)) => {
                 at = at + by;
-                process.trouble(at);
+                process.note_trouble(at);
                 self.bites.note(Kind::AnswerLate);
             }
             _ => connection.back = at,
@@ -284,7 +284,7 @@ impl World<'_> {
         }
         if now < connection.answers_vanish_until {
             self.bites.note(Kind::BlackHole);
-            process.trouble(now);
+            process.note_trouble(now);
             return;
         }
         let delay = connection.delay(self.plan.delay);
@@ -293,18 +293,18 @@ impl World<'_> {
             |message: &Message| matches!(message, Message::LosePush | Message::LatePush(_) | Message::DuplicatePush(_));
         match connection.take_armed(is_push_fault) {
             Some(Message::LosePush) => {
-                process.trouble(now);
+                process.note_trouble(now);
                 self.bites.note(Kind::PushLost);
                 return;
             }
             Some(Message::LatePush(by)) => {
                 at = at + by;
-                process.trouble(at);
+                process.note_trouble(at);
                 self.bites.note(Kind::PushLate);
             }
             Some(Message::DuplicatePush(by)) => {
                 connection.back = at;
-                process.trouble(at + by);
+                process.note_trouble(at + by);
                 self.bites.note(Kind::PushDuplicated);
                 self.schedule.put(at + by, Event::Push { client, life, change: change.clone() });
             }
@@ -316,7 +316,7 @@ impl World<'_> {
     /// Closes a connection. Requests that were sent on it may or may not run; their answers are lost.
     pub(crate) fn disconnect(&mut self, client: u32, link: Link) {
         let process = &mut self.clients[client as usize];
-        process.cut_until(link, self.now);
+        process.note_cut(link, self.now);
         let connection = &mut process.connections[link as usize];
         connection.is_up = false;
         connection.cut += 1;
@@ -335,10 +335,10 @@ impl World<'_> {
             return;
         }
         connection.is_up = true;
-        process.cut_until(link, self.now);
+        process.note_cut(link, self.now);
         if link == Link::Pushes && process.is_alive {
             let (life, at) = (process.life, self.now + self.plan.delay);
-            process.cut_until(link, at);
+            process.note_cut(link, at);
             self.schedule.put(at, Event::Push { client, life, change: Change::Resync });
         }
     }

@@ -13,8 +13,8 @@ use crate::plan::{LINKS, Link};
 use crate::schedule::{Event, Tick};
 use crate::world::World;
 
-/// How many ids an engine has in stock at least.
-const IDS: usize = 64;
+/// How many ids an engine has in stock at least, and how many are drawn at once.
+const MIN_IDS: usize = 64;
 /// How long a task or a thread takes to run after it was woken.
 const WOKEN_AFTER: Duration = Duration::from_micros(20);
 
@@ -27,7 +27,7 @@ pub(crate) struct Process {
     pub(crate) deaths: Vec<Death>,
     pub(crate) paused_until: Time,
     /// When it last resumed.
-    pub(crate) resumed: Time,
+    pub(crate) resumed_at: Time,
     pub(crate) skew: Skew,
     pub(crate) engine: Engine,
     pub(crate) connections: [Connection; 3],
@@ -37,7 +37,7 @@ pub(crate) struct Process {
     pub(crate) guards: Vec<(Key, u32)>,
     pub(crate) keeper: KeeperState,
     /// When the last fault of it, its connections or its tasks ended.
-    pub(crate) troubled: Time,
+    pub(crate) last_trouble_at: Time,
     /// Until when its pushes were lost; a resync followed.
     pub(crate) pushes_lost_until: Time,
     random: fastrand::Rng,
@@ -57,10 +57,10 @@ pub(crate) struct KeeperState {
     pub(crate) generation: u32,
     pub(crate) at: Time,
     pub(crate) renewals: Vec<Renewal>,
-    pub(crate) joins: Vec<(lockfast::engine::Asking, Option<Ticket>)>,
+    pub(crate) joins: Vec<(lockfast::engine::AcquireCall, Option<Ticket>)>,
     pub(crate) releases: Vec<Release>,
     pub(crate) reports: Vec<Report>,
-    /// Looks without time passing, to notice a keeper that never sleeps.
+    /// Since when and how often it looked within a millisecond, to notice a keeper that never sleeps.
     pub(crate) looks: (Time, u32),
 }
 
@@ -75,14 +75,14 @@ impl Process {
             is_alive: true,
             deaths: Vec::new(),
             paused_until: Time(0),
-            resumed: Time(0),
+            resumed_at: Time(0),
             skew,
             engine,
             connections,
             waiting: Vec::new(),
             guards: Vec::new(),
             keeper: KeeperState { at: Time::NEVER, ..KeeperState::default() },
-            troubled: Time(0),
+            last_trouble_at: Time(0),
             pushes_lost_until: Time(0),
             random,
         }
@@ -95,20 +95,20 @@ impl Process {
     }
 
     /// A fault that is over at `until`.
-    pub(crate) fn trouble(&mut self, until: Time) {
-        self.troubled = self.troubled.max(until);
+    pub(crate) fn note_trouble(&mut self, until: Time) {
+        self.last_trouble_at = self.last_trouble_at.max(until);
     }
 
     /// A connection is closed until then. Lost pushes are made up for by the resync that follows.
-    pub(crate) fn cut_until(&mut self, link: Link, until: Time) {
+    pub(crate) fn note_cut(&mut self, link: Link, until: Time) {
         match link {
             Link::Pushes => self.pushes_lost_until = self.pushes_lost_until.max(until),
-            Link::Callers | Link::Keeper => self.trouble(until),
+            Link::Callers | Link::Keeper => self.note_trouble(until),
         }
     }
 
     /// A request of this process ran in the store.
-    pub(crate) fn ran(&mut self, life: u32, now: Time) {
+    pub(crate) fn note_run(&mut self, life: u32, now: Time) {
         if let Some(death) = self.deaths.get_mut(life as usize) {
             death.last_ran = now;
         }
@@ -146,7 +146,7 @@ impl Process {
             self.random.fill(&mut secret);
             ClaimId::from_secret(secret)
         };
-        (0..IDS).map(|_| draw()).collect()
+        (0..MIN_IDS).map(|_| draw()).collect()
     }
 }
 
@@ -166,7 +166,7 @@ impl World<'_> {
         let now = self.now;
         let process = &mut self.clients[client as usize];
         let local = process.skew.local(now);
-        if process.engine.ids_left() < IDS {
+        if process.engine.ids_left() < MIN_IDS {
             let ids = process.draw_ids();
             process.engine.handle(Input::Ids(ids), local, &mut Effects::default());
         }
@@ -205,7 +205,7 @@ impl World<'_> {
                     self.lose(caller, why);
                 }
             }
-            Effect::Tell(release, said) => self.release_outcome(client, release, said),
+            Effect::Tell(release, said) => self.on_release_outcome(client, release, said),
             Effect::Acquire(asked, stood) => process.keeper.joins.push((asked, stood)),
             Effect::Renew(renewal) => process.keeper.renewals.push(renewal),
             Effect::Release(release) => process.keeper.releases.push(*release),
@@ -218,7 +218,7 @@ impl World<'_> {
         let it = &mut self.callers[caller as usize];
         if it.dozes_until > self.now {
             // The engine gives it some time, and goes on without it.
-            self.clients[it.client as usize].trouble(self.now + Duration::from_secs(3));
+            self.clients[it.client as usize].note_trouble(self.now + Duration::from_secs(3));
         }
         if it.state == State::Sleeping {
             it.state = State::Woken;

@@ -11,23 +11,23 @@ use lockfast::store::{Leaving, Standing, Why};
 use crate::caller::{PendingRelease, State, claim_of};
 use crate::faults::Kind;
 use crate::invariants;
-use crate::network::{Awaited, Reply, Request};
+use crate::network::{CallPurpose, Reply, Request};
 use crate::plan::{Cancel, CancelAt, End, Link};
 use crate::schedule::{Event, Tick};
 use crate::world::World;
 
 /// How long the answer to a release is awaited.
-const LIMIT: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a caller waits for the store's answer to the keeper.
-const OUTCOME: Duration = Duration::from_secs(3);
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl World<'_> {
     /// The work is done, or has become pointless.
     pub(crate) fn exit(&mut self, caller: u32) {
         self.write(caller);
         let it = &mut self.callers[caller as usize];
-        let broken = invariants::loss_was_noticed(self.now, it, &self.clients[it.client as usize]);
-        self.require(broken);
+        let check = invariants::check_loss_was_noticed(self.now, it, &self.clients[it.client as usize]);
+        self.require(check);
         let it = &mut self.callers[caller as usize];
         if let Some(call) = it.call.take() {
             self.calls.end(call);
@@ -39,8 +39,8 @@ impl World<'_> {
             let name = &mut self.names[crate::ledger::index_of(&demand.name)];
             name.inside.retain(|(inside, _)| *inside != caller);
         }
-        self.store.left(claim.id.hash(), self.now);
-        self.progressed = self.now;
+        self.store.note_left(claim.id.hash(), self.now);
+        self.last_progress_at = self.now;
         let ending = match self.plan.callers[caller as usize].ends {
             End::Release => Some(Ending::Release),
             End::Seal(keep) => Some(Ending::Seal { value: Bytes::from_static(b"done"), keep }),
@@ -77,7 +77,7 @@ impl World<'_> {
         let client = self.callers[caller as usize].client;
         let sent = self.clients[client as usize].skew.local(self.now);
         let request = Request::Release(vec![leaving.clone()]);
-        let call = self.send(client, Link::Callers, request, LIMIT, Awaited::Leave { caller });
+        let call = self.send(client, Link::Callers, request, CALL_TIMEOUT, CallPurpose::Leave { caller });
         let input = Input::Sent { leaving: leaving.clone(), hold: keeps.then_some(hold), sent };
         let watched = match self.handle(client, input) {
             Next::Watched(id) => Some(id),
@@ -90,29 +90,29 @@ impl World<'_> {
     }
 
     /// The answer to a release; `None` at its limit.
-    pub(crate) fn left(&mut self, caller: u32, reply: Option<Reply>) {
+    pub(crate) fn on_release_reply(&mut self, caller: u32, reply: Option<Reply>) {
         let it = &mut self.callers[caller as usize];
         it.call = None;
         let (client, Some(pending)) = (it.client, it.pending.take()) else { return };
         match reply {
             Some(Reply::Standings(mut standings)) => {
-                standings.iter_mut().for_each(|standing| self.next_holder_named(client, standing));
-                self.left_with(caller, pending, standings.into_iter().next());
+                standings.iter_mut().for_each(|standing| self.pass_on_next_holder(client, standing));
+                self.on_release_standing(caller, pending, standings.into_iter().next());
             }
             reply => {
-                self.missed(client, &pending.leaving);
+                self.on_lost_reply(client, &pending.leaving);
                 let waits = reply.is_some() && !pending.lost;
-                if !self.is_taken_over(caller, &pending, waits, OUTCOME) {
+                if !self.stop_watching(caller, &pending, waits, OUTCOME_TIMEOUT) {
                     self.hand_to_keeper(caller, pending, waits);
                 }
             }
         }
     }
 
-    fn left_with(&mut self, caller: u32, pending: PendingRelease, standing: Option<Standing>) {
+    fn on_release_standing(&mut self, caller: u32, pending: PendingRelease, standing: Option<Standing>) {
         let client = self.callers[caller as usize].client;
         let is_good = matches!(standing, Some(Standing::Gone(Why::Left) | Standing::Held(_)) | None);
-        if self.is_taken_over(caller, &pending, !is_good && !pending.lost, LIMIT) {
+        if self.stop_watching(caller, &pending, !is_good && !pending.lost, CALL_TIMEOUT) {
             return;
         }
         if !pending.keeps {
@@ -131,8 +131,9 @@ impl World<'_> {
         }
     }
 
-    /// Whether the keeper has taken the release over; then the caller may wait for its outcome.
-    fn is_taken_over(&mut self, caller: u32, pending: &PendingRelease, waits: bool, limit: Duration) -> bool {
+    /// Ends the engine's watch over a release. Returns whether the keeper has taken the release over; then its caller waits for the
+    /// outcome if `waits`, at most for `limit`.
+    fn stop_watching(&mut self, caller: u32, pending: &PendingRelease, waits: bool, limit: Duration) -> bool {
         let Some(release) = pending.watched else { return false };
         let client = self.callers[caller as usize].client;
         match self.handle(client, Input::Answered { release, waits }) {
@@ -153,13 +154,13 @@ impl World<'_> {
         let client = self.callers[caller as usize].client;
         let hold = pending.keeps.then_some(pending.hold);
         match self.handle(client, Input::Unanswered { leaving: pending.leaving, hold, waits }) {
-            Next::TakenOver(release) => self.await_outcome(caller, release, OUTCOME),
+            Next::TakenOver(release) => self.await_outcome(caller, release, OUTCOME_TIMEOUT),
             _ => self.rest(caller),
         }
     }
 
     /// The keeper has the outcome of a release.
-    pub(crate) fn release_outcome(&mut self, client: u32, release: ReleaseId, _said: Option<Box<Result<Standing>>>) {
+    pub(crate) fn on_release_outcome(&mut self, client: u32, release: ReleaseId, _said: Option<Box<Result<Standing>>>) {
         let waits =
             |caller: &crate::caller::Caller| caller.client == client && caller.state == State::AwaitingOutcome(release);
         if let Some(caller) = self.callers.iter().position(waits) {
@@ -178,8 +179,8 @@ impl World<'_> {
             self.calls.end(call);
         }
         self.bites.note(Kind::CancelledReleasing);
-        self.missed(client, &pending.leaving);
-        if !self.is_taken_over(caller, &pending, false, LIMIT) {
+        self.on_lost_reply(client, &pending.leaving);
+        if !self.stop_watching(caller, &pending, false, CALL_TIMEOUT) {
             self.hand_to_keeper(caller, pending, false);
         }
     }

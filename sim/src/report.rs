@@ -12,7 +12,7 @@ use crate::world::Outcome;
 /// From this many engines on, a world is large.
 const LARGE: usize = 50;
 /// How many of the last steps are printed.
-const SHOWN: usize = 120;
+const MAX_STEPS_SHOWN: usize = 120;
 
 /// The outcome of many worlds.
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ pub fn describe(plan: &Plan, outcome: &Outcome) -> String {
         let _ = writeln!(text, "  expected: {}\n  seen:     {}", broken.expected, broken.seen);
     }
     let _ = writeln!(text, "its last steps:");
-    for line in again.trace.iter().skip(again.trace.len().saturating_sub(SHOWN)) {
+    for line in again.trace.iter().skip(again.trace.len().saturating_sub(MAX_STEPS_SHOWN)) {
         let _ = writeln!(text, "{line}");
     }
     text

@@ -5,7 +5,7 @@ use crate::plan::{Fault, Plan};
 use crate::run_plan;
 
 /// How many plans are tried at most.
-const TRIES: u32 = 4_000;
+const MAX_TRIES: u32 = 4_000;
 
 struct Shrinker {
     invariant: Invariant,
@@ -14,7 +14,7 @@ struct Shrinker {
 
 /// The smallest plan found that breaks the same invariant.
 pub fn shrink(plan: &Plan, invariant: Invariant) -> Plan {
-    let mut shrinker = Shrinker { invariant, left: TRIES };
+    let mut shrinker = Shrinker { invariant, left: MAX_TRIES };
     let mut plan = plan.clone();
     loop {
         let before = size(&plan);

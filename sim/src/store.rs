@@ -13,15 +13,16 @@ use crate::caller::claim_of;
 use crate::clock::{Skew, Time};
 use crate::faults::Kind;
 use crate::invariants::{self, Invariant};
-use crate::ledger::{ClaimMap, Exit, FirstBytes, Ledger, Removed};
+use crate::ledger::{ClaimMap, Exit, FirstBytes, Ledger, RemovedEntry};
 use crate::network::{Delivery, Reply, Request};
 use crate::process::of_client_id;
 use crate::world::World;
 
-/// A day in 2026, in microseconds: fences look like fences.
-const WALL: u64 = 1_767_225_600_000_000;
-/// One verb in so many is followed by a comparison of ledger and table, and by a forged release.
-const COMPARED: u64 = 64;
+/// The time of day when the store's clock shows zero: a day in 2026, in microseconds. Tickets are seeded with the time of day, so
+/// they look like those of a real store.
+const WALL_CLOCK: u64 = 1_767_225_600_000_000;
+/// Ledger and table are compared, and a release is forged, after one verb in this many.
+const COMPARE_EVERY: u64 = 64;
 
 pub(crate) struct Store {
     pub(crate) table: Table,
@@ -35,7 +36,7 @@ pub(crate) struct Store {
     left_before: ClaimMap<Time>,
     verbs: u64,
     pushes: Vec<(ClientId, Change)>,
-    removed: Vec<Removed>,
+    removed: Vec<RemovedEntry>,
 }
 
 /// Why a claim may leave without a release of its own.
@@ -70,7 +71,7 @@ impl Store {
     }
 
     /// The caller behind a claim is done with it.
-    pub(crate) fn left(&mut self, owner: ClaimHash, now: Time) {
+    pub(crate) fn note_left(&mut self, owner: ClaimHash, now: Time) {
         match self.ledger.get_mut(owner) {
             Some(entry) => entry.left = Some(now),
             None => drop(self.left_before.insert(owner, now)),
@@ -87,7 +88,7 @@ impl Store {
 }
 
 fn seed(skew: Skew, now: Time) -> Ticket {
-    Ticket(WALL + skew.local(now).as_nanos() / 1_000)
+    Ticket(WALL_CLOCK + skew.local(now).as_nanos() / 1_000)
 }
 
 impl World<'_> {
@@ -95,14 +96,14 @@ impl World<'_> {
     pub(crate) fn arrive(&mut self, delivery: Box<Delivery>) {
         if self.now < self.store.stalled_until && self.store.is_up {
             self.bites.note(Kind::StoreStalled);
-            self.clients[delivery.client as usize].trouble(self.store.stalled_until);
+            self.clients[delivery.client as usize].note_trouble(self.store.stalled_until);
             let until = self.store.stalled_until;
             return self.schedule.put(until, crate::schedule::Event::Arrive(delivery));
         }
         if !self.does_run(&delivery) {
             return;
         }
-        self.clients[delivery.client as usize].ran(delivery.life, self.now);
+        self.clients[delivery.client as usize].note_run(delivery.life, self.now);
         if self.trace.is_on() {
             self.trace.verb(self.now, &delivery);
         }
@@ -123,14 +124,14 @@ impl World<'_> {
                 self.note_granted(Some(claim.id.hash()));
                 if let Ok(admission) = &answer {
                     if let Admission::Held(_) = admission {
-                        let check = invariants::not_sealed(&self.names, &claim.demands, now);
+                        let check = invariants::check_not_sealed(&self.names, &claim.demands, now);
                         self.require(check);
                     }
                     let left = self.store.left_before.remove(&claim.id.hash());
                     // A store that lost its data has lost its tombstones too: a copy that runs then costs one lease.
-                    let is_of_before = left.is_some() && self.store.ended.contains(&claim.id.hash());
-                    let is_ghost = self.now.since(sent) > claim.tombstone() || is_of_before;
-                    let noted = self.store.ledger.acquired(claim, admission, now, self.now, left, is_ghost);
+                    let is_from_before_data_loss = left.is_some() && self.store.ended.contains(&claim.id.hash());
+                    let is_ghost = self.now.since(sent) > claim.tombstone() || is_from_before_data_loss;
+                    let noted = self.store.ledger.note_acquire(claim, admission, now, self.now, left, is_ghost);
                     self.agree(noted);
                 }
                 self.conclude();
@@ -142,7 +143,7 @@ impl World<'_> {
                     let standing = self.store.table.renew(lease, now);
                     self.note_gone(Cause::Lease, now);
                     self.note_granted(Some(lease.claim.id.hash()));
-                    let noted = self.store.ledger.renewed(lease, &standing, now, self.now);
+                    let noted = self.store.ledger.note_renewal(lease, &standing, now, self.now);
                     self.agree(noted);
                     self.conclude();
                     standings.push(standing);
@@ -167,7 +168,7 @@ impl World<'_> {
         self.note_gone(cause, now);
         self.note_granted(claim_of(leaving).map(|claim| claim.id.hash()));
         self.note_seal(leaving, now);
-        match self.store.ledger.released(leaving, &standing, now, self.now) {
+        match self.store.ledger.note_release(leaving, &standing, now, self.now) {
             Ok(removed) => self.store.removed.extend(removed),
             Err(seen) => self.agree(Err(seen)),
         }
@@ -275,15 +276,15 @@ impl World<'_> {
                 continue;
             }
             let could_hold = self.could_hold(owner);
-            let Some(claim) = self.store.ledger.granted(owner, could_hold, self.now) else {
+            let Some(claim) = self.store.ledger.note_grant(owner, could_hold, self.now) else {
                 self.fail(Invariant::Table, "that only claims in the queue are granted", format!("{owner} holds"));
                 continue;
             };
             let now = self.store.skew.local(self.now);
-            let check = invariants::not_sealed(&self.names, &claim.demands, now);
+            let check = invariants::check_not_sealed(&self.names, &claim.demands, now);
             self.require(check);
             if only.is_none() {
-                let check = invariants::fits(&self.store.ledger.used, &claim.demands);
+                let check = invariants::check_capacity(&self.store.ledger.used, &claim.demands);
                 self.require(check);
             }
         }
@@ -303,12 +304,12 @@ impl World<'_> {
         }
         self.store.removed = removed;
         self.store.verbs += 1;
-        if self.store.verbs.is_multiple_of(COMPARED) {
+        if self.store.verbs.is_multiple_of(COMPARE_EVERY) {
             let now = self.store.skew.local(self.now);
-            let name = (self.store.verbs / COMPARED) as usize % self.names.len();
-            let broken = invariants::table_agrees(&mut self.store, &self.names[name].name, now)
-                .and_then(|()| invariants::forged_release_does_nothing(&mut self.store, &self.names[name].name, now));
-            self.require(broken);
+            let name = (self.store.verbs / COMPARE_EVERY) as usize % self.names.len();
+            let check = invariants::check_table_agrees(&mut self.store, &self.names[name].name, now)
+                .and_then(|()| invariants::check_forged_release(&mut self.store, &self.names[name].name, now));
+            self.require(check);
         }
     }
 
@@ -318,7 +319,7 @@ impl World<'_> {
         let names =
             |demands: &[Demand]| demands.iter().map(|demand| crate::ledger::index_of(&demand.name)).collect::<Vec<_>>();
         let own = names(&entry.claim.demands);
-        let is_ahead = |removed: &&Removed| {
+        let is_ahead = |removed: &&RemovedEntry| {
             removed.entry.tickets.first < entry.tickets.first
                 && removed.entry.claim.demands.iter().any(|it| own.contains(&crate::ledger::index_of(&it.name)))
         };
@@ -351,7 +352,7 @@ impl World<'_> {
         self.store.is_up = false;
         for client in 0..self.clients.len() as u32 {
             crate::plan::LINKS.into_iter().for_each(|link| self.disconnect(client, link));
-            self.clients[client as usize].trouble(self.now + lasts);
+            self.clients[client as usize].note_trouble(self.now + lasts);
         }
         if let Some(behind) = behind {
             if self.store.ledger.len() > 0 {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 
 use lockfast::Result;
-use lockfast::engine::{Asking, Effect, Input, Next, Release, Renewal};
+use lockfast::engine::{AcquireCall, Effect, Input, Next, Release, Renewal};
 use lockfast::store::{Admission, Leaving, Standing};
 use lockfast::store::{Claim, ClaimHash};
 
@@ -14,7 +14,7 @@ use crate::network::{Delivery, Reply, Request};
 use crate::plan::Fault;
 
 /// How many lines are kept.
-const KEPT: usize = 400;
+const MAX_LINES: usize = 400;
 
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
@@ -36,7 +36,7 @@ impl Trace {
     }
 
     fn line(&mut self, line: String) {
-        if self.lines.len() == KEPT {
+        if self.lines.len() == MAX_LINES {
             self.lines.pop_front();
         }
         self.lines.push_back(line);
@@ -95,7 +95,7 @@ fn of_claim(claim: &Claim) -> String {
     text
 }
 
-fn of_asking(asked: &Asking) -> String {
+fn of_acquire(asked: &AcquireCall) -> String {
     let unsure = if asked.unsure { ", unsure" } else { "" };
     format!("{:?} {} sent {:?}{unsure}", asked.key, of_claim(&asked.claim), asked.sent)
 }
@@ -140,9 +140,9 @@ fn of_answer(answer: &Result<Vec<Standing>>) -> String {
 fn of_input(input: &Input) -> String {
     match input {
         Input::Enter(terms) => format!("Enter {:?}", terms.demands.iter().map(|it| &it.name).collect::<Vec<_>>()),
-        Input::Admitted { asked, answer } => format!("Admitted {}: {}", of_asking(asked), of_admission(answer)),
-        Input::Pausing { asked, until } => format!("Pausing {} until {until:?}", of_asking(asked)),
-        Input::Repeating(asked) => format!("Repeating {}", of_asking(asked)),
+        Input::Admitted { asked, answer } => format!("Admitted {}: {}", of_acquire(asked), of_admission(answer)),
+        Input::Pausing { asked, until } => format!("Pausing {} until {until:?}", of_acquire(asked)),
+        Input::Repeating(asked) => format!("Repeating {}", of_acquire(asked)),
         Input::Sent { leaving, hold, .. } => format!("Sent {} hold {hold:?}", of_leaving(leaving)),
         Input::Unanswered { leaving, hold, waits } => {
             format!("Unanswered {} hold {hold:?} waits {waits}", of_leaving(leaving))
@@ -150,7 +150,7 @@ fn of_input(input: &Input) -> String {
         Input::Left { hold, claim, standing, .. } => format!("Left {hold:?} {}: {standing:?}", of_claim(claim)),
         Input::Extended { renewal, standing, .. } => format!("Extended {}: {standing:?}", of_renewal(renewal)),
         Input::Joined { asked, stood, answer } => {
-            format!("Joined {} stood {stood:?}: {}", of_asking(asked), of_admission(answer))
+            format!("Joined {} stood {stood:?}: {}", of_acquire(asked), of_admission(answer))
         }
         Input::Renewed { renewals, sent, answer } => {
             let renewals: Vec<_> = renewals.iter().map(of_renewal).collect();
@@ -169,7 +169,7 @@ fn of_input(input: &Input) -> String {
 
 fn of_next(next: &Next) -> String {
     match next {
-        Next::Ask(asked) => format!("Ask {}", of_asking(asked)),
+        Next::Ask(asked) => format!("Ask {}", of_acquire(asked)),
         Next::Enter(held) => format!("Enter {:?} fence {} until {:?}", held.hold, held.fence, held.until),
         Next::Send { leaving, keeps, lost } => format!("Send {} keeps {keeps} lost {lost:?}", of_leaving(leaving)),
         other => format!("{other:?}"),
@@ -179,7 +179,7 @@ fn of_next(next: &Next) -> String {
 fn of_effect(effect: &Effect) -> String {
     match effect {
         Effect::Lost { hold, why, .. } => format!("Lost {hold:?}: {why:?}"),
-        Effect::Acquire(asked, stood) => format!("Acquire {} stood {stood:?}", of_asking(asked)),
+        Effect::Acquire(asked, stood) => format!("Acquire {} stood {stood:?}", of_acquire(asked)),
         Effect::Renew(renewal) => format!("Renew {}", of_renewal(renewal)),
         Effect::Release(release) => format!("Release {}", of_release(release)),
         Effect::Record(_) => "Record".to_owned(),

@@ -12,8 +12,8 @@ use crate::caller::{Caller, State};
 use crate::calls::{CallId, Calls};
 use crate::clock::Time;
 use crate::faults::Bites;
-use crate::invariants::{Broken, Check, Invariant, Resource};
-use crate::network::{Awaited, Reply};
+use crate::invariants::{Check, Invariant, Resource, Violation};
+use crate::network::{CallPurpose, Reply};
 use crate::plan::{CancelAt, Plan};
 use crate::process::Process;
 use crate::schedule::{Event, Schedule, Tick};
@@ -36,7 +36,7 @@ pub struct Outcome {
     /// Which faults bit.
     pub bites: Bites,
     /// The invariant that broke, if any, and when.
-    pub violation: Option<(Time, Broken)>,
+    pub violation: Option<(Time, Violation)>,
     /// The last steps, if they were wanted.
     pub trace: Vec<String>,
 }
@@ -59,12 +59,12 @@ pub(crate) struct World<'a> {
     pub(crate) effects: Effects,
     pub(crate) grants: u64,
     pub(crate) losses: u64,
-    /// When a caller last got further.
-    pub(crate) progressed: Time,
+    /// When a caller last began, entered or ended a round.
+    pub(crate) last_progress_at: Time,
     /// No more faults.
     is_closing: bool,
     steps: u64,
-    violation: Option<(Time, Broken)>,
+    violation: Option<(Time, Violation)>,
 }
 
 impl<'a> World<'a> {
@@ -86,10 +86,10 @@ impl<'a> World<'a> {
                 .map(|(caller, _)| caller)
                 .collect(),
             inside: Vec::new(),
-            highest: Vec::new(),
-            seen: BTreeMap::new(),
+            highest_by_weight: Vec::new(),
+            fence_by_client: BTreeMap::new(),
             is_reset: false,
-            written: Ticket(0),
+            last_written: Ticket(0),
             sealed_until: lockfast::store::Moment::START,
         };
         let mut world = Self {
@@ -108,7 +108,7 @@ impl<'a> World<'a> {
             effects: Effects::default(),
             grants: 0,
             losses: 0,
-            progressed: Time::BEGINNING,
+            last_progress_at: Time::BEGINNING,
             is_closing: false,
             steps: 0,
             violation: None,
@@ -132,7 +132,7 @@ impl<'a> World<'a> {
                 break;
             };
             self.step(at, event);
-            if self.now > self.plan.ends && self.now.since(self.progressed) > stuck_after {
+            if self.now > self.plan.ends && self.now.since(self.last_progress_at) > stuck_after {
                 self.check_stuck("for too long");
             }
         }
@@ -269,18 +269,18 @@ impl<'a> World<'a> {
     /// An answer, or the end of waiting for it.
     fn receive(&mut self, id: CallId, reply: Option<Reply>) {
         let Some(call) = self.calls.get(id) else { return };
-        let dozes_until = call.awaited.caller().map(|caller| self.callers[caller as usize].dozes_until);
+        let dozes_until = call.purpose.caller().map(|caller| self.callers[caller as usize].dozes_until);
         let runs_at = self.clients[call.client as usize].paused_until.max(dozes_until.unwrap_or_default());
         if runs_at > self.now {
             let event = reply.map_or(Event::Limit(id), |reply| Event::Answer(id, reply));
             return self.schedule.put(runs_at, event);
         }
         let Some(call) = self.calls.end(id) else { return };
-        match call.awaited {
-            Awaited::Ask { caller, asked } => self.asked(caller, asked, reply),
-            Awaited::Leave { caller } => self.left(caller, reply),
-            Awaited::Extend { caller, renewal, sent } => self.extended(caller, renewal, sent, reply),
-            awaited => self.keeper_received(call.client, awaited, reply.unwrap_or(Reply::Failed)),
+        match call.purpose {
+            CallPurpose::Ask { caller, asked } => self.on_acquire_reply(caller, asked, reply),
+            CallPurpose::Leave { caller } => self.on_release_reply(caller, reply),
+            CallPurpose::Extend { caller, renewal, sent } => self.on_extend_reply(caller, renewal, sent, reply),
+            purpose => self.on_keeper_reply(call.client, purpose, reply.unwrap_or(Reply::Failed)),
         }
     }
 
@@ -309,7 +309,7 @@ impl<'a> World<'a> {
     }
 
     pub(crate) fn fail(&mut self, invariant: Invariant, expected: impl Into<String>, seen: impl Into<String>) {
-        let broken = Broken { invariant, expected: expected.into(), seen: seen.into() };
+        let broken = Violation { invariant, expected: expected.into(), seen: seen.into() };
         self.violation.get_or_insert((self.now, broken));
     }
 

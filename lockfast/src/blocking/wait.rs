@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use crate::client::is_keepers_thread;
+use crate::client::is_keeper_thread;
 use crate::error::{Error, Result};
 
 /// Wakes a thread that blocks on a future.
@@ -64,7 +64,7 @@ impl Drop for Blocking {
 /// Polls on this thread and parks it in between. Calls may be nested, unlike in most executors: the work of a `Once` takes other
 /// locks. So each call has a flag of its own: an inner call may consume the thread's unpark token, never the flag of an outer one.
 pub(crate) fn block_on<T, E: From<Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    if is_keepers_thread() {
+    if is_keeper_thread() {
         // It would wait for work that only this thread does.
         let what =
             "a callback of on_lost waits for a lock, on the thread that keeps them; send a message to another thread";

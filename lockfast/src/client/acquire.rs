@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use crate::claim::Ticket;
 use crate::clock::Moment;
-use crate::engine::{Asking, Closing, Held, Input, Key, Next, Terms, Waiter};
+use crate::engine::{AcquireCall, Closing, GuardParts, Input, Key, Next, Terms, Waiter};
 use crate::error::{Error, Result};
 use crate::store::{Admission, Busy, BusyWith, Names, Query};
 
@@ -25,12 +25,12 @@ use super::guard::Guard;
 use super::repeat::{Repeats, Reply};
 
 /// How long the answer to an acquire is awaited at least, even if the caller's patience ends earlier: without the answer the
-/// error could not say whether the lock is taken or the store is down. Together with [`LAST_LOOK`], less than a second.
-pub(super) const FIRST_ANSWER: Duration = Duration::from_millis(800);
+/// error could not say whether the lock is taken or the store is down. Together with [`HOLDER_LOOKUP_TIMEOUT`], less than a second.
+pub(super) const MIN_ANSWER_WAIT: Duration = Duration::from_millis(800);
 /// How long finding the holder for the error may take, once patience has ended.
-const LAST_LOOK: Duration = Duration::from_millis(100);
-/// How many entries of the queue are read for that: all waiters of a long queue may give up at the same time.
-pub(crate) const FRONT: usize = 16;
+const HOLDER_LOOKUP_TIMEOUT: Duration = Duration::from_millis(100);
+/// How many entries of a queue are read to find its holder. Few, since all waiters of a long queue may give up at the same time.
+pub(crate) const MAX_ENTRIES_READ: usize = 16;
 
 /// The outcome of waiting.
 #[derive(Debug)]
@@ -49,14 +49,14 @@ pub(crate) enum Attempt {
 /// A request that does not hold yet. Dropping it withdraws its claim.
 pub(super) struct PendingRequest<'a> {
     pub(super) client: &'a Arc<Client>,
-    key: Key,
-    withdraws: bool,
+    request: Key,
+    withdraws_on_drop: bool,
 }
 
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
-        if self.withdraws {
-            self.end(Input::Withdrawn(self.key));
+        if self.withdraws_on_drop {
+            self.end(Input::Withdrawn(self.request));
         }
     }
 }
@@ -64,8 +64,10 @@ impl Drop for PendingRequest<'_> {
 impl<'a> PendingRequest<'a> {
     fn enter(client: &'a Arc<Client>, terms: Arc<Terms>) -> Result<(Self, Next)> {
         client.check_usable()?;
-        client.with_engine(|carrier, now| match carrier.tell(Input::Enter(terms), now) {
-            Next::Entered(key) => Ok((Self { client, key, withdraws: true }, carrier.tell(Input::Polled(key), now))),
+        client.with_carrier(|carrier, now| match carrier.tell(Input::Enter(terms), now) {
+            Next::Entered(key) => {
+                Ok((Self { client, request: key, withdraws_on_drop: true }, carrier.tell(Input::Polled(key), now)))
+            }
             Next::Fail(error) => Err(*error),
             _ => Err(shut_down()),
         })
@@ -73,8 +75,8 @@ impl<'a> PendingRequest<'a> {
 
     fn into_guard(mut self, next: Next) -> Result<Entered, (Self, Next)> {
         match next {
-            Next::Enter(Held { hold, fence, terms, .. }) => {
-                self.withdraws = false;
+            Next::Enter(GuardParts { hold, fence, terms, .. }) => {
+                self.withdraws_on_drop = false;
                 Ok(Entered::Held(Guard::new(Arc::clone(self.client), hold, fence, terms)))
             }
             Next::Sealed(value) => Ok(Entered::Sealed(value)),
@@ -82,27 +84,31 @@ impl<'a> PendingRequest<'a> {
         }
     }
 
-    fn polled(&self) -> Next {
-        self.client.tell(Input::Polled(self.key))
+    /// Tells the engine that the future was polled.
+    fn on_poll(&self) -> Next {
+        self.client.tell(Input::Polled(self.request))
     }
 
-    fn answered(&self, asked: Asking, answer: Result<Admission>) -> Next {
-        self.client.with_engine(|carrier, now| {
+    /// Tells the engine the store's answer to the acquire. `Admitted` only changes the request; its next step is the answer to
+    /// `Polled`, which follows at once, before the mutex is free: if the lock was granted, this poll makes the guard.
+    fn on_reply(&self, asked: AcquireCall, answer: Result<Admission>) -> Next {
+        self.client.with_carrier(|carrier, now| {
             carrier.tell(Input::Admitted { asked, answer }, now);
-            carrier.tell(Input::Polled(self.key), now)
+            carrier.tell(Input::Polled(self.request), now)
         })
     }
 
     /// Ends the request with `input`.
     fn end(&self, input: Input) {
-        self.client.with_engine(|carrier, now| {
-            carrier.forget_waker(self.key);
+        self.client.with_carrier(|carrier, now| {
+            carrier.forget_waker(self.request);
             carrier.tell(input, now);
         });
     }
 
-    fn kept_changing(&self) -> Error {
-        let terms = self.client.with_engine(|carrier, _| carrier.engine().terms(self.key).cloned());
+    /// The error of an attempt whose acquire was answered, but whose request neither holds nor may ask again at once.
+    fn changed_error(&self) -> Error {
+        let terms = self.client.with_carrier(|carrier, _| carrier.engine().terms(self.request).cloned());
         match terms {
             Some(terms) => Error::unavailable(self.client.doing("asking for", &terms.demands), "it kept changing"),
             None => shut_down(),
@@ -110,10 +116,10 @@ impl<'a> PendingRequest<'a> {
     }
 
     /// Waits until the request has changed; `false` if patience ended first.
-    async fn changed(&self, patience: Moment) -> bool {
+    async fn wait_for_change(&self, patience: Moment) -> bool {
         let mut alarm = Alarm::new(self.client, patience);
         poll_fn(|cx| {
-            if !self.client.with_engine(|carrier, _| carrier.waits(self.key, cx.waker())) {
+            if !self.client.with_carrier(|carrier, _| carrier.register_waker(self.request, cx.waker())) {
                 return Poll::Ready(true);
             }
             alarm.poll_until(cx).map(|()| false)
@@ -130,22 +136,22 @@ fn shut_down() -> Error {
 
 /// Waits in the queue until `patience` ends.
 pub(crate) async fn acquire(client: &Arc<Client>, terms: Arc<Terms>, patience: Moment) -> Result<Entered> {
-    let (mut request, mut next) = PendingRequest::enter(client, terms)?;
+    let (mut pending, mut next) = PendingRequest::enter(client, terms)?;
     loop {
-        (request, next) = match request.into_guard(next) {
+        (pending, next) = match pending.into_guard(next) {
             Ok(entered) => return Ok(entered),
             Err(not_yet) => not_yet,
         };
         next = match next {
             Next::Ask(asked) => {
                 // One repeat here; the keeper sends the later ones.
-                let (asked, answer) = request.ask(asked, Busy::Wait, patience, 1).await;
-                request.answered(asked, answer)
+                let (asked, answer) = pending.ask(asked, Busy::Wait, patience, 1).await;
+                pending.on_reply(asked, answer)
             }
             Next::Fail(error) => return Err(*error),
-            _ if request.changed(patience).await => request.polled(),
+            _ if pending.wait_for_change(patience).await => pending.on_poll(),
             // Boxed, so that it takes no room in the futures of all waiters.
-            _ => return Box::pin(gave_up(request)).await,
+            _ => return Box::pin(give_up(pending)).await,
         };
     }
 }
@@ -158,43 +164,44 @@ pub(crate) async fn attempt(
     patience: Moment,
     repeats: u32,
 ) -> Result<Attempt> {
-    let (mut request, mut next) = PendingRequest::enter(client, terms)?;
+    let (mut pending, mut next) = PendingRequest::enter(client, terms)?;
     loop {
-        (request, next) = match request.into_guard(next) {
+        (pending, next) = match pending.into_guard(next) {
             Ok(entered) => return Ok(Attempt::Entered(entered)),
             Err(not_yet) => not_yet,
         };
         let asked = match next {
             Next::Ask(asked) => asked,
             Next::Fail(error) => return Err(*error),
-            _ => return Err(request.kept_changing()),
+            _ => return Err(pending.changed_error()),
         };
-        let (asked, answer) = request.ask(asked, Busy::Refuse, patience, repeats).await;
+        let (asked, answer) = pending.ask(asked, Busy::Refuse, patience, repeats).await;
         match answer {
             Ok(Admission::Refused(busy)) => {
-                request.withdraws = false;
-                request.end(Input::Refused(request.key));
+                pending.withdraws_on_drop = false;
+                pending.end(Input::Refused(pending.request));
                 return Ok(Attempt::Refused(busy));
             }
             // The outcome is unknown: dropping the request withdraws the claim.
             Err(error) if error.is_retryable() => return Err(error),
-            answer => next = request.answered(asked, answer),
+            answer => next = pending.on_reply(asked, answer),
         }
     }
 }
 
 /// Patience has ended: fails with the name of the holder, unless the lock arrives at the last moment.
-async fn gave_up(request: PendingRequest<'_>) -> Result<Entered> {
-    let client = request.client;
-    let was = client.with_engine(|carrier, now| Some((carrier.engine().waiter(request.key)?, now)));
+async fn give_up(pending: PendingRequest<'_>) -> Result<Entered> {
+    let client = pending.client;
+    let was = client.with_carrier(|carrier, now| Some((carrier.engine().waiter(pending.request)?, now)));
     let Some((waiter, now)) = was else { return Err(shut_down()) };
     let Waiter { terms, ticket, position: joined_at, mut trouble, since, attempts } = waiter;
     let (demands, waited, ticket) = (&terms.demands, now.since(since), ticket.unwrap_or(Ticket(u64::MAX)));
     let mut busy = BusyWith::default();
     if trouble.is_none() {
-        let limit = client.clock.now() + LAST_LOOK;
+        let limit = client.clock.now() + HOLDER_LOOKUP_TIMEOUT;
         for demand in demands.iter() {
-            let query = Query { names: Names::One(demand.name.clone()), after: None, limit: 1, entries: FRONT };
+            let query =
+                Query { names: Names::One(demand.name.clone()), after: None, limit: 1, entries: MAX_ENTRIES_READ };
             let repeats = Repeats::of(client.clock.now()).at_most(1);
             let look = client.ask(repeats, Moment::NEVER, || client.store.inspect(&query));
             let page = match client.within(client.clock.now(), limit, pin!(look)).await {
@@ -220,13 +227,13 @@ async fn gave_up(request: PendingRequest<'_>) -> Result<Entered> {
             }
         }
     }
-    let next = request.polled();
-    match request.into_guard(next) {
+    let next = pending.on_poll();
+    match pending.into_guard(next) {
         Ok(entered) => Ok(entered),
         Err((_, Next::Fail(error))) => Err(*error),
-        Err((mut request, _)) => {
-            request.withdraws = false;
-            request.end(Input::TimedOut(request.key));
+        Err((mut pending, _)) => {
+            pending.withdraws_on_drop = false;
+            pending.end(Input::TimedOut(pending.request));
             Err(match trouble {
                 // "Contended" must not look like "the store is down".
                 Some(error) => client.explain(error, "waiting for", demands),

@@ -16,28 +16,28 @@ use crate::clock::Moment;
 use super::Client;
 
 /// The wakers of sleeping futures, by due time.
-pub(super) struct Alarms(Mutex<Set>);
+pub(super) struct Alarms(Mutex<AlarmSet>);
 
-struct Set {
+struct AlarmSet {
     wakers: BTreeMap<(Moment, u64), Waker>,
     serial: u64,
     /// When the keeper looks at the alarms without being notified.
     wakes_at: Moment,
     /// The keeper has ended: no alarm would ever be due.
-    unattended: bool,
+    is_unattended: bool,
 }
 
 impl Alarms {
     pub(super) fn new() -> Self {
         // One alarm that is never due keeps the map allocated while there is no other.
         let wakers = BTreeMap::from([((Moment::NEVER, 0), Waker::noop().clone())]);
-        Self(Mutex::new(Set { wakers, serial: 0, wakes_at: Moment::NEVER, unattended: false }))
+        Self(Mutex::new(AlarmSet { wakers, serial: 0, wakes_at: Moment::NEVER, is_unattended: false }))
     }
 
     /// Wakes the futures whose alarms are due. Returns when the next one is due, at the latest `next`.
     pub(super) fn due(&self, now: Moment, next: Moment) -> Moment {
         let mut woken = Vec::new();
-        let mut set = self.set();
+        let mut set = self.lock();
         while let Some(first) = set.wakers.first_entry().filter(|first| first.key().0 <= now) {
             woken.push(first.remove());
         }
@@ -52,14 +52,14 @@ impl Alarms {
 
     /// The keeper ends. Every sleeping future is woken, and finds the client closed.
     pub(super) fn end(&self) {
-        let mut set = self.set();
-        set.unattended = true;
+        let mut set = self.lock();
+        set.is_unattended = true;
         let woken = std::mem::take(&mut set.wakers);
         drop(set);
         woken.into_values().for_each(Waker::wake);
     }
 
-    fn set(&self) -> MutexGuard<'_, Set> {
+    fn lock(&self) -> MutexGuard<'_, AlarmSet> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,38 +70,39 @@ impl fmt::Debug for Alarms {
     }
 }
 
+/// The timer of one future.
 pub(crate) struct Alarm<'a> {
     client: &'a Client,
     until: Moment,
     /// Its serial number in the map, once it was polled and not due.
-    set: Option<u64>,
+    serial: Option<u64>,
 }
 
 impl<'a> Alarm<'a> {
     pub(crate) fn new(client: &'a Client, until: Moment) -> Self {
-        Self { client, until, set: None }
+        Self { client, until, serial: None }
     }
 
     pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self.until != Moment::NEVER && self.client.clock.now() >= self.until {
             true => Poll::Ready(()),
-            false => self.poll_set(cx),
+            false => self.poll_without_clock(cx),
         }
     }
 
     /// The same without reading the clock. If the alarm is due already, the keeper wakes it.
-    fn poll_set(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_without_clock(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.until == Moment::NEVER {
             return Poll::Pending;
         }
         // Order matters: cloning, dropping and waking wakers run foreign code, which may call this module. So none of them happens
         // under the mutex.
         let waker = cx.waker().clone();
-        let mut alarms = self.client.alarms.set();
-        if alarms.unattended {
+        let mut alarms = self.client.alarms.lock();
+        if alarms.is_unattended {
             return Poll::Ready(());
         }
-        let serial = *self.set.get_or_insert_with(|| {
+        let serial = *self.serial.get_or_insert_with(|| {
             alarms.serial += 1;
             alarms.serial
         });
@@ -118,8 +119,8 @@ impl<'a> Alarm<'a> {
 
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
-        if let Some(serial) = self.set {
-            let old = self.client.alarms.set().wakers.remove(&(self.until, serial));
+        if let Some(serial) = self.serial {
+            let old = self.client.alarms.lock().wakers.remove(&(self.until, serial));
             drop(old);
         }
     }
@@ -157,7 +158,7 @@ impl<W: Future + Unpin> Future for Within<'_, W> {
         }
         let alarm = &mut self.alarm;
         // On the first poll the limit is known to be ahead (`is_late`), so the clock is not read.
-        let is_due = if alarm.set.is_some() { alarm.poll_until(cx) } else { alarm.poll_set(cx) };
+        let is_due = if alarm.serial.is_some() { alarm.poll_until(cx) } else { alarm.poll_without_clock(cx) };
         is_due.map(|()| None)
     }
 }

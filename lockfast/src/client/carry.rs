@@ -10,20 +10,21 @@ use tokio::sync::oneshot;
 
 use crate::claim::{ClientId, draw_ids};
 use crate::clock::Moment;
-use crate::engine::{Effect, Effects, Emitted, Engine, Input, Key, Next, ReleaseId};
+use crate::engine::{Effect, Effects, Engine, Input, Key, Next, ReleaseId, UntimedEvent};
 use crate::error::{LostWhy, Result};
 use crate::store::Standing;
 
 use super::Client;
 #[cfg(feature = "record")]
-use super::recorder::{Ended, Recorder};
+use super::recorder::{EndedRecording, Recorder};
 use super::wakers::Wakers;
 
 /// Ids are drawn when the engine has fewer than this beyond those that it needs at once.
-const FEW_IDS: usize = 16;
+const MIN_IDS: usize = 16;
 
 pub(crate) type Callback = Box<dyn FnOnce(LostWhy) + Send>;
-type Caller = oneshot::Sender<Result<Standing>>;
+/// Gives the caller of a release the store's answer.
+type ReplySender = oneshot::Sender<Result<Standing>>;
 /// Delivers to the caller what the store answers to a release that the keeper repeats.
 pub(crate) type ReleaseReply = oneshot::Receiver<Result<Standing>>;
 
@@ -42,7 +43,7 @@ pub(crate) struct Carrier {
     wakers: Wakers,
     watchers: HashMap<Key, Watchers>,
     /// Callers that wait for the answer to a release that the keeper repeats.
-    callers: BTreeMap<ReleaseId, Caller>,
+    callers: BTreeMap<ReleaseId, ReplySender>,
     serial: u64,
     /// To be run on the keeper's thread.
     callbacks: Vec<(Callback, LostWhy)>,
@@ -66,21 +67,21 @@ pub(crate) struct Carrier {
 struct Deferred {
     wakers: Vec<Waker>,
     /// Callers of releases, with their answers. Sending wakes a caller, and so does dropping the sender.
-    replies: Vec<(Caller, Option<Box<Result<Standing>>>)>,
-    events: Vec<Emitted>,
+    replies: Vec<(ReplySender, Option<Box<Result<Standing>>>)>,
+    events: Vec<UntimedEvent>,
     #[cfg(feature = "record")]
-    unrecorded: Option<Ended>,
+    unrecorded: Option<EndedRecording>,
     /// Foreign values, whose destructors may run arbitrary code.
     to_drop: (Vec<Waker>, Vec<Watchers>),
 }
 
 impl Client {
     /// The only way to the engine.
-    pub(crate) fn with_engine<R>(&self, work: impl FnOnce(&mut Carrier, Moment) -> R) -> R {
+    pub(crate) fn with_carrier<R>(&self, work: impl FnOnce(&mut Carrier, Moment) -> R) -> R {
         let (result, wakes_keeper, woken, deferred) = {
             let mut carrier = self.carrier.lock().unwrap_or_else(PoisonError::into_inner);
             let now = self.clock.now();
-            carrier.engine.set_event_rank(self.events.heard());
+            carrier.engine.set_event_rank(self.events.max_rank());
             let result = work(&mut carrier, now);
             let wakes_keeper = std::mem::take(&mut carrier.wakes_keeper);
             (result, wakes_keeper, carrier.woken.take(), carrier.deferred.take())
@@ -107,14 +108,14 @@ impl Client {
             let _ = said.map(|said| caller.send(*said));
         }
         #[cfg(feature = "record")]
-        deferred.unrecorded.iter().for_each(Ended::warn);
+        deferred.unrecorded.iter().for_each(EndedRecording::warn);
         events.into_iter().for_each(|event| self.events.tell(event));
     }
 
     /// Gives the engine one input.
     #[inline]
     pub(crate) fn tell(&self, input: Input) -> Next {
-        self.with_engine(|carrier, now| carrier.tell(input, now))
+        self.with_carrier(|carrier, now| carrier.tell(input, now))
     }
 }
 
@@ -153,7 +154,7 @@ impl Carrier {
     /// Gives the engine an input and carries out its effects.
     #[inline(always)]
     pub(crate) fn tell(&mut self, input: Input, now: Moment) -> Next {
-        if self.engine.ids_left() < FEW_IDS + self.engine.ids_wanted() {
+        if self.engine.ids_left() < MIN_IDS + self.engine.ids_wanted() {
             self.draw_ids(now);
         }
         let next = self.handle(input, now);
@@ -170,7 +171,7 @@ impl Carrier {
 
     #[cold]
     fn draw_ids(&mut self, now: Moment) {
-        while self.engine.ids_left() < FEW_IDS + self.engine.ids_wanted() {
+        while self.engine.ids_left() < MIN_IDS + self.engine.ids_wanted() {
             // Without ids the engine fails the requests that need one.
             let Ok(ids) = draw_ids() else { return };
             self.handle(Input::Ids(ids), now);
@@ -263,7 +264,7 @@ impl Carrier {
     }
 
     /// Registers the waker of a request's future; `false` if the request does not have to wait.
-    pub(super) fn waits(&mut self, key: Key, waker: &Waker) -> bool {
+    pub(super) fn register_waker(&mut self, key: Key, waker: &Waker) -> bool {
         let waits = self.engine.is_waiting(key);
         if waits {
             let old = self.wakers.put(key, waker.clone());
@@ -307,7 +308,7 @@ impl Carrier {
     }
 
     /// Runs `callback` on the keeper's thread when the hold is lost. Returns it if it is lost and there is no keeper.
-    pub(super) fn call_back(&mut self, hold: Key, callback: Callback, why: LostWhy) -> Option<Callback> {
+    pub(super) fn add_callback(&mut self, hold: Key, callback: Callback, why: LostWhy) -> Option<Callback> {
         match self.engine.has_lost(hold) {
             false => self.watchers.entry(hold).or_default().callbacks.push(callback),
             true if self.is_unattended => return Some(callback),
@@ -374,7 +375,7 @@ mod tests {
         let (lead, gone) = (enter(&mut carrier), enter(&mut carrier));
         carrier.tell(Input::Withdrawn(gone), now);
         let later = enter(&mut carrier);
-        assert!(later.index() == gone.index() && carrier.waits(later, Waker::noop()));
+        assert!(later.index() == gone.index() && carrier.register_waker(later, Waker::noop()));
         carrier.forget_waker(gone);
         carrier.tell(Input::Withdrawn(lead), now);
         assert!(carrier.woken.is_some(), "it leads now, and is woken");

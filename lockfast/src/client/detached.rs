@@ -80,7 +80,7 @@ impl Guard {
         if !matches!(standing, Standing::Held(_)) {
             return Err(self.client.gone(&self.terms.demands, &standing));
         }
-        let let_go = self.client.with_engine(|carrier, now| {
+        let let_go = self.client.with_carrier(|carrier, now| {
             // A hold that was lost meanwhile was reported so. Dropping the guard releases what the store may still count.
             let is_over = self.validity().is_over(now);
             let let_go = !is_over && matches!(carrier.tell(Input::LetGo(self.hold), now), Next::LetGo(true));
@@ -105,7 +105,7 @@ impl Guard {
             ));
         }
         self.check()?;
-        let found = self.client.with_engine(|carrier, _| carrier.engine().claim(self.hold));
+        let found = self.client.with_carrier(|carrier, _| carrier.engine().claim(self.hold));
         found.ok_or_else(|| self.lost_error())
     }
 }
@@ -140,7 +140,7 @@ impl Client {
 
     fn check_open(&self) -> Result<()> {
         self.check_usable()?;
-        match self.with_engine(|carrier, _| carrier.engine().closed()) {
+        match self.with_carrier(|carrier, _| carrier.engine().closed()) {
             Some(why) => Err(Error::Closed(why.text())),
             None => Ok(()),
         }

@@ -10,7 +10,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 use tracing::level_filters::LevelFilter;
 
 use crate::clock::Clock;
-use crate::engine::Emitted;
+use crate::engine::UntimedEvent;
 use crate::event::{Event, EventKind, TraceId};
 
 /// How many events a slow listener may be behind before it misses some.
@@ -96,7 +96,7 @@ impl Sender {
 
     /// Up to which [rank](EventKind::rank) events have a listener.
     #[inline]
-    pub(super) fn heard(&self) -> u8 {
+    pub(super) fn max_rank(&self) -> u8 {
         // Only the global level: asking a subscriber would run its code under the engine's mutex.
         match LevelFilter::current() {
             _ if self.listeners.load(Ordering::Relaxed) > 0 => u8::MAX,
@@ -109,8 +109,8 @@ impl Sender {
         }
     }
 
-    pub(super) fn tell(&self, emitted: Emitted) {
-        let Emitted { terms, owner, fence, kind } = emitted;
+    pub(super) fn tell(&self, emitted: UntimedEvent) {
+        let UntimedEvent { terms, owner, fence, kind } = emitted;
         let trace = TraceId(u128::from_ne_bytes(terms.trace));
         let event = Event { at: self.clock.wall(), demands: terms.demands.clone(), owner, fence, trace, kind };
         log(&event);

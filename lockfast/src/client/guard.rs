@@ -14,7 +14,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::store::{Lease, Standing};
 
 use super::Client;
-use super::lost::Lost;
+use super::lost::LossFuture;
 use super::release::InFlightRelease;
 use super::repeat::{Repeats, Reply, no_answer};
 
@@ -125,7 +125,7 @@ impl Guard {
     /// # Ok(()) }
     /// ```
     pub fn lost(&self) -> impl Future<Output = LostWhy> + Send + '_ {
-        Lost::new(self)
+        LossFuture::new(self)
     }
 
     /// Runs `callback` on the keeper's own thread when the lock is lost, even while the caller's runtime is blocked. It must
@@ -133,7 +133,7 @@ impl Guard {
     /// released.
     pub fn on_lost(&self, callback: impl FnOnce(LostWhy) + Send + 'static) {
         let why = self.validity().why();
-        let alone = self.client.with_engine(|carrier, _| carrier.call_back(self.hold, Box::new(callback), why));
+        let alone = self.client.with_carrier(|carrier, _| carrier.add_callback(self.hold, Box::new(callback), why));
         // The keeper has ended with the client: no other thread would run it.
         if let Some(callback) = alone {
             callback(why);
@@ -193,7 +193,7 @@ impl Guard {
         // In a block of its own, so that its variables take no room in the future that waits for the store.
         let (mut in_flight, mut sent) = {
             let hold = self.hold;
-            let (next, now) = self.client.with_engine(|carrier, now| {
+            let (next, now) = self.client.with_carrier(|carrier, now| {
                 let next = carrier.tell(Input::Release { hold, ending }, now);
                 // Order matters: if the hold was over, the input has notified its watchers of the loss.
                 carrier.forget_watchers(hold);
@@ -214,7 +214,7 @@ impl Guard {
         };
         loop {
             let answer = in_flight.send(sent).await;
-            let taken_over = in_flight.taken_over(true);
+            let taken_over = in_flight.stop_watching(true);
             let standing = match answer {
                 Some(Ok(standings)) => standings.into_iter().next(),
                 // Boxed, so that it takes no room in the futures of releases that are answered.
@@ -250,11 +250,11 @@ impl Guard {
     }
 
     fn cap(&self) -> Moment {
-        self.client.with_engine(|carrier, _| carrier.engine().cap(self.hold))
+        self.client.with_carrier(|carrier, _| carrier.engine().cap(self.hold))
     }
 
     fn claim(&self) -> Option<Arc<Claim>> {
-        self.client.with_engine(|carrier, _| carrier.engine().claim(self.hold)).map(|(claim, _)| claim)
+        self.client.with_carrier(|carrier, _| carrier.engine().claim(self.hold)).map(|(claim, _)| claim)
     }
 
     pub(crate) fn lost_error(&self) -> Error {
@@ -269,7 +269,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.is_done && self.client.is_same_process() {
-            self.client.with_engine(|carrier, now| {
+            self.client.with_carrier(|carrier, now| {
                 carrier.tell(Input::Dropped(self.hold), now);
                 carrier.forget_watchers(self.hold);
             });

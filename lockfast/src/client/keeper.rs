@@ -4,7 +4,7 @@
 //! 1. The engine decides *lost* by the local clock, and this thread gives it the time at every deadline. A failed renewal is
 //!    unknown, not lost, and is tried again as long as there is time. Only the store's answer, or the deadline, ends a hold.
 //! 2. It never blocks on the store: calls in flight are concurrent futures, and every deadline is kept meanwhile.
-//! 3. Renewals and releases go in batches of [`BATCH`]; waiters poll at most five times a second, whatever goes wrong.
+//! 3. Renewals and releases go in batches of [`MAX_BATCH`]; waiters poll at most five times a second, whatever goes wrong.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,27 +23,28 @@ use crate::store::{Busy, Change, Lease, Scope};
 use super::Client;
 use super::carry::Callback;
 
-/// How many renewals or releases go into one call.
-pub(crate) const BATCH: usize = 282;
-/// How long one call may take before the keeper drops it. Stores have limits of their own; this is for a store that breaks
-/// them.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How many renewals or releases go into one call: three full runs of the Redis store's script, which has at most 94 names
+/// (`NAMES_PER_SCRIPT`), if each claim has one name.
+pub(crate) const MAX_BATCH: usize = 282;
+/// The keeper abandons a call after this long. A store times out by itself sooner; this guards against one that does not.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 thread_local! {
-    static KEEPS: Cell<bool> = const { Cell::new(false) };
+    /// Whether this thread is the keeper of a client.
+    static IS_KEEPER_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is a keeper's own thread. It must not wait for locks: it is the thread that delivers them.
-pub(crate) fn is_keepers_thread() -> bool {
-    KEEPS.get()
+/// Whether the calling thread is the keeper of a client. Such a thread must not wait for locks, since it delivers them.
+pub(crate) fn is_keeper_thread() -> bool {
+    IS_KEEPER_THREAD.get()
 }
 
-/// Ends the client when its keeper ends, also by a panic: no future may wait for a keeper that has ended.
-struct Ending(Arc<Client>);
+/// Dropped when the keeper ends, also by a panic, and ends the client then: no future may wait for a keeper that has ended.
+struct ClientEnd(Arc<Client>);
 
-impl Drop for Ending {
+impl Drop for ClientEnd {
     fn drop(&mut self) {
-        let (_, callbacks) = self.0.with_engine(|carrier, now| {
+        let (_, callbacks) = self.0.with_carrier(|carrier, now| {
             if !carrier.is_abandoned && carrier.engine().closed().is_none() {
                 carrier.tell(Input::Close(Closing::KeeperPanicked), now);
             }
@@ -65,8 +66,8 @@ pub(crate) fn start(client: &Arc<Client>) -> Result<()> {
     let client = Arc::clone(client);
     let keep = move || match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(async {
-            KEEPS.set(true);
-            let _ending = Ending(Arc::clone(&client));
+            IS_KEEPER_THREAD.set(true);
+            let _end = ClientEnd(Arc::clone(&client));
             let pushes = client.store.watch(Scope::Client(client.id));
             let _ = sender.send(Ok(()));
             run(client, pushes).await;
@@ -85,18 +86,18 @@ async fn run(client: Arc<Client>, mut pushes: BoxStream<'static, Change>) {
     let mut in_flight: FuturesUnordered<BoxFuture<'static, Input>> = FuturesUnordered::new();
     let mut watch_again_at = Moment::NEVER;
     loop {
-        let (next, (calls, callbacks), is_over) = client.with_engine(|carrier, now| {
+        let (next, (calls, callbacks), is_over) = client.with_carrier(|carrier, now| {
             let next = match carrier.tell(Input::Elapsed, now) {
                 Next::At(next) => next.min(watch_again_at),
                 _ => now,
             };
             let work = carrier.take_work();
             // Order matters: a release that leaves work behind gives it to the engine before it ends, so `await_last` comes before
-            // the other conditions. And it is called whatever they are: if the last request ends with a release, that release has
-            // to notify the keeper.
-            let ends = carrier.is_abandoned || carrier.engine().closed().is_some();
-            let is_last = ends && client.releases.await_last();
-            let is_over = is_last && carrier.engine().is_idle() && work.0.is_empty();
+            // `is_idle`. And it is called even if the engine is not idle: if the last request ends with a release, that release
+            // has to notify the keeper.
+            let is_ending = carrier.is_abandoned || carrier.engine().closed().is_some();
+            let has_no_release = is_ending && client.releases.await_last();
+            let is_over = has_no_release && carrier.engine().is_idle() && work.0.is_empty();
             (next, work, is_over)
         });
         // Order matters: futures are woken first, so that they do not wait for callbacks.
@@ -156,8 +157,8 @@ fn send(client: &Arc<Client>, calls: Vec<Effect>, in_flight: &FuturesUnordered<B
             renewals.iter().map(|renewal| Lease { claim: Arc::clone(&renewal.claim), ttl: renewal.ttl }).collect();
         in_flight.push(Box::pin(async move {
             // A slow call is dropped after a quarter of the lease: there is time to try again before the lease ends.
-            let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(LIMIT);
-            let answer = in_time(shortest / 4, client.store.renew(&leases)).await;
+            let shortest = leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or(CALL_TIMEOUT);
+            let answer = with_timeout(shortest / 4, client.store.renew(&leases)).await;
             let names = || leases.iter().flat_map(|lease| lease.claim.demands.iter()).map(|demand| &demand.name);
             let answer = answer.map_err(|error| client.in_written_names(error, names()));
             Input::Renewed { renewals, sent, answer }
@@ -167,7 +168,7 @@ fn send(client: &Arc<Client>, calls: Vec<Effect>, in_flight: &FuturesUnordered<B
     for (asked, stood) in acquires {
         let client = Arc::clone(client);
         in_flight.push(Box::pin(async move {
-            let answer = in_time(LIMIT, client.store.acquire(&asked.claim, Busy::Wait)).await;
+            let answer = with_timeout(CALL_TIMEOUT, client.store.acquire(&asked.claim, Busy::Wait)).await;
             let answer = answer.map_err(|error| client.explain(error, "asking for", &asked.claim.demands));
             Input::Joined { asked, stood, answer }
         }));
@@ -177,21 +178,21 @@ fn send(client: &Arc<Client>, calls: Vec<Effect>, in_flight: &FuturesUnordered<B
         let client = Arc::clone(client);
         in_flight.push(Box::pin(async move {
             let batch: Vec<_> = releases.iter().map(|release| release.leaving.clone()).collect();
-            let answer = in_time(LIMIT, Box::pin(client.release(&batch))).await;
+            let answer = with_timeout(CALL_TIMEOUT, Box::pin(client.release(&batch))).await;
             Input::Released { releases, sent, answer }
         }));
     }
     for report in reports {
         let client = Arc::clone(client);
         in_flight.push(Box::pin(async move {
-            let is_ok = in_time(LIMIT, client.store.record(&report)).await.is_ok();
+            let is_ok = with_timeout(CALL_TIMEOUT, client.store.record(&report)).await.is_ok();
             Input::Reported { report: *report, is_ok }
         }));
     }
 }
 
-async fn in_time<T>(limit: Duration, call: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>) -> Result<T> {
-    let limit = limit.clamp(Duration::from_millis(100), LIMIT);
+async fn with_timeout<T>(limit: Duration, call: Pin<Box<dyn Future<Output = Result<T>> + Send + '_>>) -> Result<T> {
+    let limit = limit.clamp(Duration::from_millis(100), CALL_TIMEOUT);
     match tokio::time::timeout(limit, AssertUnwindSafe(call).catch_unwind()).await {
         Ok(Ok(answer)) => answer,
         // A panic in a foreign store must not end the renewals of other locks.
@@ -204,6 +205,6 @@ fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
     let mut all = all.into_iter().peekable();
     std::iter::from_fn(move || {
         all.peek()?;
-        Some(all.by_ref().take(BATCH).collect())
+        Some(all.by_ref().take(MAX_BATCH).collect())
     })
 }

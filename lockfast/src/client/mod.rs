@@ -50,14 +50,14 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{BusyWith, Guarantees, Store};
 
-pub(crate) use acquire::{Attempt, Entered, FRONT, acquire, attempt};
+pub(crate) use acquire::{Attempt, Entered, MAX_ENTRIES_READ, acquire, attempt};
 use alarm::Alarms;
 use carry::Carrier;
-pub(crate) use keeper::is_keepers_thread;
+pub(crate) use keeper::is_keeper_thread;
 pub(crate) use options::{LONGEST_HOLD, Options, Renewal};
 use repeat::Repeats;
 
-pub(crate) use crate::engine::{MOST_REPEATS, Span, Terms, Validity};
+pub(crate) use crate::engine::{MAX_REPEATS, Span, Terms, Validity};
 pub use crate::engine::{Percentiles, Stats};
 pub(crate) use crate::event::TraceId;
 pub use events::Events;
@@ -91,7 +91,7 @@ pub(crate) struct Handle(pub(crate) Arc<Client>);
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.0.is_same_process() {
-            self.0.with_engine(|carrier, _| {
+            self.0.with_carrier(|carrier, _| {
                 carrier.is_abandoned = true;
                 carrier.wake_keeper();
             });
@@ -186,7 +186,7 @@ impl Client {
         let ended = self.ended.notified();
         let mut ended = std::pin::pin!(ended);
         ended.as_mut().enable();
-        let (now, is_over) = self.with_engine(|carrier, now| {
+        let (now, is_over) = self.with_carrier(|carrier, now| {
             carrier.tell(Input::Close(Closing::ShutDown), now);
             (now, carrier.is_unattended)
         });
@@ -194,7 +194,7 @@ impl Client {
         if !is_over {
             self.within(now, now + timeout, ended).await;
         }
-        match self.with_engine(|carrier, _| carrier.is_unattended) {
+        match self.with_carrier(|carrier, _| carrier.is_unattended) {
             true => Ok(()),
             false => Err(Error::unavailable(
                 "shutting down",
@@ -205,17 +205,17 @@ impl Client {
 
     /// Whether it was shut down.
     pub(crate) fn is_closed(&self) -> bool {
-        self.with_engine(|carrier, _| carrier.engine().closed().is_some())
+        self.with_carrier(|carrier, _| carrier.engine().closed().is_some())
     }
 
     /// Whether the keeper has done all that is due by now, as far as the engine knows.
     #[cfg(feature = "conformance")]
     pub(crate) fn is_settled(&self) -> bool {
-        self.with_engine(|carrier, now| carrier.is_unattended || carrier.engine().is_settled(now))
+        self.with_carrier(|carrier, now| carrier.is_unattended || carrier.engine().is_settled(now))
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        self.with_engine(|carrier, _| carrier.engine().stats())
+        self.with_carrier(|carrier, _| carrier.engine().stats())
     }
 
     /// Sends the counters to the store now, instead of within a second.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::claim::ClientId;
 use crate::clock::Moment;
-use crate::engine::record::{Header, PANICKED, Recorded, digest};
+use crate::engine::record::{Header, InputRecord, PANICKED, digest};
 use crate::engine::{Effects, Engine, Input, Next};
 use crate::error::{Error, Result};
 
@@ -26,12 +26,12 @@ pub(super) struct Recorder {
 
 /// A recording that ended before its client.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct EndedRecording {
     path: PathBuf,
     error: io::Error,
 }
 
-impl Ended {
+impl EndedRecording {
     /// Runs code of the `tracing` subscriber: not to be called under the engine's mutex.
     pub(super) fn warn(&self) {
         let Self { path, error } = self;
@@ -56,17 +56,17 @@ impl Recorder {
         }
     }
 
-    /// Gives the engine an input and records it; [`Ended`] if the write failed.
+    /// Gives the engine an input and records it; [`EndedRecording`] if the write failed.
     pub(super) fn handle(
         &mut self,
         engine: &mut Engine,
         input: Input,
         now: Moment,
         effects: &mut Effects,
-    ) -> (Next, Option<Ended>) {
+    ) -> (Next, Option<EndedRecording>) {
         // Effects of earlier inputs may not have been carried out yet.
         let (earlier, wakes_keeper) = (effects.list.len(), std::mem::take(&mut effects.wakes_keeper));
-        let recorded = Recorded::new(&input);
+        let recorded = InputRecord::new(&input);
         let next = catch_unwind(AssertUnwindSafe(|| engine.handle(input, now, effects)));
         let led = match &next {
             Ok(next) => digest(next, &effects.list[earlier..], effects.wakes_keeper),
@@ -77,7 +77,7 @@ impl Recorder {
         let line = recorded.line(self.client, self.step, now, engine.event_rank(), &led);
         let written = append(&mut self.file, &line);
         match next {
-            Ok(next) => (next, written.err().map(|error| Ended { path: self.path.clone(), error })),
+            Ok(next) => (next, written.err().map(|error| EndedRecording { path: self.path.clone(), error })),
             Err(panic) => resume_unwind(panic),
         }
     }

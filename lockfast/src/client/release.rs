@@ -16,8 +16,9 @@ use super::guard::Guard;
 use super::repeat::{ENDS_WITHIN, answer_lost, is_ambiguous};
 
 impl Client {
-    /// Order matters: what is left to do is in the engine before this is called, since the keeper may end with the last release.
-    pub(super) fn release_ended(&self) {
+    /// Counts a release in flight as ended. Order matters: the remaining work is in the engine before this is called, since the keeper
+    /// may end with the last release.
+    pub(super) fn end_release(&self) {
         if self.releases.end() {
             self.keeper_wakeup.notify_one();
         }
@@ -59,9 +60,9 @@ impl InFlightRelease<'_> {
 
     /// Ends the engine's watch over this release: it was answered, or its caller stops waiting. `Some` if the keeper has taken the
     /// release over: its answer arrives there.
-    pub(super) fn taken_over(&mut self, waits: bool) -> Option<ReleaseReply> {
+    pub(super) fn stop_watching(&mut self, waits: bool) -> Option<ReleaseReply> {
         let release = self.watched.take()?;
-        let reply = self.guard.client.with_engine(|carrier, now| {
+        let reply = self.guard.client.with_carrier(|carrier, now| {
             match carrier.tell(Input::Answered { release, waits }, now) {
                 Next::TakenOver(release) => Some(carrier.await_release(release)),
                 Next::Told(said) => {
@@ -133,7 +134,7 @@ impl InFlightRelease<'_> {
     fn hand_to_keeper(&mut self, waits: bool) -> Option<ReleaseReply> {
         let leaving = self.leaving.take()?;
         let hold = self.keeps.then_some(self.guard.hold);
-        self.guard.client.with_engine(|carrier, now| {
+        self.guard.client.with_carrier(|carrier, now| {
             match carrier.tell(Input::Unanswered { leaving, hold, waits }, now) {
                 Next::TakenOver(release) => Some(carrier.await_release(release)),
                 _ => None,
@@ -156,8 +157,9 @@ impl InFlightRelease<'_> {
 
 impl Drop for InFlightRelease<'_> {
     fn drop(&mut self) {
-        drop(self.taken_over(false));
+        // `false`: no caller waits for the keeper's answer any more.
+        drop(self.stop_watching(false));
         drop(self.hand_to_keeper(false));
-        self.guard.client.release_ended();
+        self.guard.client.end_release();
     }
 }

@@ -7,7 +7,7 @@
 //! 1. Only `Unavailable` is repeated.
 //! 2. The first repeat follows at once: a closed connection is found only by using it, and the store opens another. Each
 //!    later repeat follows a longer pause than the one before.
-//! 3. A caller sends at most five requests, [`MOST_REPEATS`] of them repeats. None begins later than [`BEGINS_WITHIN`] after the
+//! 3. A caller sends at most five requests, [`MAX_REPEATS`] of them repeats. None begins later than [`BEGINS_WITHIN`] after the
 //!    first, and no answer to one is awaited for longer than [`ENDS_WITHIN`] after the first.
 //! 4. A lease counts from when the request was sent that was answered: a repeat renews.
 //! 5. A repeat that finds no claim does not show that there was none: the request before it may have ended it.
@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use crate::claim::Ticket;
 use crate::clock::Moment;
-use crate::engine::{Asking, Input, MOST_REPEATS, Next, UNAVAILABLE_AFTER, jittered, valid_until};
+use crate::engine::{AcquireCall, Input, MAX_REPEATS, Next, UNAVAILABLE_AFTER, jittered, valid_until};
 use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Admission, Busy, Leaving, Page, Query, Standing, Why};
 
 use super::Client;
-use super::acquire::{FIRST_ANSWER, PendingRequest};
+use super::acquire::{MIN_ANSWER_WAIT, PendingRequest};
 
 /// How long after the first request the last repeat may begin.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
@@ -34,41 +34,45 @@ pub(crate) const ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// How often and for how long one request is repeated.
 #[derive(Debug)]
 pub(crate) struct Repeats {
-    first: Moment,
-    until: Moment,
-    most: u32,
+    /// When the first request was sent.
+    first_sent: Moment,
+    /// No repeat begins at this moment or later.
+    begin_before: Moment,
+    /// How many repeats are allowed.
+    max: u32,
+    /// How many repeats were sent.
     count: u32,
 }
 
 impl Repeats {
     /// For a request that is sent at `first`.
     pub(crate) fn of(first: Moment) -> Self {
-        Self { first, until: first + BEGINS_WITHIN, most: MOST_REPEATS, count: 0 }
+        Self { first_sent: first, begin_before: first + BEGINS_WITHIN, max: MAX_REPEATS, count: 0 }
     }
 
-    /// Allows at most `most` repeats.
-    pub(crate) fn at_most(self, most: u32) -> Self {
-        Self { most, ..self }
+    /// Allows at most `max` repeats.
+    pub(crate) fn at_most(self, max: u32) -> Self {
+        Self { max, ..self }
     }
 
     /// Allows none that begins at `moment` or later.
     pub(crate) fn before(self, moment: Moment) -> Self {
-        Self { until: self.until.min(moment), ..self }
+        Self { begin_before: self.begin_before.min(moment), ..self }
     }
 
     /// When to send the request again after `answer`, if at all.
     pub(crate) fn next<T>(&mut self, answer: &Result<T>, now: Moment) -> Option<Moment> {
-        if !matches!(answer, Err(Error::Unavailable { .. })) || self.count == self.most {
+        if !matches!(answer, Err(Error::Unavailable { .. })) || self.count == self.max {
             return None;
         }
         let at = if self.count == 0 { now } else { now + jittered(self.count, fastrand::f64()) };
         self.count += 1;
-        (at < self.until).then_some(at)
+        (at < self.begin_before).then_some(at)
     }
 
     /// Until when the answer to a repeat is awaited, if the first answer was awaited until `limit`.
     pub(crate) fn limit(&self, limit: Moment) -> Moment {
-        if limit == Moment::NEVER { limit } else { limit.min(self.first + ENDS_WITHIN) }
+        if limit == Moment::NEVER { limit } else { limit.min(self.first_sent + ENDS_WITHIN) }
     }
 }
 
@@ -97,7 +101,7 @@ impl Client {
     where
         F: Future<Output = Result<T>> + Unpin,
     {
-        let (mut sent, mut limit, mut is_repeat) = (repeats.first, limit, false);
+        let (mut sent, mut limit, mut is_repeat) = (repeats.first_sent, limit, false);
         let mut answer = Err(no_answer());
         // If a repeat is not answered in time, the previous answer is kept: it has the cause.
         while let Some(reply) = self.within(sent, limit, request()).await {
@@ -115,13 +119,13 @@ impl PendingRequest<'_> {
     /// answered.
     pub(super) async fn ask(
         &self,
-        asked: Asking,
+        asked: AcquireCall,
         busy: Busy,
         patience: Moment,
         repeats: u32,
-    ) -> (Asking, Result<Admission>) {
-        // With any number of repeats, the last answer is awaited until at most `FIRST_ANSWER` after the end of patience.
-        let limit = patience.max(patience.min(asked.sent) + FIRST_ANSWER).min(asked.sent + UNAVAILABLE_AFTER);
+    ) -> (AcquireCall, Result<Admission>) {
+        // With any number of repeats, the last answer is awaited until at most `MIN_ANSWER_WAIT` after the end of patience.
+        let limit = patience.max(patience.min(asked.sent) + MIN_ANSWER_WAIT).min(asked.sent + UNAVAILABLE_AFTER);
         match self.ask_once(&asked, busy, limit).await.unwrap_or_else(|| Err(self.explain(no_answer(), &asked))) {
             // Boxed, so that it takes no room in the futures of requests whose first acquire is answered.
             Err(error @ Error::Unavailable { .. }) => {
@@ -133,24 +137,24 @@ impl PendingRequest<'_> {
     }
 
     /// `None` if there is no answer by `limit`.
-    async fn ask_once(&self, asked: &Asking, busy: Busy, limit: Moment) -> Option<Result<Admission>> {
+    async fn ask_once(&self, asked: &AcquireCall, busy: Busy, limit: Moment) -> Option<Result<Admission>> {
         let call = self.client.store.acquire(&asked.claim, busy);
         let answer = self.client.within(asked.sent, limit, call).await?;
         Some(answer.map_err(|error| self.explain(error, asked)))
     }
 
-    fn explain(&self, error: Error, asked: &Asking) -> Error {
+    fn explain(&self, error: Error, asked: &AcquireCall) -> Error {
         self.client.explain(error, "asking for", &asked.claim.demands)
     }
 
     async fn ask_again(
         &self,
-        mut asked: Asking,
+        mut asked: AcquireCall,
         error: Error,
         busy: Busy,
         limit: Moment,
         repeats: Repeats,
-    ) -> (Asking, Result<Admission>) {
+    ) -> (AcquireCall, Result<Admission>) {
         // The first acquire may have been granted. A repeat after its lease has ended would be a new attempt, not a repeat.
         let mut repeats = repeats.before(valid_until(asked.sent, asked.claim.ttl));
         let (client, limit, mut answer) = (self.client, repeats.limit(limit), Err(error));
@@ -161,7 +165,7 @@ impl PendingRequest<'_> {
                 Next::Ask(again) => asked = again,
                 // The keeper has withdrawn the claim, or the client was shut down.
                 _ => {
-                    if let Some(why) = client.with_engine(|carrier, _| carrier.engine().closed()) {
+                    if let Some(why) = client.with_carrier(|carrier, _| carrier.engine().closed()) {
                         answer = Err(Error::Closed(why.text()));
                     }
                     break;
@@ -233,7 +237,7 @@ mod tests {
                 assert!((at == now) == (count == 0), "only the first repeat has no pause");
                 (now, count) = (at, count + 1);
             }
-            assert_eq!(count, MOST_REPEATS);
+            assert_eq!(count, MAX_REPEATS);
             assert!(now.since(first()) <= Duration::from_millis(700), "{:?}", now.since(first()));
         }
     }

@@ -10,12 +10,12 @@ use crate::event::EventKind;
 use crate::planted::Rule;
 use crate::store::{Admission, Leaving};
 
-use super::action::{Ack, Admitted, On};
-use super::effect::{Effects, Held, Next};
-use super::input::{Asking, Closing};
+use super::action::{Ack, AcquireAnswer, On};
+use super::effect::{Effects, GuardParts, Next};
+use super::input::{AcquireCall, Closing};
 use super::lease::valid_until;
 use super::phase::Phase;
-use super::request::{Asked, Request, asked_after, grace};
+use super::request::{RateLimit, Request, ask_beside_after, grace};
 use super::requests::Key;
 use super::terms::Terms;
 use super::{Engine, UNAVAILABLE_AFTER};
@@ -32,7 +32,7 @@ impl Engine {
     }
 
     /// The future of a request is polled: returns its next step.
-    pub(super) fn polled(&mut self, key: Key, now: Moment, fx: &mut Effects) -> Next {
+    pub(super) fn on_poll(&mut self, key: Key, now: Moment, fx: &mut Effects) -> Next {
         let Some(request) = self.requests.get(key) else {
             return Next::Fail(Box::new(Error::Closed(Closing::ShutDown.text())));
         };
@@ -46,13 +46,14 @@ impl Engine {
     /// A request whose grant was given back begins anew.
     pub(super) fn restart(&mut self, key: Key, now: Moment, fx: &mut Effects) -> Next {
         self.join_local_queue(key, now, fx);
-        self.polled(key, now, fx)
+        self.on_poll(key, now, fx)
     }
 
     /// Its grant came too late to be trusted. The store may still count it in, so its claim is released.
     pub(super) fn ask_anew(&mut self, key: Key, now: Moment, fx: &mut Effects) -> Next {
-        self.release_claim(key, false, now, fx);
-        self.polled(key, now, fx)
+        let is_unknown = false;
+        self.release_claim(key, is_unknown, now, fx);
+        self.on_poll(key, now, fx)
     }
 
     /// The future asks the store, on its own task.
@@ -66,13 +67,13 @@ impl Engine {
             request.attempts += 1;
         }
         self.expect_answer(key, now, claim.ttl, fx);
-        Next::Ask(Asking { key, claim, sent: now, inline: true, unsure: false })
+        Next::Ask(AcquireCall { key, claim, sent: now, inline: true, unsure: false })
     }
 
     /// The future may never be polled again: the keeper asks beside it.
     fn expect_answer(&mut self, key: Key, from: Moment, ttl: Duration, fx: &mut Effects) {
         let grace = grace(ttl);
-        self.requests.schedule_roughly(key, from + asked_after(grace), grace);
+        self.requests.schedule_roughly(key, from + ask_beside_after(grace), grace);
         self.look_at_next(fx);
     }
 
@@ -88,17 +89,17 @@ impl Engine {
             demands: request.terms.demands.clone(),
             ttl: request.terms.ttl(),
             block,
-            floor: if Rule::FloorIsCarried.is_left_out() { Ticket(0) } else { self.floor },
+            floor: if Rule::FloorIsCarried.is_left_out() { Ticket(0) } else { self.largest_ticket },
             // Only a renewal exempts it from liveness, once it holds and its token was delivered.
             detached: false,
             note: Arc::clone(&request.terms.note),
         });
-        self.by_hash.insert(claim.id.hash(), key);
+        self.key_by_claim.insert(claim.id.hash(), key);
         request.claim = Some(Arc::clone(&claim));
         request.lease_until = Moment::START;
-        request.forget_early();
+        request.forget_early_ticket();
         request.unsure = false;
-        request.doubted = false;
+        request.is_doubted = false;
         // A call in flight is about an earlier claim, and its answer will be ignored.
         request.in_flight = false;
         Some(claim)
@@ -107,18 +108,24 @@ impl Engine {
     pub(super) fn forget_claim(&mut self, key: Key) {
         let Some(request) = self.requests.get_mut(key) else { return };
         let Some(claim) = request.claim.take() else { return };
-        self.by_hash.remove(&claim.id.hash());
-        if std::mem::take(&mut request.listed) {
-            self.unlisted.push(claim.id.hash());
+        self.key_by_claim.remove(&claim.id.hash());
+        if std::mem::take(&mut request.is_listed) {
+            self.claims_to_unlist.push(claim.id.hash());
         }
     }
 
     /// The store answered the acquire of the request's own future.
-    pub(super) fn admitted(&mut self, asked: Asking, answer: Result<Admission>, now: Moment, fx: &mut Effects) -> Next {
-        let Asking { key, claim, sent, inline, .. } = &asked;
+    pub(super) fn on_admission(
+        &mut self,
+        asked: AcquireCall,
+        answer: Result<Admission>,
+        now: Moment,
+        fx: &mut Effects,
+    ) -> Next {
+        let AcquireCall { key, claim, sent, inline, .. } = &asked;
         let (key, sent, inline) = (*key, *sent, *inline);
         if let Ok(Admission::Held(Tickets { first, .. }) | Admission::Queued { ticket: first, .. }) = &answer {
-            self.saw(Tickets::new(*first, claim.block).last());
+            self.note_ticket(Tickets::new(*first, claim.block).last());
         }
         let asks = |request: &&mut Request| {
             request.is_claim(claim) && matches!(*request.phase, Phase::Asking { .. } | Phase::Outside { .. })
@@ -130,29 +137,29 @@ impl Engine {
         request.in_flight = false;
         if inline && (!matches!(answer, Ok(Admission::Held(_))) || valid_until(sent, claim.ttl) <= now) {
             // It is asked for again, and its own acquire was one of the five that it has in a second.
-            Asked::note(request, sent);
+            RateLimit::note(request, sent);
         }
         let is_back = request.is_unanswered() && matches!(answer, Ok(Admission::Held(_) | Admission::Queued { .. }));
         let ack = Ack { sent: if Rule::LeaseCountsFromSending.is_left_out() { now } else { sent }, ttl: claim.ttl };
         let (answer, unanswered) = match answer {
-            Ok(Admission::Held(tickets)) => (Admitted::Held { tickets, ack, inline }, None),
+            Ok(Admission::Held(tickets)) => (AcquireAnswer::Held { tickets, ack, inline }, None),
             Ok(Admission::Queued { ticket, recheck_in, position }) => {
                 request.wait().position = position;
-                (Admitted::Queued { ticket, ack, recheck_in }, None)
+                (AcquireAnswer::Queued { ticket, ack, recheck_in }, None)
             }
             Ok(Admission::Sealed(value)) => {
                 // The copy may run after the seal has ended.
                 self.keep_out_if_unsure(key, now, fx);
-                (Admitted::Sealed(value), None)
+                (AcquireAnswer::Sealed(value), None)
             }
             // This id is out, so it must not be used again: "gone" is said once and stays said.
-            Ok(Admission::Gone(_) | Admission::Refused(_)) => (Admitted::Out, None),
+            Ok(Admission::Gone(_) | Admission::Refused(_)) => (AcquireAnswer::Out, None),
             Err(error) if error.is_retryable() => {
                 request.unsure = true;
                 request.failures += 1;
                 let cause = (request.failures == 1 && request.is_unanswered()).then(|| error.to_string());
                 request.wait().last_error = Some(Box::new(error));
-                (Admitted::Unknown { give_up_at: sent + UNAVAILABLE_AFTER }, cause)
+                (AcquireAnswer::Unknown { give_up_at: sent + UNAVAILABLE_AFTER }, cause)
             }
             Err(error) => {
                 // By 1: an earlier acquire of this claim may still run, and would leave an entry that is never withdrawn.
@@ -172,7 +179,7 @@ impl Engine {
     }
 
     /// The request gave this claim up while its acquire was in flight. By 1, it has to be withdrawn.
-    fn withdraw_late(&mut self, asked: Asking, answer: Result<Admission>, now: Moment, fx: &mut Effects) {
+    fn withdraw_late(&mut self, asked: AcquireCall, answer: Result<Admission>, now: Moment, fx: &mut Effects) {
         match answer {
             _ if Rule::LateAnswerIsWithdrawn.is_left_out() => {}
             Ok(Admission::Held(_) | Admission::Queued { .. }) if !asked.unsure => {
@@ -196,8 +203,8 @@ impl Engine {
         fx: &mut Effects,
     ) {
         let Some(request) = self.requests.get_mut(key) else { return };
-        request.leased(sent, ttl);
-        let is_handed = request.early() == ticket;
+        request.note_lease(sent, ttl);
+        let is_handed = request.early_ticket() == ticket;
         self.count_waiting(key, now, fx);
         if is_handed {
             self.hand(key, ticket, now, fx);
@@ -215,9 +222,9 @@ impl Engine {
 
     /// The lock is there for the request to pick up.
     pub(super) fn grant(&mut self, key: Key, tickets: Tickets, ack: Option<Ack>, now: Moment, fx: &mut Effects) {
-        self.saw(tickets.last());
+        self.note_ticket(tickets.last());
         if let (Some(request), Some(Ack { sent, ttl })) = (self.requests.get_mut(key), ack) {
-            request.leased(sent, ttl);
+            request.note_lease(sent, ttl);
         }
         self.wake_for_grace(key, now, fx);
     }
@@ -252,17 +259,17 @@ impl Engine {
         let waited = now.since(request.since);
         request.since = now;
         request.fence = fence;
-        request.waited();
-        if std::mem::take(&mut request.counted) {
-            self.counters.stopped_waiting();
+        request.drop_wait_state();
+        if std::mem::take(&mut request.is_counted_waiting) {
+            self.counters.remove_waiting();
         }
         let (until, why) = request.deadline();
         let terms = Arc::clone(&request.terms);
-        self.counters.acquired(waited);
+        self.counters.add_acquired(waited);
         self.emit(hold, EventKind::Acquired { waited }, fx);
         self.schedule_held(hold, fx);
         self.report_soon(now, fx);
-        Next::Enter(Held { hold, fence, terms, until, why })
+        Next::Enter(GuardParts { hold, fence, terms, until, why })
     }
 
     /// The future learns how its request ended.
@@ -276,7 +283,7 @@ impl Engine {
 
     /// The acquire has no answer: its future sleeps until `until`. Until then, a claim that holds is no sign of an answer that
     /// the future has not read.
-    pub(super) fn pausing(&mut self, asked: &Asking, until: Moment, now: Moment, fx: &mut Effects) {
+    pub(super) fn on_pause(&mut self, asked: &AcquireCall, until: Moment, now: Moment, fx: &mut Effects) {
         if self.still_asks(asked) {
             self.on(asked.key, On::Repeats, now, fx);
             self.expect_answer(asked.key, until, asked.claim.ttl, fx);
@@ -285,24 +292,24 @@ impl Engine {
 
     /// The outcome of the acquire is unknown: the same again, from the request's own future. Nothing when the claim is not
     /// the request's any more.
-    pub(super) fn repeating(&mut self, asked: &Asking, now: Moment, fx: &mut Effects) -> Next {
+    pub(super) fn on_repeat(&mut self, asked: &AcquireCall, now: Moment, fx: &mut Effects) -> Next {
         if !self.still_asks(asked) {
             return Next::Nothing;
         }
         let Some(request) = self.requests.get_mut(asked.key) else { return Next::Nothing };
         request.unsure = true;
         // Each acquire is one of the five that the request has in a second. Without one left, its future has no answer.
-        Asked::note(request, asked.sent);
-        if Asked::is_used_up(request, now) {
+        RateLimit::note(request, asked.sent);
+        if RateLimit::is_used_up(request, now) {
             return Next::Nothing;
         }
         request.attempts += 1;
         self.on(asked.key, On::Repeats, now, fx);
         self.expect_answer(asked.key, now, asked.claim.ttl, fx);
-        Next::Ask(Asking { sent: now, unsure: true, ..asked.clone() })
+        Next::Ask(AcquireCall { sent: now, unsure: true, ..asked.clone() })
     }
 
-    fn still_asks(&self, asked: &Asking) -> bool {
+    fn still_asks(&self, asked: &AcquireCall) -> bool {
         let request = self.requests.get(asked.key).filter(|request| request.is_claim(&asked.claim));
         request.is_some_and(|request| matches!(*request.phase, Phase::Asking { .. }))
     }

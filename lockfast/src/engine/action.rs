@@ -29,7 +29,7 @@ pub(super) enum On<'a> {
     /// Its run of hand-offs is over: the store decides whether the hold goes on.
     AsksIfAlone,
     /// The store answered its acquire.
-    Admitted(Admitted),
+    Admitted(AcquireAnswer),
     /// Its future repeats the acquire.
     Repeats,
     /// A push says that the claim holds with this ticket.
@@ -55,7 +55,7 @@ pub(super) struct Ack {
 
 /// The store's answer to an acquire.
 #[derive(Debug)]
-pub(super) enum Admitted {
+pub(super) enum AcquireAnswer {
     /// The claim holds.
     Held { tickets: Tickets, ack: Ack, inline: bool },
     /// The claim is in the queue.
@@ -129,16 +129,16 @@ pub(super) enum Action {
     Recheck,
     /// `renew.rs`: it still waits.
     StillWaiting { ack: Ack, recheck_in: Duration },
-    /// `renew.rs`: an answer from before the hand-off; asked again at once.
+    /// `renew.rs`: the answer may be from before the hand-off; the keeper asks again at once.
     AskOnceMore(Ack),
-    /// `renew.rs`: the keeper asks beside the acquire of a future that takes long.
+    /// `renew.rs`: the acquire of a future takes long; the keeper asks the store about its claim, until this moment.
     AskBeside(Moment),
-    /// `renew.rs`: the future has an answer in hand, and is to be polled.
+    /// `renew.rs`: the answer to the acquire has reached the process; the future is given time to be polled.
     ExpectPoll,
     /// `loss.rs`: the hold is lost.
     Lose(LostWhy),
-    /// `release.rs`: its grant, or its acquire, is given back. `true`: the outcome of its acquire is unknown.
-    GiveBack(bool),
+    /// `release.rs`: its grant, or its acquire, is given back. `is_unknown`: the outcome of its acquire is unknown.
+    GiveBack { is_unknown: bool },
     /// `handoff.rs`: the next request leads.
     StepAside,
     /// `handoff.rs`: the hold that was handed to it goes to the next.

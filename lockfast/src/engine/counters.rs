@@ -80,43 +80,43 @@ impl ClientCounters {
         Self { counters: Counters::default(), held: 0, waiting: 0, wait: spans(), hold: spans() }
     }
 
-    pub(super) fn began_waiting(&mut self) {
+    pub(super) fn add_waiting(&mut self) {
         self.counters.contended += 1;
         self.waiting += 1;
     }
 
-    pub(super) fn stopped_waiting(&mut self) {
+    pub(super) fn remove_waiting(&mut self) {
         self.waiting -= 1;
     }
 
-    pub(super) fn refused(&mut self) {
+    pub(super) fn add_refused(&mut self) {
         self.counters.contended += 1;
     }
 
-    pub(super) fn acquired(&mut self, waited: Duration) {
+    pub(super) fn add_acquired(&mut self, waited: Duration) {
         self.counters.acquired += 1;
         self.held += 1;
-        note(waited, &mut self.wait);
+        record_span(waited, &mut self.wait);
     }
 
-    pub(super) fn lost(&mut self) {
+    pub(super) fn add_lost(&mut self) {
         self.counters.lost += 1;
     }
 
-    pub(super) fn released(&mut self, held: Duration, was_lost: bool) {
+    pub(super) fn add_released(&mut self, held_for: Duration, was_lost: bool) {
         self.held -= 1;
         self.counters.released += u64::from(!was_lost);
-        note(held, &mut self.hold);
+        record_span(held_for, &mut self.hold);
     }
 
     /// A hold became a token: this client has it no more, and the owner of the token gives it back.
-    pub(super) fn let_go(&mut self, held: Duration) {
+    pub(super) fn add_let_go(&mut self, held_for: Duration) {
         self.held -= 1;
-        note(held, &mut self.hold);
+        record_span(held_for, &mut self.hold);
     }
 
     /// The hold of a token was given back.
-    pub(super) fn given_back(&mut self) {
+    pub(super) fn add_token_released(&mut self) {
         self.counters.released += 1;
     }
 
@@ -132,7 +132,7 @@ impl ClientCounters {
     }
 }
 
-fn note(span: Duration, spans: &mut Histogram<u64>) {
+fn record_span(span: Duration, spans: &mut Histogram<u64>) {
     spans.saturating_record(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX).max(1));
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::event::EventKind;
 use crate::store::{Leaving, Report, Standing};
 
-use super::input::{Asking, Release, ReleaseId, Renewal};
+use super::input::{AcquireCall, Release, ReleaseId, Renewal};
 use super::requests::Key;
 use super::terms::Terms;
 
@@ -24,9 +24,9 @@ pub enum Next {
     /// The future waits until it is woken.
     Wait,
     /// The future sends this acquire.
-    Ask(Asking),
+    Ask(AcquireCall),
     /// There is a guard.
-    Enter(Held),
+    Enter(GuardParts),
     /// The resource is sealed with this value.
     Sealed(Bytes),
     /// The request will never hold.
@@ -37,12 +37,12 @@ pub enum Next {
         leaving: Leaving,
         /// Whether the hold depends on the answer ([`Input::Left`](super::Input::Left)).
         keeps: bool,
-        /// The hold was lost before.
+        /// How the hold was lost, if it was lost before.
         lost: Option<LostWhy>,
     },
     /// The hold has ended, and the store needs no release.
     Done {
-        /// The hold was lost before.
+        /// How the hold was lost, if it was lost before.
         lost: Option<LostWhy>,
     },
     /// The release is watched under this number: if no answer comes, the keeper repeats it.
@@ -63,7 +63,7 @@ pub enum Next {
 
 /// The parts of a guard.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub struct GuardParts {
     /// The hold.
     pub hold: Key,
     /// Its fencing token.
@@ -101,11 +101,11 @@ pub enum Effect {
         why: LostWhy,
     },
     /// Delivers an event to its subscribers.
-    Emit(Box<Emitted>),
+    Emit(Box<UntimedEvent>),
     /// Gives the caller of a release the store's answer to the keeper; `None` when it decides nothing.
     Tell(ReleaseId, Option<Box<Result<Standing>>>),
     /// The keeper sends an acquire; with the old ticket if the request fell out of the queue.
-    Acquire(Asking, Option<Ticket>),
+    Acquire(AcquireCall, Option<Ticket>),
     /// The keeper sends a renewal, in one batch with the others.
     Renew(Renewal),
     /// The keeper sends a release, in one batch with the others.
@@ -114,9 +114,9 @@ pub enum Effect {
     Record(Box<Report>),
 }
 
-/// An event without the time of day.
+/// An event without the time of day, which the engine does not know: the client adds it.
 #[derive(Clone, Debug)]
-pub struct Emitted {
+pub struct UntimedEvent {
     /// The terms of its request.
     pub terms: Arc<Terms>,
     /// The hash of its claim's id.

@@ -3,7 +3,7 @@
 //!
 //! 1. Tickets come from blocks that were reserved when the claim joined, or when no other claim waited. So a local hand-off
 //!    never overtakes a ticket that a waiter elsewhere was given before.
-//! 2. A run of hand-offs ends after [`HANDOFFS`] of them or [`RUN`], whichever is first, with one question to the store: if
+//! 2. A run of hand-offs ends after [`MAX_HANDOFFS`] of them or [`MAX_RUN`], whichever is first, with one question to the store: if
 //!    another claim waits there, the lock goes to it; if not, the run goes on with fresh tickets. So a waiter elsewhere waits
 //!    for one run at most.
 //! 3. A hand-off needs half a lease of validity: the next holder gets time to use the lock.
@@ -30,24 +30,25 @@ use super::requests::Key;
 use super::terms::{Span, Terms};
 use super::{Engine, UNAVAILABLE_AFTER};
 
-/// How many hand-offs one run has at most.
-pub(super) const HANDOFFS: u32 = 64;
+/// How many hand-offs one run has at most. With [`MAX_RUN`], it bounds how long a waiter elsewhere is overtaken.
+pub(super) const MAX_HANDOFFS: u32 = 64;
 /// How long a run may take before it ends at the next hand-off.
-pub(super) const RUN: Duration = Duration::from_millis(10);
+pub(super) const MAX_RUN: Duration = Duration::from_millis(10);
 
 /// Requests with equal terms may hand a hold to each other.
 #[derive(Clone, Debug)]
 struct EqualTerms(Arc<Terms>);
 
 impl EqualTerms {
-    fn wants(&self) -> (&Demand, Span, Option<Span>) {
+    /// The terms that are compared.
+    fn compared(&self) -> (&Demand, Span, Option<Span>) {
         (&self.0.demands[0], self.0.ttl, self.0.renew_every)
     }
 }
 
 impl PartialEq for EqualTerms {
     fn eq(&self, other: &Self) -> bool {
-        self.wants() == other.wants()
+        self.compared() == other.compared()
     }
 }
 
@@ -55,14 +56,17 @@ impl Eq for EqualTerms {}
 
 impl Hash for EqualTerms {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.wants().hash(state);
+        self.compared().hash(state);
     }
 }
 
+/// The local queues of one client, one for each set of equal terms.
 #[derive(Debug, Default)]
 pub(super) struct LocalQueues {
     by_terms: HashMap<EqualTerms, LocalQueueId, RandomState>,
+    /// By the number of the queue; free ones included.
     all: Vec<LocalQueue>,
+    /// The numbers of queues that have ended, for new ones.
     free: Vec<LocalQueueId>,
 }
 
@@ -71,8 +75,9 @@ pub(super) struct LocalQueueId(u32);
 
 #[derive(Debug)]
 struct LocalQueue {
+    /// The request that asks the store, or holds, for the whole queue.
     lead: Key,
-    /// Most locks are held without a local waiter; they do without this.
+    /// `None` until a request waits behind the leader: most locks are held without a local waiter.
     waiters: Option<Box<Waiters>>,
 }
 
@@ -82,10 +87,14 @@ struct Waiters {
     requests: VecDeque<Key>,
     /// How many of them have not left.
     live: u32,
-    began: Moment,
+    /// When the present run began.
+    run_began: Moment,
+    /// How many hand-offs the present run has had.
     handoffs: u32,
-    next: Ticket,
-    left: u32,
+    /// The ticket of the next hand-off.
+    next_ticket: Ticket,
+    /// How many tickets of the block are left.
+    tickets_left: u32,
 }
 
 impl LocalQueues {
@@ -130,20 +139,22 @@ impl LocalQueue {
 }
 
 impl Waiters {
-    fn begin(&mut self, next: Ticket, left: u32, now: Moment) {
-        (self.next, self.left, self.began, self.handoffs) = (next, left, now, 0);
+    /// Begins a run with the `count` tickets from `first` on.
+    fn begin_run(&mut self, first: Ticket, count: u32, now: Moment) {
+        (self.next_ticket, self.tickets_left, self.run_began, self.handoffs) = (first, count, now, 0);
     }
 
     fn may_hand_off(&self, now: Moment) -> bool {
-        let has_tickets = self.left > 0 || Rule::TicketsAreReserved.is_left_out();
-        let goes_on = self.handoffs < HANDOFFS && now.since(self.began) < RUN;
+        let has_tickets = self.tickets_left > 0 || Rule::TicketsAreReserved.is_left_out();
+        let goes_on = self.handoffs < MAX_HANDOFFS && now.since(self.run_began) < MAX_RUN;
         has_tickets && (goes_on || Rule::RunsEnd.is_left_out())
     }
 
+    /// Draws the ticket of a hand-off.
     fn draw(&mut self) -> Ticket {
-        let ticket = self.next;
-        self.next = Ticket(ticket.0 + 1);
-        self.left = self.left.saturating_sub(1);
+        let ticket = self.next_ticket;
+        self.next_ticket = Ticket(ticket.0 + 1);
+        self.tickets_left = self.tickets_left.saturating_sub(1);
         self.handoffs += 1;
         ticket
     }
@@ -173,16 +184,17 @@ impl Engine {
 
     /// How many tickets a claim reserves when it joins: one for itself, and one for each local waiter behind it.
     pub(super) fn block_for(&mut self, key: Key) -> u32 {
-        self.led_queue(key).map_or(1, |(_, queue)| (queue.live() + 1).min(HANDOFFS))
+        self.led_queue(key).map_or(1, |(_, queue)| (queue.live() + 1).min(MAX_HANDOFFS))
     }
 
     /// The leader holds: a run begins.
     pub(super) fn begin_run(&mut self, key: Key, tickets: Tickets, now: Moment) {
         if let Some((_, LocalQueue { waiters: Some(waiters), .. })) = self.led_queue(key) {
-            waiters.begin(Ticket(tickets.first.0 + 1), tickets.count.saturating_sub(1), now);
+            waiters.begin_run(Ticket(tickets.first.0 + 1), tickets.count.saturating_sub(1), now);
         }
     }
 
+    /// Takes the next request out of a local queue.
     fn next_behind(&mut self, id: LocalQueueId) -> Option<Key> {
         let waiters = self.local_queues.get(id).waiters.as_mut()?;
         while let Some(key) = waiters.requests.pop_front() {
@@ -195,7 +207,7 @@ impl Engine {
     }
 
     /// A request behind the leader has left.
-    pub(super) fn left_local_queue(&mut self, queue: Option<LocalQueueId>) {
+    pub(super) fn leave_local_queue(&mut self, queue: Option<LocalQueueId>) {
         let Some(waiters) = queue.and_then(|id| self.local_queues.get(id).waiters.as_mut()) else { return };
         waiters.live -= 1;
         // Requests that left are skipped when they are next; many of them are swept out before that.
@@ -248,7 +260,7 @@ impl Engine {
             queue.lead = key;
         }
         self.end_hold(hold, now, fx);
-        self.polled(key, now, fx)
+        self.on_poll(key, now, fx)
     }
 
     /// The request takes over the hold that was handed to it.
@@ -264,21 +276,22 @@ impl Engine {
     /// A holder is done, and its caller does not wait for the answer: if a release is needed, the keeper sends it.
     pub(super) fn end_hold(&mut self, hold: Key, now: Moment, fx: &mut Effects) {
         if let Some((leaving, keeps)) = self.hand_off_or_leave(hold, now, fx) {
-            self.release_for(leaving, keeps.then_some(hold), None, now, fx);
+            self.add_keeper_release(leaving, keeps.then_some(hold), None, now, fx);
         }
     }
 
     /// Ends a hold: hands it to the next local request, or returns the release to send, and whether the hold depends on its
-    /// answer ([`Engine::left`]).
+    /// answer ([`Engine::on_unless_alone_answer`]).
     pub(super) fn hand_off_or_leave(&mut self, hold: Key, now: Moment, fx: &mut Effects) -> Option<(Leaving, bool)> {
         let request = self.requests.get(hold)?;
         let claim = Arc::clone(request.claim.as_ref().expect("a hold has a claim"));
         let is_over = request.is_over(now);
         let last_word = request.last_word(Arc::clone(&claim), now);
-        let is_enough = request.lease_until.since(now) >= request.terms.ttl() / 2;
-        self.guard_ended(hold, is_over, now, fx);
+        // By 3.
+        let has_half_a_lease = request.lease_until.since(now) >= request.terms.ttl() / 2;
+        self.count_guard_end(hold, is_over, now, fx);
         if !is_over && let Some((id, LocalQueue { waiters: Some(waiters), .. })) = self.led_queue(hold) {
-            let (may_hand_off, block) = (waiters.may_hand_off(now) && is_enough, waiters.live.min(HANDOFFS));
+            let (may_hand_off, block) = (waiters.may_hand_off(now) && has_half_a_lease, waiters.live.min(MAX_HANDOFFS));
             if may_hand_off && let Some(next) = self.next_behind(id) {
                 self.hand_off(hold, next, id, now, fx);
                 return None;
@@ -288,7 +301,7 @@ impl Engine {
                 // If the future that sends this is never polled again, the others go on without the answer.
                 self.requests.schedule(hold, now + UNAVAILABLE_AFTER + grace(claim.ttl));
                 self.look_at_next(fx);
-                return Some((Leaving::UnlessAlone { claim, block, floor: self.floor }, true));
+                return Some((Leaving::UnlessAlone { claim, block, floor: self.largest_ticket }, true));
             }
         }
         self.hand_lead_on(hold, now, fx);
@@ -298,13 +311,13 @@ impl Engine {
 
     fn hand_off(&mut self, hold: Key, next: Key, id: LocalQueueId, now: Moment, fx: &mut Effects) {
         let ticket = self.local_queues.get(id).waiters.as_mut().expect("a request was behind").draw();
-        self.saw(ticket);
+        self.note_ticket(ticket);
         self.on(hold, On::HandsOff, now, fx);
         self.on(next, On::Handed { hold, ticket }, now, fx);
     }
 
     /// The store's answer to an [`UnlessAlone`](Leaving::UnlessAlone). `Some`: one more release to send.
-    pub(super) fn left(
+    pub(super) fn on_unless_alone_answer(
         &mut self,
         hold: Key,
         claim: &Arc<Claim>,
@@ -326,14 +339,14 @@ impl Engine {
             // It may still hold; local waiters do not wait to find out.
             None => return self.leave_after_all(hold, claim, now, fx),
         };
-        self.saw(tickets.last());
+        self.note_ticket(tickets.last());
         let Some(request) = self.requests.get_mut(hold) else { return Some(Leaving::Done(Arc::clone(claim))) };
         let was_over = request.is_over(now);
-        request.leased(sent, claim.ttl);
+        request.note_lease(sent, claim.ttl);
         // By 3, also when the store answered late.
         let goes_on = !was_over && request.lease_until.since(now) >= claim.ttl / 2;
         if goes_on && let Some((id, LocalQueue { waiters: Some(waiters), .. })) = self.led_queue(hold) {
-            waiters.begin(tickets.first, tickets.count, now);
+            waiters.begin_run(tickets.first, tickets.count, now);
             if let Some(next) = self.next_behind(id) {
                 self.hand_off(hold, next, id, now, fx);
                 self.schedule_held(hold, fx);
@@ -353,7 +366,7 @@ impl Engine {
     /// The caller that sent the release of this hold has waited too long for the answer.
     pub(super) fn go_on_without_answer(&mut self, hold: Key, now: Moment, fx: &mut Effects) {
         let Some(claim) = self.requests.get(hold).and_then(|request| request.claim.clone()) else { return };
-        if let Some(last) = self.left(hold, &claim, now, None, now, fx) {
+        if let Some(last) = self.on_unless_alone_answer(hold, &claim, now, None, now, fx) {
             self.release_by_keeper(last, now, fx);
         }
     }

@@ -23,7 +23,7 @@ pub enum Input {
     /// The store answered the acquire that the request's own future sent.
     Admitted {
         /// The acquire.
-        asked: Asking,
+        asked: AcquireCall,
         /// The store's answer.
         answer: Result<Admission>,
     },
@@ -32,12 +32,12 @@ pub enum Input {
     /// The acquire has no answer. The future sleeps until `until` and sends it again then.
     Pausing {
         /// The acquire.
-        asked: Asking,
+        asked: AcquireCall,
         /// When the future goes on.
         until: Moment,
     },
     /// The future is about to send the same acquire again.
-    Repeating(Asking),
+    Repeating(AcquireCall),
     /// The future of a request that does not hold was dropped.
     Withdrawn(Key),
     /// The patience of a request ended.
@@ -111,7 +111,7 @@ pub enum Input {
     /// The store answered an acquire that the keeper sent.
     Joined {
         /// The acquire.
-        asked: Asking,
+        asked: AcquireCall,
         /// The ticket that the request had before it fell out of the queue.
         stood: Option<Ticket>,
         /// The store's answer.
@@ -150,9 +150,9 @@ pub enum Input {
     Ids(Vec<ClaimId>),
 }
 
-/// An acquire.
+/// One call of [`Store::acquire`](crate::store::Store::acquire), for one request.
 #[derive(Clone, Debug)]
-pub struct Asking {
+pub struct AcquireCall {
     /// The request.
     pub key: Key,
     /// Its claim.
@@ -188,17 +188,17 @@ pub struct Release {
     pub leaving: Leaving,
     /// The hold that depends on the answer.
     pub hold: Option<Key>,
-    /// Later than this the lease has ended anyway.
+    /// No repeat is sent later, since the lease has ended by then.
     pub until: Moment,
     /// How often it was sent without an answer.
     pub tries: u32,
-    /// The caller that waits for the outcome.
+    /// The number under which a caller waits for the outcome.
     pub caller: Option<ReleaseId>,
     /// Sent in a batch of its own, because the store refused the batch that it was in.
     pub alone: bool,
 }
 
-/// A release that a caller waits for.
+/// The number of a release that a caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReleaseId(pub u64);
 

@@ -23,20 +23,20 @@ impl Engine {
         fx.push(Effect::Lost { hold, terms: request.terms.clone(), why });
         // Its guard may stay for a long time. Local waiters behind it do not wait for that.
         self.hand_lead_on(hold, now, fx);
-        self.counters.lost();
+        self.counters.add_lost();
         self.emit(hold, EventKind::Lost { why }, fx);
         self.report_soon(now, fx);
     }
 
     /// The guard has seen the deadline pass before the engine did.
-    pub(super) fn seen_over(&mut self, hold: Key, now: Moment, fx: &mut Effects) {
+    pub(super) fn on_deadline_seen(&mut self, hold: Key, now: Moment, fx: &mut Effects) {
         if self.requests.get(hold).is_some_and(|request| matches!(*request.phase, Phase::Held)) {
             self.lose(hold, LostWhy::Expired, now, fx);
         }
     }
 
     /// A guard is gone, and its time is counted.
-    pub(super) fn guard_ended(&mut self, hold: Key, is_over: bool, now: Moment, fx: &mut Effects) {
+    pub(super) fn count_guard_end(&mut self, hold: Key, is_over: bool, now: Moment, fx: &mut Effects) {
         if let Some(why) = self.requests.get(hold).and_then(|request| request.loss(now)) {
             // The guard saw the loss before the keeper did. It is counted and made an event all the same.
             self.lose(hold, why, now, fx);
@@ -44,7 +44,7 @@ impl Engine {
         let Some(request) = self.requests.get(hold) else { return };
         if matches!(*request.phase, Phase::Held) {
             let held = now.since(request.since);
-            self.counters.released(held, is_over);
+            self.counters.add_released(held, is_over);
             if !is_over {
                 self.emit(hold, EventKind::Released { held }, fx);
             }
@@ -64,7 +64,7 @@ impl Engine {
                 Phase::Held | Phase::Between => {
                     let last_word = request.last_word(request.claim.clone().expect("a hold has a claim"), now);
                     self.lose(key, LostWhy::Shutdown, now, fx);
-                    self.guard_ended(key, true, now, fx);
+                    self.count_guard_end(key, true, now, fx);
                     self.remove(key);
                     self.release_by_keeper(last_word, now, fx);
                 }
@@ -78,7 +78,7 @@ impl Engine {
             }
         }
         self.local_queues = Default::default();
-        self.report_at = now;
+        self.next_report_at = now;
         fx.wakes_keeper = true;
     }
 }

@@ -25,7 +25,7 @@
 //! A request leaves for good from any phase: its hold ends, its future is dropped, its patience ends, the client closes. A
 //! loss is no phase: the guard of a lost hold stays until it is dropped (`Request::lost`).
 //!
-//! 1. [`Current::change`] is the only place where a phase changes, and [`next`] the only table. It decides by phase, event and
+//! 1. [`CurrentPhase::change`] is the only place where a phase changes, and [`next`] the only table. It decides by phase, event and
 //!    the lease of the request; the [`Action`] names the rest of the work, and its file.
 //! 2. A claim that may be in the store's queue is never left alone: every row that parts a request from its claim has an
 //!    action that releases it. `Sealed` and `Fails` are the exceptions: `acquire.rs` and `rejoin.rs` release before.
@@ -41,8 +41,8 @@ use crate::planted::Rule;
 use crate::store::{Standing, Why};
 
 use super::UNAVAILABLE_AFTER;
-use super::action::{Action, Admitted, On, Rest};
-use super::request::{Asked, Request};
+use super::action::{AcquireAnswer, Action, On, Rest};
+use super::request::{RateLimit, Request};
 use super::requests::Key;
 
 /// How far a request has come.
@@ -106,9 +106,9 @@ pub enum Phase {
 
 /// The phase of a request. Only [`change`](Self::change) moves it.
 #[derive(Debug)]
-pub(super) struct Current(Phase);
+pub(super) struct CurrentPhase(Phase);
 
-impl Current {
+impl CurrentPhase {
     pub(super) fn start() -> Self {
         Self(Phase::Lead)
     }
@@ -123,7 +123,7 @@ impl Current {
     }
 }
 
-impl Deref for Current {
+impl Deref for CurrentPhase {
     type Target = Phase;
 
     fn deref(&self) -> &Phase {
@@ -143,7 +143,7 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
     match (phase, on) {
         // The future of the request is polled.
         // It has asked too often lately: the keeper asks for it as soon as it may.
-        (Lead, On::Polled { .. }) if Asked::is_used_up(request, now) => {
+        (Lead, On::Polled { .. }) if RateLimit::is_used_up(request, now) => {
             let give_up_at = now + UNAVAILABLE_AFTER;
             to(Outside { give_up_at }, Action::AskLater(give_up_at))
         }
@@ -175,20 +175,20 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
         // The store answered the acquire.
         (Asking { .. } | Outside { .. }, On::Admitted(answer)) => match (phase, answer) {
             // How long the answer took, waiting does not mend: the poll that brought it enters.
-            (_, Admitted::Held { tickets: Tickets { first, count }, ack, inline: true }) => {
+            (_, AcquireAnswer::Held { tickets: Tickets { first, count }, ack, inline: true }) => {
                 to(Granted { first, count, settled: true, at: now }, Action::PickUp(ack))
             }
-            (_, Admitted::Held { tickets, ack, inline: false }) => {
+            (_, AcquireAnswer::Held { tickets, ack, inline: false }) => {
                 let Tickets { first, count } = tickets;
                 to(Granted { first, count, settled: false, at: now }, Action::Grant(tickets, Some(ack)))
             }
-            (_, Admitted::Queued { ticket, ack, recheck_in }) => {
+            (_, AcquireAnswer::Queued { ticket, ack, recheck_in }) => {
                 to(Waiting { ticket, settling: false }, Action::Queue { ticket, ack, recheck_in })
             }
-            (_, Admitted::Sealed(value)) => to(Sealed(Box::new(value)), Action::End),
-            (_, Admitted::Out) => to(Outside { give_up_at: Moment::NEVER }, Action::AskWithNewClaim),
-            (Outside { give_up_at }, Admitted::Unknown { .. }) => stay(Action::AskLater(*give_up_at)),
-            (_, Admitted::Unknown { give_up_at }) => to(Outside { give_up_at }, Action::AskLater(give_up_at)),
+            (_, AcquireAnswer::Sealed(value)) => to(Sealed(Box::new(value)), Action::End),
+            (_, AcquireAnswer::Out) => to(Outside { give_up_at: Moment::NEVER }, Action::AskWithNewClaim),
+            (Outside { give_up_at }, AcquireAnswer::Unknown { .. }) => stay(Action::AskLater(*give_up_at)),
+            (_, AcquireAnswer::Unknown { give_up_at }) => to(Outside { give_up_at }, Action::AskLater(give_up_at)),
         },
         // `acquire.rs` withdraws the claim of such an answer: the request has another one, or none.
         (_, On::Admitted(_)) => stay(Action::Nothing),
@@ -216,12 +216,13 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
             stay(Action::NoteEarly(ticket))
         }
 
-        // The store answered a renewal. One that was sent while holding and finds the claim waiting: the store has forgotten
-        // the hand-off, and counts on another holder.
+        // The store answered a renewal. If it was sent while holding and finds the claim waiting, the store has forgotten the
+        // hand-off, and counts another claim as the holder.
         (Held | Between, On::Renewed { standing: Standing::Waiting { .. }, waited: false, .. }) => {
             stay(Action::Lose(LostWhy::Evicted))
         }
-        // An answer after the deadline comes too late: the holder may have looked. "Waiting" is from before the hand-off.
+        // An answer after the deadline comes too late: the holder may have seen the deadline pass. An answer "waiting" was sent before
+        // the hand-off.
         (Held | Between, On::Renewed { standing: Standing::Held(_) | Standing::Waiting { .. }, ack, .. }) => {
             stay(request.loss(now).map_or(Action::Extend(ack), Action::Lose))
         }
@@ -256,9 +257,9 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
         (Granted { at, .. }, On::Due) if now < *at + request.grace() => stay(Action::LookAgain(*at + request.grace())),
         (Granted { .. }, On::Due) if Rule::UnpolledGrantIsGivenBack.is_left_out() => stay(Action::Nothing),
         // Its future is not polled any more, or not for a long time. Other waiters are.
-        (Granted { .. }, On::Due) => to(GivenBack, Action::GiveBack(false)),
+        (Granted { .. }, On::Due) => to(GivenBack, Action::GiveBack { is_unknown: false }),
         (Asking { until, is_held: false }, On::Due) if now < *until => stay(Action::AskBeside(*until)),
-        (Asking { .. }, On::Due) => to(GivenBack, Action::GiveBack(true)),
+        (Asking { .. }, On::Due) => to(GivenBack, Action::GiveBack { is_unknown: true }),
         (Outside { give_up_at }, On::Due) if !request.in_flight && now >= *give_up_at => stay(Action::GiveUp),
         (Outside { .. }, On::Due) if !request.in_flight => stay(Action::Join),
         (Lead, On::Due) => to(GivenBack, Action::StepAside),

@@ -12,17 +12,17 @@ use super::request::Request;
 use super::requests::Key;
 
 impl Engine {
-    pub(super) fn pushed(&mut self, change: &Change, now: Moment, fx: &mut Effects) {
+    pub(super) fn on_push(&mut self, change: &Change, now: Moment, fx: &mut Effects) {
         match change {
-            Change::Held(owner, ticket) => self.pushed_held(*owner, *ticket, now, fx),
+            Change::Held(owner, ticket) => self.on_held_push(*owner, *ticket, now, fx),
             Change::Gone(owner) => {
-                if let Some(key) = self.by_hash.get(owner).copied() {
+                if let Some(key) = self.key_by_claim.get(owner).copied() {
                     self.doubt(key, fx);
                 }
             }
             Change::Recheck(owner, span) => {
-                if let Some(key) = self.by_hash.get(owner).copied() {
-                    self.pushed_recheck(key, now + *span, fx);
+                if let Some(key) = self.key_by_claim.get(owner).copied() {
+                    self.on_recheck_push(key, now + *span, fx);
                 }
             }
             // Re-poll all waiters, with a renewal, which never joins.
@@ -31,12 +31,12 @@ impl Engine {
         }
     }
 
-    fn pushed_held(&mut self, owner: ClaimHash, ticket: Ticket, now: Moment, fx: &mut Effects) {
-        match self.by_hash.get(&owner).copied() {
+    fn on_held_push(&mut self, owner: ClaimHash, ticket: Ticket, now: Moment, fx: &mut Effects) {
+        match self.key_by_claim.get(&owner).copied() {
             Some(key) => self.hand(key, ticket, now, fx),
             // It was in the queue after all, and holds a lock without a request.
             None => {
-                if let Some((_, claim)) = self.withdrawn.get(&owner).cloned() {
+                if let Some((_, claim)) = self.withdrawn_claims.get(&owner).cloned() {
                     self.release_by_keeper(Leaving::Unknown(claim), now, fx);
                 }
             }
@@ -44,7 +44,7 @@ impl Engine {
     }
 
     /// A lease ahead of a waiting claim ends at `at`, earlier than its last answer said.
-    fn pushed_recheck(&mut self, key: Key, at: Moment, fx: &mut Effects) {
+    fn on_recheck_push(&mut self, key: Key, at: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get(key) else { return };
         if matches!(*request.phase, Phase::Waiting { .. }) && !request.in_flight {
             // A renewal that is due before that stays due: it repeats a failed one, or settles a grant.
@@ -61,7 +61,7 @@ impl Engine {
     fn doubt(&mut self, key: Key, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
         if request.claim.is_some() && request.lost.is_none() {
-            request.doubted = true;
+            request.is_doubted = true;
             if !request.in_flight && matches!(*request.phase, Phase::Held | Phase::Between | Phase::Waiting { .. }) {
                 self.requests.schedule_now(key);
                 self.look_at_next(fx);
@@ -70,18 +70,18 @@ impl Engine {
     }
 
     /// The reply to this release was lost; it may have named the next holder.
-    pub(super) fn may_have_missed(&mut self, leaving: &Leaving) {
+    pub(super) fn note_lost_reply(&mut self, leaving: &Leaving) {
         if let Leaving::Done(claim) = leaving
             && let [only] = &*claim.demands
             && only.mode() == Mode::Exclusive
         {
-            self.missed.push(only.name.clone());
+            self.missed_names.push(only.name.clone());
         }
     }
 
     /// Re-poll all waiters on these names, including in-flight acquires: their answers may be older than the lost reply.
     pub(super) fn ask_for_missed(&mut self, fx: &mut Effects) {
-        let missed = std::mem::take(&mut self.missed);
+        let missed = std::mem::take(&mut self.missed_names);
         if !missed.is_empty() {
             self.doubt_all(|request| matches!(&*request.terms.demands, [only] if missed.contains(&only.name)), fx);
         }

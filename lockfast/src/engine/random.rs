@@ -20,8 +20,8 @@ struct Chaos {
     /// Requests that wait, to be polled now and then; and holds with a guard.
     unheld: Vec<Key>,
     holds: Vec<Key>,
-    asked: Vec<Asking>,
-    joins: Vec<(Asking, Option<Ticket>)>,
+    asked: Vec<AcquireCall>,
+    joins: Vec<(AcquireCall, Option<Ticket>)>,
     renewals: Vec<(Renewal, Moment)>,
     releases: Vec<(Release, Moment)>,
     /// Releases of callers: the number, the release, the hold that depends on it, and when it was sent.
@@ -81,12 +81,12 @@ impl Chaos {
     fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Acquire(asked, stood) => {
-                self.asks(&asked);
+                self.note_acquire(&asked);
                 self.joins.push((asked, stood));
             }
             Effect::Renew(renewal) => self.renewals.push((renewal, self.now)),
             Effect::Release(release) => {
-                self.release_sent(&release.leaving);
+                self.note_release(&release.leaving);
                 self.releases.push((*release, self.now));
             }
             Effect::Tell(release, _) => {
@@ -136,7 +136,7 @@ impl Chaos {
     fn poll(&mut self, key: Key) {
         match self.handle(Input::Polled(key)) {
             Next::Ask(asked) => {
-                self.asks(&asked);
+                self.note_acquire(&asked);
                 self.asked.push(asked);
             }
             Next::Enter(held) => self.holds.push(held.hold),
@@ -146,14 +146,14 @@ impl Chaos {
         }
     }
 
-    fn answer_asked(&mut self, asked: Asking) {
+    fn answer_asked(&mut self, asked: AcquireCall) {
         let (key, answer) = (asked.key, self.admission(&asked));
         match (self.chance.u8(..8), &answer) {
             (0, Err(_)) => {
                 let until = self.now + Duration::from_millis(self.chance.u64(..200));
                 self.handle(Input::Pausing { asked: asked.clone(), until });
                 if let Next::Ask(again) = self.handle(Input::Repeating(asked)) {
-                    self.asks(&again);
+                    self.note_acquire(&again);
                     return self.asked.push(again);
                 }
                 self.poll(key);
@@ -179,7 +179,7 @@ impl Chaos {
     }
 
     fn send(&mut self, leaving: Leaving, hold: Option<Key>) {
-        self.release_sent(&leaving);
+        self.note_release(&leaving);
         let sent = self.now;
         let watched = match self.handle(Input::Sent { leaving: leaving.clone(), hold, sent }) {
             Next::Watched(id) => Some(id),
@@ -310,7 +310,7 @@ impl Chaos {
                     let is_detached = self.engine.terms(hold).is_some_and(|terms| terms.detached);
                     if is_detached && !self.engine.has_lost(hold) {
                         let (claim, _) = self.engine.claim(hold).unwrap();
-                        self.leaves(&claim);
+                        self.note_left(&claim);
                         self.handle(Input::LetGo(hold));
                     } else {
                         self.holds.push(hold);
@@ -363,11 +363,17 @@ impl Chaos {
             "{engine:?} {:?}",
             self.awaited
         );
-        assert!(engine.by_hash.is_empty() && engine.taken_over.is_empty() && engine.sent.is_empty());
-        assert!(engine.withdrawn.is_empty() && engine.rejoining.is_empty() && engine.unlisted.is_empty());
+        assert!(
+            engine.key_by_claim.is_empty()
+                && engine.taken_over_releases.is_empty()
+                && engine.watched_releases.is_empty()
+        );
+        assert!(
+            engine.withdrawn_claims.is_empty() && engine.rejoining.is_empty() && engine.claims_to_unlist.is_empty()
+        );
         assert!(self.entries.is_empty(), "in the queue, and neither renewed nor withdrawn: {:?}", self.entries);
         let stats = engine.stats();
-        assert_eq!((engine.rechecks, engine.rejoins, stats.held, stats.waiting), (0, 0, 0, 0));
+        assert_eq!((engine.rechecks_in_flight, engine.rejoins_in_flight, stats.held, stats.waiting), (0, 0, 0, 0));
     }
 }
 

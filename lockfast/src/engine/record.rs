@@ -64,9 +64,9 @@ impl Header {
 
 /// An input, written before the engine has it.
 #[derive(Debug)]
-pub struct Recorded(String);
+pub struct InputRecord(String);
 
-impl Recorded {
+impl InputRecord {
     /// Writes an input.
     pub fn new(input: &Input) -> Self {
         Self(text(input))

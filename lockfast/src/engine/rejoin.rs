@@ -13,21 +13,21 @@ use crate::store::{Admission, Leaving};
 use super::Engine;
 use super::acquire::no_ids;
 use super::effect::{Effect, Effects};
-use super::input::Asking;
+use super::input::AcquireCall;
 use super::phase::Phase;
-use super::request::Asked;
+use super::request::RateLimit;
 use super::requests::Key;
 
 /// How long requests that fell out of the queue wait for others that may have been ahead of them.
-const ALL_FELL: Duration = Duration::from_millis(250);
+const REJOIN_DELAY: Duration = Duration::from_millis(250);
 /// How many rejoins are sent without waiting for answers. Together they keep a store busy for some milliseconds.
-const REJOINS: usize = 256;
+const MAX_REJOINS: usize = 256;
 
 impl Engine {
     /// The keeper asks for a request that is not in the queue; at most five times a second.
     pub(super) fn join(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get(key) else { return };
-        let from = Asked::allowed_from(request);
+        let from = RateLimit::allowed_from(request);
         if from > now {
             self.requests.schedule(key, from);
         } else if self.waits_for_id(key) {
@@ -39,7 +39,7 @@ impl Engine {
 
     /// How many ids requests that fell out of the queue may use together, at the next look.
     pub fn ids_wanted(&self) -> usize {
-        self.rejoining.len().min(REJOINS)
+        self.rejoining.len().min(MAX_REJOINS)
     }
 
     /// The ids in stock were used up by this look: the client adds some, and the keeper looks again at once. If there were none to
@@ -59,35 +59,35 @@ impl Engine {
             return;
         };
         let Some(request) = self.requests.get_mut(key) else { return };
-        Asked::note(request, now);
+        RateLimit::note(request, now);
         request.in_flight = true;
         request.attempts += 1;
-        let asked = Asking { key, claim, sent: now, inline: false, unsure: request.unsure };
+        let asked = AcquireCall { key, claim, sent: now, inline: false, unsure: request.unsure };
         fx.push(Effect::Acquire(asked, stood));
-        self.rejoins += usize::from(stood.is_some());
+        self.rejoins_in_flight += usize::from(stood.is_some());
     }
 
     /// The store answered an acquire of the keeper.
-    pub(super) fn joined(
+    pub(super) fn on_keeper_admission(
         &mut self,
-        asked: Asking,
+        asked: AcquireCall,
         stood: Option<Ticket>,
         answer: Result<Admission>,
         now: Moment,
         fx: &mut Effects,
     ) {
         let is_ok = answer.is_ok();
-        self.admitted(asked.clone(), answer, now, fx);
+        self.on_admission(asked.clone(), answer, now, fx);
         let Some(stood) = stood else { return };
         if !is_ok {
             self.rejoin_again(&asked, stood, now);
         }
-        self.rejoins -= 1;
-        self.most_rejoins = if is_ok && !self.rejoining.is_empty() { REJOINS } else { 1 };
+        self.rejoins_in_flight -= 1;
+        self.max_rejoins_in_flight = if is_ok && !self.rejoining.is_empty() { MAX_REJOINS } else { 1 };
     }
 
     /// A rejoin without an answer is tried again in its old order: requests behind it wait for it, whatever its pause is.
-    fn rejoin_again(&mut self, asked: &Asking, stood: Ticket, now: Moment) {
+    fn rejoin_again(&mut self, asked: &AcquireCall, stood: Ticket, now: Moment) {
         let request = self.requests.get(asked.key).filter(|request| request.is_claim(&asked.claim));
         if request.is_some_and(|request| matches!(*request.phase, Phase::Outside { .. })) {
             let from = self.requests.due_at(asked.key).unwrap_or(now);
@@ -97,7 +97,7 @@ impl Engine {
     }
 
     /// A request was in the queue and is not any more: the store forgot it, or its lease ended there.
-    pub(super) fn fell_out(&mut self, key: Key, was: Ticket, now: Moment, fx: &mut Effects) {
+    pub(super) fn rejoin_later(&mut self, key: Key, was: Ticket, now: Moment, fx: &mut Effects) {
         self.keep_out_if_unsure(key, now, fx);
         self.forget_claim(key);
         self.requests.unschedule(key);
@@ -109,12 +109,12 @@ impl Engine {
     /// the others are sent one behind the other without waiting for answers: a store runs the calls of one connection in their
     /// order.
     pub(super) fn next_to_rejoin(&mut self, now: Moment, fx: &mut Effects) {
-        if self.rejoins > 0 || self.rejoin_from() > now {
+        if self.rejoins_in_flight > 0 || self.next_rejoin_at() > now {
             return;
         }
         let mut later: Vec<((Ticket, Key), Moment)> = Vec::new();
         let mut held_up: HashMap<Name, Moment> = HashMap::new();
-        while self.rejoins < self.most_rejoins
+        while self.rejoins_in_flight < self.max_rejoins_in_flight
             && let Some(((stood, key), fell)) = self.rejoining.pop_first()
         {
             let Some(request) = self.requests.get(key).filter(|it| matches!(*it.phase, Phase::Outside { .. })) else {
@@ -122,7 +122,7 @@ impl Engine {
             };
             let names = request.terms.demands.iter().map(|demand| &demand.name);
             let ahead = names.clone().filter_map(|name| held_up.get(name)).max().copied().unwrap_or(Moment::START);
-            let from = Asked::allowed_from(request).max(fell).max(ahead);
+            let from = RateLimit::allowed_from(request).max(fell).max(ahead);
             if from > now {
                 // It may not ask yet. Requests behind it for one of its names wait until it may, the others do not.
                 held_up.extend(names.map(|name| (name.clone(), from)));
@@ -137,16 +137,16 @@ impl Engine {
             self.send_join(key, Some(stood), now, fx);
         }
         self.rejoining.extend(later);
-        if self.rejoins == 0 {
+        if self.rejoins_in_flight == 0 {
             // The remaining requests are gone, or may not ask yet. Until one is answered, the next goes alone.
-            self.most_rejoins = 1;
+            self.max_rejoins_in_flight = 1;
         }
     }
 
-    /// When the first may rejoin.
-    pub(super) fn rejoin_from(&self) -> Moment {
+    /// When the first request may rejoin.
+    pub(super) fn next_rejoin_at(&self) -> Moment {
         let first = self.rejoining.values().min().copied().unwrap_or(Moment::NEVER);
-        if self.rechecks == 0 { first } else { first + ALL_FELL }
+        if self.rechecks_in_flight == 0 { first } else { first + REJOIN_DELAY }
     }
 
     /// The store was silent for too long.

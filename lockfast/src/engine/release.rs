@@ -2,7 +2,7 @@
 //! release until it is answered, the store refuses it in a batch of its own, or the lease has ended.
 //!
 //! A caller's future may never be polled again, or its runtime may be blocked before the release has left the process. So the
-//! keeper takes over every release that has no answer after [`OVERDUE`], except a seal.
+//! keeper takes over every release that has no answer after [`OVERDUE_AFTER`], except a seal.
 //!
 //! 1. A release has one owner: its caller, until the answer came or the keeper took it over, whichever is first. Only the
 //!    owner moves the hold on. The other's answer decides only the result of the caller.
@@ -18,19 +18,19 @@ use crate::store::{Leaving, Standing, Why};
 
 use super::effect::{Effect, Effects, Next};
 use super::input::{Ending, Release, ReleaseId};
-use super::request::Asked;
+use super::request::RateLimit;
 use super::requests::Key;
-use super::{Engine, MOST_REPEATS, UNAVAILABLE_AFTER};
+use super::{Engine, MAX_REPEATS, UNAVAILABLE_AFTER};
 
 /// How long the answer to a release may take before the keeper repeats it. Longer than most round trips, so that a healthy
 /// store is asked once.
-const OVERDUE: Duration = Duration::from_millis(100);
+const OVERDUE_AFTER: Duration = Duration::from_millis(100);
 
 /// A release that its caller has sent.
 #[derive(Debug)]
-pub(super) struct Sent {
+pub(super) struct WatchedRelease {
     id: ReleaseId,
-    due: Moment,
+    overdue_at: Moment,
     leaving: Leaving,
     hold: Option<Key>,
     is_answered: bool,
@@ -38,7 +38,7 @@ pub(super) struct Sent {
 
 /// The outcome, for its caller, of a release that the keeper took over.
 #[derive(Debug)]
-pub(super) enum TakenOver {
+pub(super) enum TakenOverRelease {
     /// The store has not answered, and the caller has not asked.
     Open,
     /// The caller waits.
@@ -76,7 +76,7 @@ impl Engine {
         let request = self.requests.get(hold)?;
         let claim = request.claim.clone().expect("a hold has a claim");
         let is_over = request.is_over(now);
-        self.guard_ended(hold, is_over, now, fx);
+        self.count_guard_end(hold, is_over, now, fx);
         self.hand_lead_on(hold, now, fx);
         let request = self.remove(hold)?;
         Some((if is_over { request.leaving(claim) } else { Leaving::Seal { claim, value, keep } }, false))
@@ -86,13 +86,13 @@ impl Engine {
     pub(super) fn give_back(&mut self, key: Key, is_unknown: bool, now: Moment, fx: &mut Effects) {
         if let Some(request) = self.requests.get_mut(key).filter(|_| is_unknown) {
             // Its acquire has no answer, and was one of the five that it has in a second.
-            Asked::note(request, now);
+            RateLimit::note(request, now);
         }
         self.hand_lead_on(key, now, fx);
         self.release_claim(key, is_unknown, now, fx);
     }
 
-    /// Parts a request from its claim.
+    /// Parts a request from its claim, which the keeper releases. `is_unknown`: the outcome of its acquire is unknown.
     pub(super) fn release_claim(&mut self, key: Key, is_unknown: bool, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get(key) else { return };
         let Some(claim) = request.claim.clone() else { return };
@@ -103,10 +103,11 @@ impl Engine {
 
     /// The keeper sends this release.
     pub(super) fn release_by_keeper(&mut self, leaving: Leaving, now: Moment, fx: &mut Effects) {
-        self.release_for(leaving, None, None, now, fx);
+        self.add_keeper_release(leaving, None, None, now, fx);
     }
 
-    pub(super) fn release_for(
+    /// The keeper sends this release. `hold`: the hold that depends on the answer. `caller`: waits for the outcome.
+    pub(super) fn add_keeper_release(
         &mut self,
         leaving: Leaving,
         hold: Option<Key>,
@@ -119,12 +120,12 @@ impl Engine {
             leaving => leaving,
         };
         let ttl = leaving.claim().map_or(UNAVAILABLE_AFTER, |claim| claim.ttl);
-        let until = self.extended_until.max(now + ttl);
+        let until = self.latest_extended_expiry.max(now + ttl);
         if let Leaving::Unknown(claim) = &leaving {
-            self.withdrawn.insert(claim.id.hash(), (now + claim.tombstone(), claim.clone()));
+            self.withdrawn_claims.insert(claim.id.hash(), (now + claim.tombstone(), claim.clone()));
             self.report_soon(now, fx);
         }
-        let serial = self.serial();
+        let serial = self.next_serial();
         self.releases.insert((now, serial), Release { leaving, hold, until, tries: 0, caller, alone: false });
         fx.wakes_keeper = true;
     }
@@ -141,50 +142,50 @@ impl Engine {
         if matches!(leaving, Leaving::Seal { .. }) {
             return Next::Nothing;
         }
-        let id = ReleaseId(self.serial());
-        let due = sent + OVERDUE;
-        self.sent.push_back(Sent { id, due, leaving, hold, is_answered: false });
-        fx.wakes_keeper |= due < self.wakes_at;
+        let id = ReleaseId(self.next_serial());
+        let overdue_at = sent + OVERDUE_AFTER;
+        self.watched_releases.push_back(WatchedRelease { id, overdue_at, leaving, hold, is_answered: false });
+        fx.wakes_keeper |= overdue_at < self.keeper_wakes_at;
         Next::Watched(id)
     }
 
     /// The caller of a release has its answer, or ends waiting for it. By 1, it learns whether the release is still its own.
-    pub(super) fn answered(&mut self, id: ReleaseId, waits: bool) -> Next {
-        if let Ok(index) = self.sent.binary_search_by_key(&id, |sent| sent.id) {
-            self.sent[index].is_answered = true;
-            self.next_overdue();
+    pub(super) fn unwatch_release(&mut self, id: ReleaseId, waits: bool) -> Next {
+        if let Ok(index) = self.watched_releases.binary_search_by_key(&id, |sent| sent.id) {
+            self.watched_releases[index].is_answered = true;
+            self.next_overdue_at();
             return Next::Mine;
         }
-        match self.taken_over.remove(&id) {
-            Some(TakenOver::Said(said)) => Next::Told(said),
-            Some(TakenOver::Open | TakenOver::Awaited) if waits => {
-                self.taken_over.insert(id, TakenOver::Awaited);
+        match self.taken_over_releases.remove(&id) {
+            Some(TakenOverRelease::Said(said)) => Next::Told(said),
+            Some(TakenOverRelease::Open | TakenOverRelease::Awaited) if waits => {
+                self.taken_over_releases.insert(id, TakenOverRelease::Awaited);
                 Next::TakenOver(id)
             }
             _ => Next::Told(None),
         }
     }
 
-    /// When the keeper has to look at the first release that has no answer.
-    pub(super) fn next_overdue(&mut self) -> Moment {
-        while self.sent.front().is_some_and(|first| first.is_answered) {
-            self.sent.pop_front();
+    /// When the first release without an answer is overdue.
+    pub(super) fn next_overdue_at(&mut self) -> Moment {
+        while self.watched_releases.front().is_some_and(|first| first.is_answered) {
+            self.watched_releases.pop_front();
         }
-        self.sent.front().map_or(Moment::NEVER, |first| first.due)
+        self.watched_releases.front().map_or(Moment::NEVER, |first| first.overdue_at)
     }
 
     /// Takes over the releases that should have been answered by now.
     pub(super) fn take_over_overdue(&mut self, now: Moment, fx: &mut Effects) {
-        while self.next_overdue() <= now
-            && let Some(Sent { id, leaving, hold, .. }) = self.sent.pop_front()
+        while self.next_overdue_at() <= now
+            && let Some(WatchedRelease { id, leaving, hold, .. }) = self.watched_releases.pop_front()
         {
-            self.taken_over.insert(id, TakenOver::Open);
-            self.release_for(leaving, hold, Some(id), now, fx);
+            self.taken_over_releases.insert(id, TakenOverRelease::Open);
+            self.add_keeper_release(leaving, hold, Some(id), now, fx);
         }
     }
 
     /// By 3: the keeper repeats a release that a caller has sent without an answer.
-    pub(super) fn unanswered(
+    pub(super) fn on_unanswered_release(
         &mut self,
         leaving: Leaving,
         hold: Option<Key>,
@@ -196,18 +197,18 @@ impl Engine {
             // Whether the claim still holds is unknown. Local waiters behind it ask anew, and the claim is released.
             Some(hold) => {
                 let claim = leaving.claim().expect("a hold leaves with its claim").clone();
-                match self.left(hold, &claim, now, None, now, fx) {
+                match self.on_unless_alone_answer(hold, &claim, now, None, now, fx) {
                     Some(leaving) => leaving,
                     None => return Next::Done { lost: None },
                 }
             }
             None => leaving,
         };
-        let id = waits.then(|| ReleaseId(self.serial()));
-        self.release_for(leaving, None, id, now, fx);
+        let id = waits.then(|| ReleaseId(self.next_serial()));
+        self.add_keeper_release(leaving, None, id, now, fx);
         match id {
             Some(id) => {
-                self.taken_over.insert(id, TakenOver::Awaited);
+                self.taken_over_releases.insert(id, TakenOverRelease::Awaited);
                 Next::TakenOver(id)
             }
             None => Next::Nothing,
@@ -217,15 +218,15 @@ impl Engine {
     /// Gives the caller of a release its outcome.
     fn settle_caller(&mut self, caller: Option<ReleaseId>, said: Option<Box<Result<Standing>>>, fx: &mut Effects) {
         let Some(id) = caller else { return };
-        match self.taken_over.remove(&id) {
-            Some(TakenOver::Awaited) => fx.push(Effect::Tell(id, said)),
-            Some(TakenOver::Open) => drop(self.taken_over.insert(id, TakenOver::Said(said))),
-            Some(TakenOver::Said(_)) | None => {}
+        match self.taken_over_releases.remove(&id) {
+            Some(TakenOverRelease::Awaited) => fx.push(Effect::Tell(id, said)),
+            Some(TakenOverRelease::Open) => drop(self.taken_over_releases.insert(id, TakenOverRelease::Said(said))),
+            Some(TakenOverRelease::Said(_)) | None => {}
         }
     }
 
     /// The store answered a batch of the keeper's releases.
-    pub(super) fn released(
+    pub(super) fn on_release_batch(
         &mut self,
         releases: Vec<Release>,
         sent: Moment,
@@ -236,30 +237,31 @@ impl Engine {
         for (index, mut release) in releases.into_iter().enumerate() {
             let standing = answer.as_ref().ok().and_then(|standings| standings.get(index).cloned());
             if let Some(standing) = &standing {
-                // An earlier try without an answer may be the one that found the claim. Then this decides nothing.
+                // An earlier try without an answer may be the one that found the claim. Then this answer does not decide the
+                // outcome for the caller.
                 let decides = release.tries == 0 || *standing != Standing::Gone(Why::Unknown);
                 self.settle_caller(release.caller.take(), decides.then(|| Box::new(Ok(standing.clone()))), fx);
             }
             if let Some(hold) = release.hold {
                 let claim = release.leaving.claim().expect("a hold leaves with its claim").clone();
                 self.settle_caller(release.caller, None, fx);
-                if let Some(last) = self.left(hold, &claim, sent, standing, now, fx) {
+                if let Some(last) = self.on_unless_alone_answer(hold, &claim, sent, standing, now, fx) {
                     self.release_by_keeper(last, now, fx);
                 }
             } else if standing == Some(Standing::Gone(Why::Unknown)) {
                 // The claim had left before, by a release whose answer was lost. Only now is it certain that that one has run.
-                self.may_have_missed(&release.leaving);
+                self.note_lost_reply(&release.leaving);
             } else if let Err(error) = &answer {
                 let is_final = release.alone && !error.is_retryable() || Rule::ReleaseIsRepeated.is_left_out();
                 release.tries += 1;
-                if is_final || release.tries == MOST_REPEATS {
+                if is_final || release.tries == MAX_REPEATS {
                     self.settle_caller(release.caller.take(), Some(Box::new(Err(error.clone()))), fx);
                 }
                 if !is_final && now < release.until {
                     // One that the store refuses must not keep the others of its batch in the queue.
                     release.alone |= !error.is_retryable();
                     let at = now + self.backoff(release.tries);
-                    let serial = self.serial();
+                    let serial = self.next_serial();
                     self.releases.insert((at, serial), release);
                 } else {
                     self.settle_caller(release.caller.take(), None, fx);
@@ -274,9 +276,9 @@ impl Engine {
     /// Forgets a hold without a word to the store; `false` if it is gone already.
     pub(super) fn let_go(&mut self, hold: Key, now: Moment, fx: &mut Effects) -> bool {
         // It stays in listings too.
-        self.requests.get_mut(hold).into_iter().for_each(|request| request.listed = false);
+        self.requests.get_mut(hold).into_iter().for_each(|request| request.is_listed = false);
         let Some(request) = self.remove(hold) else { return false };
-        self.counters.let_go(now.since(request.since));
+        self.counters.add_let_go(now.since(request.since));
         self.report_soon(now, fx);
         true
     }

@@ -14,17 +14,17 @@ use super::action::{Ack, On};
 use super::effect::{Effect, Effects};
 use super::input::Renewal;
 use super::phase::Phase;
-use super::request::{Asked, Request, asked_after};
+use super::request::{RateLimit, Request, ask_beside_after};
 use super::requests::Key;
 
 /// The pause between two questions about an acquire.
-const BESIDE: Duration = Duration::from_millis(250);
+const BESIDE_PAUSE: Duration = Duration::from_millis(250);
 
 impl Engine {
     /// The lease of a hold is due. Whatever becomes of the renewal, the deadline is kept.
     pub(super) fn renew(&mut self, key: Key, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
-        if !request.in_flight && (request.wants_renewal() || request.doubted) {
+        if !request.in_flight && (request.wants_renewal() || request.is_doubted) {
             send_renewal(key, request, fx);
         }
         let (deadline, _) = request.deadline();
@@ -34,26 +34,26 @@ impl Engine {
     /// A waiter renews its claim, and asks where it stands; at most five times a second.
     pub(super) fn recheck(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
-        let from = Asked::allowed_from(request);
+        let from = RateLimit::allowed_from(request);
         if from > now {
             self.requests.schedule(key, from);
             return;
         }
-        Asked::note(request, now);
+        RateLimit::note(request, now);
         send_renewal(key, request, fx);
-        self.rechecks += 1;
+        self.rechecks_in_flight += 1;
     }
 
     /// A future waits for the answer to its acquire, or is not polled any more with the answer in hand. The store knows whether
     /// its claim holds.
     pub(super) fn ask_beside(&mut self, key: Key, until: Moment, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
-        let from = Asked::allowed_beside_from(request);
-        let next = now + asked_after(request.grace()).max(BESIDE);
+        let from = RateLimit::allowed_beside_from(request);
+        let next = now + ask_beside_after(request.grace()).max(BESIDE_PAUSE);
         if request.in_flight || from > now {
             self.requests.schedule(key, from.max(next).min(until));
         } else {
-            Asked::note(request, now);
+            RateLimit::note(request, now);
             request.in_flight = true;
             let claim = request.claim.clone().expect("a request that asks has a claim");
             fx.push(Effect::Renew(Renewal { key, claim, ttl: Duration::ZERO, waits: false, is_beside: true }));
@@ -66,15 +66,15 @@ impl Engine {
     pub(super) fn expect_poll(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
         // If an earlier answer has the future wait, the claim has to be asked about again.
-        request.doubted = true;
+        request.is_doubted = true;
         // The same answer may have just reached the future, which then needs a moment to be polled.
         let grace = request.grace();
-        self.requests.schedule(key, now + (grace - asked_after(grace)));
+        self.requests.schedule(key, now + (grace - ask_beside_after(grace)));
         self.look_at_next(fx);
     }
 
     /// The store answered a batch of renewals.
-    pub(super) fn renewals_answered(
+    pub(super) fn on_renewal_batch(
         &mut self,
         renewals: Vec<Renewal>,
         sent: Moment,
@@ -84,12 +84,13 @@ impl Engine {
     ) {
         for (index, renewal) in renewals.iter().enumerate() {
             let key = renewal.key;
-            self.rechecks -= usize::from(renewal.waits);
+            self.rechecks_in_flight -= usize::from(renewal.waits);
             let Some(request) = self.requests.get_mut(key).filter(|request| request.is_claim(&renewal.claim)) else {
                 continue;
             };
             request.in_flight = false;
             match &answer {
+                // The future's acquire is still in flight, and the next question about it is scheduled.
                 Err(_) if renewal.is_beside => {}
                 Ok(standings) => {
                     let standing = standings.get(index).unwrap_or(&Standing::Gone(Why::Unknown));
@@ -101,15 +102,15 @@ impl Engine {
                     if request.is_unanswered() && !matches!(standing, Standing::Gone(_)) {
                         self.emit(key, EventKind::Answered, fx);
                     }
-                    self.renewed(renewal, sent, standing, now, fx);
+                    self.on_renewal_answer(renewal, sent, standing, now, fx);
                 }
-                Err(error) => self.not_renewed(key, error, now, fx),
+                Err(error) => self.on_renewal_failure(key, error, now, fx),
             }
         }
     }
 
     /// The store answered a renewal with this standing.
-    pub(super) fn renewed(
+    pub(super) fn on_renewal_answer(
         &mut self,
         renewal: &Renewal,
         sent: Moment,
@@ -119,13 +120,13 @@ impl Engine {
     ) {
         let Renewal { key, claim, ttl, waits, .. } = renewal;
         if let Standing::Held(tickets) = standing {
-            self.saw(tickets.last());
+            self.note_ticket(tickets.last());
         }
         if self.requests.get(*key).is_none_or(|request| !request.is_claim(claim)) {
             return;
         }
         if *ttl > claim.ttl {
-            self.extended_until = self.extended_until.max(now + *ttl);
+            self.latest_extended_expiry = self.latest_extended_expiry.max(now + *ttl);
         }
         let ack = Ack { sent: if Rule::LeaseCountsFromSending.is_left_out() { now } else { sent }, ttl: *ttl };
         self.on(*key, On::Renewed { standing, ack, waited: *waits }, now, fx);
@@ -135,7 +136,7 @@ impl Engine {
     pub(super) fn extend(&mut self, key: Key, Ack { sent, ttl }: Ack, now: Moment, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
         let margin = request.deadline().0.since(now);
-        request.leased(sent, ttl);
+        request.note_lease(sent, ttl);
         let (until, why) = request.deadline();
         if matches!(*request.phase, Phase::Held) {
             fx.push(Effect::Trust { hold: key, until, why });
@@ -154,27 +155,27 @@ impl Engine {
         fx: &mut Effects,
     ) {
         let Some(request) = self.requests.get_mut(key) else { return };
-        request.leased(sent, ttl);
+        request.note_lease(sent, ttl);
         self.schedule_waiting(key, now + recheck_in, fx);
     }
 
     /// The answer may be from before the hand-off that the request knows of.
     pub(super) fn ask_once_more(&mut self, key: Key, Ack { sent, ttl }: Ack, fx: &mut Effects) {
         let Some(request) = self.requests.get_mut(key) else { return };
-        request.leased(sent, ttl);
+        request.note_lease(sent, ttl);
         self.requests.schedule_now(key);
         self.look_at_next(fx);
     }
 
     /// A renewal has no answer. Unknown is not lost: it is tried again while there is time.
-    fn not_renewed(&mut self, key: Key, error: &Error, now: Moment, fx: &mut Effects) {
+    fn on_renewal_failure(&mut self, key: Key, error: &Error, now: Moment, fx: &mut Effects) {
         if Rule::UnknownIsNotLost.is_left_out() {
             self.lose(key, crate::error::LostWhy::Expired, now, fx);
         }
         let Some(request) = self.requests.get_mut(key) else { return };
         request.failures += 1;
         // A lease that is not renewed was only asked about; the question stands.
-        request.doubted |= !request.wants_renewal();
+        request.is_doubted |= !request.wants_renewal();
         request.wait().last_error = Some(Box::new(error.clone()));
         let (failures, tenth) = (request.failures, request.terms.ttl() / 10);
         let (deadline, _) = request.deadline();
@@ -229,20 +230,20 @@ impl Engine {
 
     /// A push said that the claim may be gone, while an answer was in flight.
     fn look_now_if_doubted(&mut self, key: Key) {
-        if self.requests.get(key).is_some_and(|request| request.doubted && !request.in_flight) {
+        if self.requests.get(key).is_some_and(|request| request.is_doubted && !request.in_flight) {
             self.requests.schedule_now(key);
         }
     }
 
     /// Wakes the keeper if it means to sleep for too long.
     pub(super) fn look_at_next(&self, fx: &mut Effects) {
-        fx.wakes_keeper |= self.requests.next_at() < self.wakes_at;
+        fx.wakes_keeper |= self.requests.next_at() < self.keeper_wakes_at;
     }
 }
 
 fn send_renewal(key: Key, request: &mut Request, fx: &mut Effects) {
     request.in_flight = true;
-    request.doubted = false;
+    request.is_doubted = false;
     let claim = request.claim.clone().expect("a holder or waiter has a claim");
     // Zero is a question: since no verb shortens a lease, it only brings the answer.
     let waits = matches!(*request.phase, Phase::Waiting { .. });

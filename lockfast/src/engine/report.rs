@@ -10,78 +10,80 @@ use super::Engine;
 use super::effect::Effects;
 use super::phase::Phase;
 
-/// Claims younger than this are not worth listing.
-const LISTED_FROM: Duration = Duration::from_secs(1);
-/// How long a listing lives without a report; it is refreshed three times in that.
-const KEPT: Duration = Duration::from_secs(60);
-/// How many claims to take off the listing are remembered for a store that does not answer.
-const MOST_UNLISTED: usize = 100_000;
+/// A claim is listed once its request is this old: younger ones are not worth the write.
+const LISTED_AFTER: Duration = Duration::from_secs(1);
+/// How long a listing lives without a report. It is refreshed every third of this.
+const LISTING_TTL: Duration = Duration::from_secs(60);
+/// How many claims are remembered, to be taken off the listing, while the store does not answer.
+const MAX_CLAIMS_TO_UNLIST: usize = 100_000;
 
 impl Engine {
-    /// The report that is due, if any; it counts as delivered unless [`Engine::reported`] says otherwise.
+    /// The report that is due, if any; it counts as delivered unless [`Engine::on_report_answer`] says otherwise.
     pub(super) fn report(&mut self, now: Moment) -> Option<Report> {
-        self.report_at = Moment::NEVER;
-        self.withdrawn.retain(|_, (until, _)| *until > now);
+        self.next_report_at = Moment::NEVER;
+        self.withdrawn_claims.retain(|_, (until, _)| *until > now);
         let mut entered = Vec::new();
-        let (mut young, mut listed) = (!self.withdrawn.is_empty(), false);
-        let keys: Vec<_> = self.requests.keys().filter(|(_, request)| !request.listed).map(|(key, _)| key).collect();
-        listed |= keys.len() < self.requests.len();
+        // Withdrawn claims are dropped by later reports.
+        let (mut is_more_to_come, mut has_listed) = (!self.withdrawn_claims.is_empty(), false);
+        let keys: Vec<_> = self.requests.keys().filter(|(_, request)| !request.is_listed).map(|(key, _)| key).collect();
+        has_listed |= keys.len() < self.requests.len();
         for key in keys {
             let Some(request) = self.requests.get_mut(key) else { continue };
             let is_queued = matches!(*request.phase, Phase::Held | Phase::Between | Phase::Waiting { .. });
             match &request.claim {
-                Some(claim) if is_queued && request.since + LISTED_FROM <= now => {
+                Some(claim) if is_queued && request.since + LISTED_AFTER <= now => {
                     entered.push((claim.id.hash(), claim.demands.clone()));
-                    request.listed = true;
-                    listed = true;
+                    request.is_listed = true;
+                    has_listed = true;
                 }
-                _ => young = true,
+                _ => is_more_to_come = true,
             }
         }
-        let counters = minus(self.counters.totals(), self.reported);
-        let left = std::mem::take(&mut self.unlisted);
-        let silent = counters == Counters::default() && entered.is_empty() && left.is_empty();
-        let rests = if young { LISTED_FROM } else { KEPT / 3 };
-        if young || listed {
-            self.report_at = now + rests;
+        let counters = minus(self.counters.totals(), self.last_reported);
+        let left = std::mem::take(&mut self.claims_to_unlist);
+        let is_empty = counters == Counters::default() && entered.is_empty() && left.is_empty();
+        let pause = if is_more_to_come { LISTED_AFTER } else { LISTING_TTL / 3 };
+        if is_more_to_come || has_listed {
+            self.next_report_at = now + pause;
         }
-        // A report without a change is due now and then: it keeps the listing.
-        if silent && !(listed && self.reported_at + KEPT / 3 <= now) {
+        // A report without a change is sent only to keep the listing alive.
+        if is_empty && !(has_listed && self.last_report_at + LISTING_TTL / 3 <= now) {
             return None;
         }
-        self.reported_at = now;
-        self.reported = self.counters.totals();
-        Some(Report { client: self.client, counters, entered, left, keep: KEPT })
+        self.last_report_at = now;
+        self.last_reported = self.counters.totals();
+        Some(Report { client: self.client, counters, entered, left, keep: LISTING_TTL })
     }
 
     /// There is something to report, within a second.
     pub(super) fn report_soon(&mut self, now: Moment, fx: &mut Effects) {
         let soon = now + Duration::from_secs(1);
-        if soon < self.report_at {
-            self.report_at = soon;
-            fx.wakes_keeper |= soon < self.wakes_at;
+        if soon < self.next_report_at {
+            self.next_report_at = soon;
+            fx.wakes_keeper |= soon < self.keeper_wakes_at;
         }
     }
 
-    pub(super) fn reported(&mut self, report: Report, is_ok: bool, now: Moment, fx: &mut Effects) {
+    pub(super) fn on_report_answer(&mut self, report: Report, is_ok: bool, now: Moment, fx: &mut Effects) {
         if is_ok {
             return;
         }
-        self.reported = minus(self.reported, report.counters);
-        // A store without a report for so long drops the whole listing by itself.
-        if self.unlisted.len() < MOST_UNLISTED {
-            self.unlisted.extend(report.left);
+        self.last_reported = minus(self.last_reported, report.counters);
+        // A store that got no report for that long has dropped the whole listing by itself.
+        if self.claims_to_unlist.len() < MAX_CLAIMS_TO_UNLIST {
+            self.claims_to_unlist.extend(report.left);
         }
         for (owner, _) in report.entered {
-            let key = self.by_hash.get(&owner).copied();
+            let key = self.key_by_claim.get(&owner).copied();
             if let Some(request) = key.and_then(|key| self.requests.get_mut(key)) {
-                request.listed = false;
+                request.is_listed = false;
             }
         }
         self.report_soon(now, fx);
     }
 }
 
+/// Each counter of `all` less that of `reported`.
 fn minus(all: Counters, reported: Counters) -> Counters {
     Counters {
         acquired: all.acquired - reported.acquired,

@@ -12,14 +12,14 @@ use crate::store::Leaving;
 
 use super::handoff::LocalQueueId;
 use super::lease;
-use super::phase::{Current, Phase};
-use super::requests::Spoke;
+use super::phase::{CurrentPhase, Phase};
+use super::requests::WheelPosition;
 use super::terms::Terms;
 
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) terms: Arc<Terms>,
-    pub(super) phase: Current,
+    pub(super) phase: CurrentPhase,
     /// The local queue that it is in, or leads.
     pub(super) local_queue: Option<LocalQueueId>,
     pub(super) claim: Option<Arc<Claim>>,
@@ -30,30 +30,32 @@ pub(super) struct Request {
     /// When it was asked for; then, when it was acquired.
     pub(super) since: Moment,
     pub(super) fence: Ticket,
-    /// Most locks are acquired at once, and then held for long; they do without this.
-    wait: Option<Box<Wait>>,
+    /// State that only waiters need: most locks are acquired at once, and then held for long.
+    wait: Option<Box<WaitState>>,
     /// An acquire of this claim got no answer, and may still run, however late: its id has to be kept out when it leaves.
     pub(super) unsure: bool,
     /// A renewal, or an acquire that the keeper sent, is in flight.
     pub(super) in_flight: bool,
     /// A push said that the claim is gone, or may be: ask.
-    pub(super) doubted: bool,
+    pub(super) is_doubted: bool,
+    /// How many calls in a row got no answer.
     pub(super) failures: u32,
+    /// How many acquires were sent.
     pub(super) attempts: u32,
     /// How it was lost, once the loss is decided.
     pub(super) lost: Option<LostWhy>,
     /// Counted among the waiters.
-    pub(super) counted: bool,
+    pub(super) is_counted_waiting: bool,
     /// Known to listings.
-    pub(super) listed: bool,
-    pub(super) spoke: Option<Spoke>,
+    pub(super) is_listed: bool,
+    pub(super) wheel_position: Option<WheelPosition>,
 }
 
 impl Request {
     pub(super) fn new(terms: Arc<Terms>, now: Moment) -> Self {
         Self {
             terms,
-            phase: Current::start(),
+            phase: CurrentPhase::start(),
             local_queue: None,
             claim: None,
             lease_until: Moment::START,
@@ -63,32 +65,33 @@ impl Request {
             wait: None,
             unsure: false,
             in_flight: false,
-            doubted: false,
+            is_doubted: false,
             failures: 0,
             attempts: 0,
             lost: None,
-            counted: false,
-            listed: false,
-            spoke: None,
+            is_counted_waiting: false,
+            is_listed: false,
+            wheel_position: None,
         }
     }
 
-    pub(super) fn wait(&mut self) -> &mut Wait {
+    /// The state that only waiters need, made if it is not there.
+    pub(super) fn wait(&mut self) -> &mut WaitState {
         self.wait.get_or_insert_default()
     }
 
     /// It holds: the state that only waiters need is dropped.
-    pub(super) fn waited(&mut self) {
+    pub(super) fn drop_wait_state(&mut self) {
         self.wait = None;
     }
 
-    pub(super) fn early(&self) -> Ticket {
-        self.wait.as_ref().map_or(Ticket(0), |wait| wait.early)
+    pub(super) fn early_ticket(&self) -> Ticket {
+        self.wait.as_ref().map_or(Ticket(0), |wait| wait.early_ticket)
     }
 
-    pub(super) fn forget_early(&mut self) {
+    pub(super) fn forget_early_ticket(&mut self) {
         if let Some(wait) = &mut self.wait {
-            wait.early = Ticket(0);
+            wait.early_ticket = Ticket(0);
         }
     }
 
@@ -107,7 +110,7 @@ impl Request {
     }
 
     /// The store has acknowledged a lease that was asked for at `sent`. A late answer to an early request changes nothing.
-    pub(super) fn leased(&mut self, sent: Moment, ttl: Duration) {
+    pub(super) fn note_lease(&mut self, sent: Moment, ttl: Duration) {
         self.failures = 0;
         if !ttl.is_zero() {
             self.lease_until = self.lease_until.max(lease::valid_until(sent, ttl));
@@ -117,7 +120,9 @@ impl Request {
 
     /// A waiter in the queue, or on its way back into it, whose last request got no answer.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.counted && self.failures > 0 && matches!(*self.phase, Phase::Waiting { .. } | Phase::Outside { .. })
+        self.is_counted_waiting
+            && self.failures > 0
+            && matches!(*self.phase, Phase::Waiting { .. } | Phase::Outside { .. })
     }
 
     /// How the claim leaves when nothing else is to be said.
@@ -158,7 +163,7 @@ impl Request {
     /// would end before the next.
     pub(super) fn period(&self) -> Duration {
         let period = self.terms.renew_every.map_or(self.terms.ttl() / 3, Duration::from);
-        if matches!(*self.phase, Phase::Waiting { .. }) { period.max(Asked::PACE) } else { period }
+        if matches!(*self.phase, Phase::Waiting { .. }) { period.max(RateLimit::PACE) } else { period }
     }
 
     /// How much of its lease has to be left when it is granted after a wait; with less, the keeper renews first. A lease that is
@@ -197,79 +202,87 @@ pub(super) fn grace(ttl: Duration) -> Duration {
     (ttl / 3).min(Duration::from_secs(2))
 }
 
-/// When the keeper asks about an acquire whose future has not been polled, so that there is time to see whether it is.
-pub(super) fn asked_after(grace: Duration) -> Duration {
+/// How long after an acquire the keeper asks the store about it, if its future has not been polled. The rest of `grace` shows whether
+/// the future is polled.
+pub(super) fn ask_beside_after(grace: Duration) -> Duration {
     grace * 3 / 4
 }
 
 /// State that only waiters need.
 #[derive(Debug, Default)]
-pub(super) struct Wait {
-    /// When this waiter asked lately.
-    asked: Asked,
-    /// A push that came before the answer to the acquire it belongs to; no ticket is zero.
-    pub(super) early: Ticket,
+pub(super) struct WaitState {
+    rate_limit: RateLimit,
+    /// The ticket of a push that came before the answer to the acquire of its claim; zero, which is no ticket, without such a push.
+    pub(super) early_ticket: Ticket,
     /// How many claims were ahead when it joined the queue.
     pub(super) position: usize,
     pub(super) last_error: Option<Box<Error>>,
 }
 
-/// When a waiter asked lately.
+/// Limits how often a waiter sends requests to the store, by when it sent the last five.
 ///
 /// 1. At most five requests in any second, whatever goes wrong.
-/// 2. With a lease below [`SHORT`](Self::SHORT), two at once and then one every [`PACE`](Self::PACE): that is at most five in a second too,
+/// 2. With a lease below [`SHORT_TTL`](Self::SHORT_TTL), two at once and then one every [`PACE`](Self::PACE): that is at most five in a second too,
 ///    and the next one is always allowed before the lease ends. Five at once would keep the waiter from renewing for a second.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
-    times: [Moment; Self::MOST],
-    next: usize,
-    /// When a waiter that keeps the pace would ask next.
+pub(super) struct RateLimit {
+    /// When the last five were sent, as a ring.
+    sent_at: [Moment; Self::MAX_REQUESTS],
+    /// The index of the oldest, which the next one replaces.
+    oldest: usize,
+    /// When a waiter that keeps the pace would send its next request.
     paced: Moment,
 }
 
-impl Asked {
-    const MOST: usize = 5;
-    const IN: Duration = Duration::from_secs(1);
-    const SHORT: Duration = Duration::from_millis(1500);
+impl RateLimit {
+    const MAX_REQUESTS: usize = 5;
+    const WINDOW: Duration = Duration::from_secs(1);
+    /// Shorter leases are paced.
+    const SHORT_TTL: Duration = Duration::from_millis(1500);
+    /// A third of a second: with two requests at once, at most five in any second.
     const PACE: Duration = Duration::from_millis(334);
 
-    /// From when on it may ask again.
+    /// From when on a waiter may send its next request.
     pub(super) fn allowed_from(request: &Request) -> Moment {
         Self::after(request, 0)
     }
 
-    /// The same beside an acquire that is in flight. That one is among the five, and is noted when it is answered, repeated or given
-    /// back; and one is kept for the acquire that follows if its answer comes too late to be trusted.
+    /// The same for a question beside an acquire that is in flight. Two of the five are kept: one for that acquire, which is noted only
+    /// when it is answered, repeated or given back, and one for the acquire that follows if the answer comes too late to be trusted.
     pub(super) fn allowed_beside_from(request: &Request) -> Moment {
         Self::after(request, 2)
     }
 
     /// Whether all five were sent within the last second.
     pub(super) fn is_used_up(request: &Request, now: Moment) -> bool {
-        let first = request.wait.as_ref().map_or(Moment::START, |wait| wait.asked.times[wait.asked.next]);
-        first != Moment::START && now < first + Self::IN && !Rule::FiveRequestsASecond.is_left_out()
+        let oldest = request
+            .wait
+            .as_deref()
+            .map_or(Moment::START, |WaitState { rate_limit, .. }| rate_limit.sent_at[rate_limit.oldest]);
+        oldest != Moment::START && now < oldest + Self::WINDOW && !Rule::FiveRequestsASecond.is_left_out()
     }
 
+    /// From when on one more may be sent, if `kept` of the five are kept for later.
     fn after(request: &Request, kept: usize) -> Moment {
-        let Some(Wait { asked, .. }) = request.wait.as_deref() else { return Moment::START };
+        let Some(WaitState { rate_limit, .. }) = request.wait.as_deref() else { return Moment::START };
         if Rule::FiveRequestsASecond.is_left_out() {
             return Moment::START;
         }
-        let from = match asked.times[(asked.next + kept) % Self::MOST] {
+        let from = match rate_limit.sent_at[(rate_limit.oldest + kept) % Self::MAX_REQUESTS] {
             Moment::START => Moment::START,
-            earlier => earlier + Self::IN,
+            earlier => earlier + Self::WINDOW,
         };
         // A waiter that was handed the lock has one request to send, and does not wait after it.
         let is_settling = matches!(*request.phase, Phase::Waiting { settling: true, .. });
-        let is_paced = request.terms.ttl() < Self::SHORT && !is_settling;
-        if is_paced { from.max(asked.paced.before(Self::PACE)) } else { from }
+        let is_paced = request.terms.ttl() < Self::SHORT_TTL && !is_settling;
+        if is_paced { from.max(rate_limit.paced.before(Self::PACE)) } else { from }
     }
 
     /// Every request is noted when it is sent; the acquire of the request's own future at the latest when it asks again.
     pub(super) fn note(request: &mut Request, now: Moment) {
-        let asked = &mut request.wait().asked;
-        asked.times[asked.next] = now;
-        asked.next = (asked.next + 1) % Self::MOST;
-        asked.paced = asked.paced.max(now) + Self::PACE;
+        let limit = &mut request.wait().rate_limit;
+        limit.sent_at[limit.oldest] = now;
+        limit.oldest = (limit.oldest + 1) % Self::MAX_REQUESTS;
+        limit.paced = limit.paced.max(now) + Self::PACE;
     }
 }

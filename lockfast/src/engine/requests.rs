@@ -1,7 +1,7 @@
 //! The requests of one client, each under a key that is never confused with a later one; and the wheel that says when each
 //! is due.
 //!
-//! 1. A request is on the wheel at most once, and `Request::spoke` says where.
+//! 1. A request is on the wheel at most once, and `Request::wheel_position` says where.
 //! 2. Keys carry a generation: the key of a request that left finds nothing.
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ impl FromStr for Key {
 
 /// Where on the wheel a request is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spoke {
+pub(super) struct WheelPosition {
     at: NonZeroU64,
     index: u32,
 }
@@ -71,7 +71,7 @@ struct Cell {
 const PAGE: usize = 64;
 
 /// The grain of deadlines: about a millisecond, rounded up, so that nothing is looked at before its time.
-const FINE: u64 = 1 << 20;
+const DEADLINE_GRAIN: u64 = 1 << 20;
 
 impl Requests {
     pub(super) fn insert(&mut self, request: Request) -> Key {
@@ -132,7 +132,7 @@ impl Requests {
 
     /// Looks at the request at `at`, or within the millisecond after it: for deadlines.
     pub(super) fn schedule(&mut self, key: Key, at: Moment) {
-        self.schedule_at(key, at.as_nanos().saturating_add(FINE - 1) & !(FINE - 1));
+        self.schedule_at(key, at.as_nanos().saturating_add(DEADLINE_GRAIN - 1) & !(DEADLINE_GRAIN - 1));
     }
 
     /// Looks at the request when the keeper wakes up next, without waiting for the clock to move.
@@ -143,35 +143,35 @@ impl Requests {
     fn schedule_at(&mut self, key: Key, at: u64) {
         let at = NonZeroU64::new(at).unwrap_or(NonZeroU64::MIN);
         let Some(request) = self.get(key) else { return };
-        if request.spoke.is_some_and(|spoke| spoke.at == at) {
+        if request.wheel_position.is_some_and(|wheel_position| wheel_position.at == at) {
             return;
         }
         self.unschedule(key);
         let keys = self.wheel.entry(at).or_default();
-        let spoke = Spoke { at, index: keys.len() as u32 };
+        let wheel_position = WheelPosition { at, index: keys.len() as u32 };
         keys.push(key);
         if let Some(request) = self.get_mut(key) {
-            request.spoke = Some(spoke);
+            request.wheel_position = Some(wheel_position);
         }
     }
 
     pub(super) fn unschedule(&mut self, key: Key) {
-        let Some(spoke) = self.get_mut(key).and_then(|request| request.spoke.take()) else { return };
-        let keys = self.wheel.get_mut(&spoke.at).expect("by 1, the request is there");
-        keys.swap_remove(spoke.index as usize);
-        match keys.get(spoke.index as usize).copied() {
+        let Some(wheel_position) = self.get_mut(key).and_then(|request| request.wheel_position.take()) else { return };
+        let keys = self.wheel.get_mut(&wheel_position.at).expect("by 1, the request is there");
+        keys.swap_remove(wheel_position.index as usize);
+        match keys.get(wheel_position.index as usize).copied() {
             Some(moved) => {
                 let request = self.get_mut(moved).expect("by 1, a request on the wheel is here");
-                request.spoke = Some(spoke);
+                request.wheel_position = Some(wheel_position);
             }
-            None if keys.is_empty() => drop(self.wheel.remove(&spoke.at)),
+            None if keys.is_empty() => drop(self.wheel.remove(&wheel_position.at)),
             None => {}
         }
     }
 
     /// When this request wants to be looked at, if it does.
     pub(super) fn due_at(&self, key: Key) -> Option<Moment> {
-        self.get(key)?.spoke.map(|spoke| Moment::from_nanos(spoke.at.get()))
+        self.get(key)?.wheel_position.map(|wheel_position| Moment::from_nanos(wheel_position.at.get()))
     }
 
     /// When the first request is due.
@@ -186,7 +186,7 @@ impl Requests {
             let keys = first.remove();
             for key in &keys {
                 if let Some(request) = self.get_mut(*key) {
-                    request.spoke = None;
+                    request.wheel_position = None;
                 }
             }
             if due.is_empty() { due = keys } else { due.extend(keys) }

@@ -16,7 +16,7 @@ fn fallen_out(now: Moment) -> Engine {
         let answer = Ok(crate::store::Admission::Queued { ticket, position: 1, recheck_in: Duration::from_secs(60) });
         engine.handle(Input::Admitted { asked, answer }, now, &mut fx);
         for _ in 0..if ticket.0 == 7 { 5 } else { 0 } {
-            request::Asked::note(engine.requests.get_mut(key).unwrap(), now);
+            request::RateLimit::note(engine.requests.get_mut(key).unwrap(), now);
         }
         let renewal =
             Renewal { key, claim: engine.claim(key).unwrap().0, ttl: Duration::ZERO, waits: false, is_beside: false };
@@ -66,15 +66,15 @@ fn engine() -> Engine {
 }
 
 /// A request that asks the store.
-fn asks(engine: &mut Engine, fx: &mut Effects) -> Asking {
+fn start_asking(engine: &mut Engine, fx: &mut Effects) -> AcquireCall {
     let Next::Entered(key) = engine.handle(Input::Enter(terms()), now(), fx) else { panic!("it is open") };
     let Next::Ask(asked) = engine.handle(Input::Polled(key), now(), fx) else { panic!("it leads") };
     asked
 }
 
 /// A request that waits with ticket 7.
-fn waits(engine: &mut Engine, fx: &mut Effects) -> Key {
-    let asked = asks(engine, fx);
+fn start_waiting(engine: &mut Engine, fx: &mut Effects) -> Key {
+    let asked = start_asking(engine, fx);
     let key = asked.key;
     let recheck_in = Duration::from_secs(3600);
     let answer = Ok(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in });
@@ -85,7 +85,7 @@ fn waits(engine: &mut Engine, fx: &mut Effects) -> Key {
 #[test]
 fn a_future_whose_grant_is_renewed_first_waits() {
     let (mut engine, mut fx) = (engine(), Effects::default());
-    let key = waits(&mut engine, &mut fx);
+    let key = start_waiting(&mut engine, &mut fx);
     let owner = engine.claim(key).unwrap().0.id.hash();
     engine.handle(Input::Pushed(Change::Held(owner, Ticket(7))), now(), &mut fx);
     let late = now() + Duration::from_secs(40);
@@ -97,7 +97,7 @@ fn a_future_whose_grant_is_renewed_first_waits() {
 fn a_request_that_needs_a_new_claim_fails_without_ids() {
     let (mut engine, mut fx) = (engine(), Effects::default());
     // One fell out of the queue, and the id of the other one is out.
-    let fallen = waits(&mut engine, &mut fx);
+    let fallen = start_waiting(&mut engine, &mut fx);
     let renewal = Renewal {
         key: fallen,
         claim: engine.claim(fallen).unwrap().0,
@@ -107,7 +107,7 @@ fn a_request_that_needs_a_new_claim_fails_without_ids() {
     };
     let standing = Standing::Gone(Why::Unknown);
     engine.handle(Input::Extended { renewal, sent: now(), standing }, now(), &mut fx);
-    let asked = asks(&mut engine, &mut fx);
+    let asked = start_asking(&mut engine, &mut fx);
     let out = asked.key;
     engine.handle(Input::Admitted { asked, answer: Ok(Admission::Gone(Why::Unknown)) }, now(), &mut fx);
     engine.ids.clear();
@@ -123,7 +123,7 @@ fn a_request_that_needs_a_new_claim_fails_without_ids() {
 fn requests_without_an_id_go_on_with_the_next_ids() {
     let (mut engine, mut fx) = (engine(), Effects::default());
     for _ in 0..2 {
-        let asked = asks(&mut engine, &mut fx);
+        let asked = start_asking(&mut engine, &mut fx);
         engine.handle(Input::Admitted { asked, answer: Ok(Admission::Gone(Why::Unknown)) }, now(), &mut fx);
     }
     engine.ids.truncate(1);
@@ -137,7 +137,7 @@ fn requests_without_an_id_go_on_with_the_next_ids() {
 #[test]
 fn a_caller_gets_an_outcome_when_the_store_leaves_it_out() {
     let (mut engine, mut fx) = (engine(), Effects::default());
-    let asked = asks(&mut engine, &mut fx);
+    let asked = start_asking(&mut engine, &mut fx);
     let hold = asked.key;
     let answer = Ok(Admission::Held(Tickets::new(Ticket(7), 1)));
     engine.handle(Input::Admitted { asked, answer }, now(), &mut fx);
@@ -162,7 +162,7 @@ fn a_claim_with_a_lost_acquire_leaves_a_tombstone() {
     // Also when the answer to a later copy says that its id is out.
     for out in [Admission::Gone(Why::Unknown), Admission::Sealed(bytes::Bytes::new())] {
         let (mut engine, mut fx) = (engine(), Effects::default());
-        let asked = asks(&mut engine, &mut fx);
+        let asked = start_asking(&mut engine, &mut fx);
         let (key, owner) = (asked.key, asked.claim.id.hash());
         let lost = Err(Error::unavailable("testing", "the answer was lost"));
         engine.handle(Input::Admitted { asked, answer: lost }, now(), &mut fx);
@@ -185,7 +185,7 @@ fn a_claim_with_a_lost_acquire_leaves_a_tombstone() {
 }
 
 /// When a waiter with these terms asks, for three seconds, if the store answers each time that it waits.
-fn asks_at(terms: Terms) -> Vec<Moment> {
+fn moments_of_requests(terms: Terms) -> Vec<Moment> {
     let (mut engine, mut fx) = (engine(), Effects::default());
     let Next::Entered(key) = engine.handle(Input::Enter(Arc::new(terms)), now(), &mut fx) else { panic!("it is open") };
     let Next::Ask(asked) = engine.handle(Input::Polled(key), now(), &mut fx) else { panic!("it leads") };
@@ -214,7 +214,7 @@ fn a_waiter_with_a_short_lease_never_uses_up_its_requests() {
         let millis = |millis| Span::of(Duration::from_millis(millis));
         (millis(ttl), millis(every))
     }) {
-        let sent = asks_at(Terms { ttl, renew_every: Some(period), ..Terms::example() });
+        let sent = moments_of_requests(Terms { ttl, renew_every: Some(period), ..Terms::example() });
         let gaps: Vec<_> = sent.windows(2).map(|pair| pair[1].since(pair[0])).collect();
         assert!(
             gaps.iter().all(|gap| *gap < Duration::from(ttl) * 9 / 10),

@@ -41,8 +41,8 @@ impl Engine {
     pub fn is_settled(&self, now: Moment) -> bool {
         let release_at = self.releases.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at);
         let next =
-            [self.requests.next_at(), release_at, self.rejoin_from()].into_iter().fold(Moment::NEVER, Moment::min);
-        next > now && self.rejoins == 0 && self.requests.keys().all(|(_, request)| !request.in_flight)
+            [self.requests.next_at(), release_at, self.next_rejoin_at()].into_iter().fold(Moment::NEVER, Moment::min);
+        next > now && self.rejoins_in_flight == 0 && self.requests.keys().all(|(_, request)| !request.in_flight)
     }
 
     /// Why no more requests are admitted, if so.
@@ -91,13 +91,13 @@ impl Engine {
         Some(Waiter { terms: Arc::clone(&request.terms), ticket, position, trouble, since, attempts })
     }
 
-    /// The phase of a request, for people.
+    /// The phase of a request, to be printed.
     #[cfg(feature = "engine")]
     pub fn phase(&self, key: Key) -> Option<Phase> {
         self.requests.get(key).map(|request| Phase::clone(&request.phase))
     }
 
-    /// All requests, for people.
+    /// All requests, to be printed.
     #[cfg(feature = "engine")]
     pub fn keys(&self) -> impl Iterator<Item = Key> {
         self.requests.keys().map(|(key, _)| key)

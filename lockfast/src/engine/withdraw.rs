@@ -30,10 +30,10 @@ impl Engine {
     }
 
     /// A try was refused: the store has no entry of it.
-    pub(super) fn refused(&mut self, key: Key, now: Moment, fx: &mut Effects) {
+    pub(super) fn on_refusal(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         self.keep_out_if_unsure(key, now, fx);
         self.remove(key);
-        self.counters.refused();
+        self.counters.add_refused();
         self.report_soon(now, fx);
     }
 
@@ -46,7 +46,7 @@ impl Engine {
         self.withdraw_quietly(key, now, fx);
     }
 
-    pub(super) fn timed_out(&mut self, key: Key, now: Moment, fx: &mut Effects) {
+    pub(super) fn on_timeout(&mut self, key: Key, now: Moment, fx: &mut Effects) {
         let Some(waited) = self.requests.get(key).map(|request| now.since(request.since)) else { return };
         self.emit(key, EventKind::TimedOut { waited }, fx);
         self.withdraw_quietly(key, now, fx);
@@ -61,7 +61,7 @@ impl Engine {
         self.hand_lead_on(key, now, fx);
         let Some(mut request) = self.remove(key) else { return };
         match (rest, request.claim.take()) {
-            (Rest::LocalEntry, _) => self.left_local_queue(request.local_queue),
+            (Rest::LocalEntry, _) => self.leave_local_queue(request.local_queue),
             (Rest::Hold(hold), _) => self.end_hold(hold, now, fx),
             (Rest::Claim { .. }, _) if Rule::CancelledClaimIsWithdrawn.is_left_out() => {}
             (Rest::Claim { is_unknown: true }, Some(claim)) => {
@@ -81,8 +81,8 @@ impl Engine {
         self.forget_claim(key);
         let mut request = self.requests.remove(key)?;
         request.claim = claim;
-        if request.counted {
-            self.counters.stopped_waiting();
+        if request.is_counted_waiting {
+            self.counters.remove_waiting();
         }
         Some(request)
     }

@@ -8,8 +8,8 @@ use futures::future::{Either, select};
 
 use crate::claim::{Demands, Note};
 use crate::client::{
-    Attempt, Client, Entered, FRONT, Guard, Handle, MOST_REPEATS, Options, Retry, Span, Terms, Validity, acquire,
-    attempt,
+    Attempt, Client, Entered, Guard, Handle, MAX_ENTRIES_READ, MAX_REPEATS, Options, Retry, Span, Terms, Validity,
+    acquire, attempt,
 };
 use crate::clock::Moment;
 use crate::error::{Error, Result};
@@ -69,14 +69,14 @@ impl Ask {
 
     pub(crate) async fn attempt(&self, demands: Demands) -> Result<Attempt> {
         let terms = self.terms(demands, false)?;
-        attempt(self.client(), terms, Moment::NEVER, MOST_REPEATS).await
+        attempt(self.client(), terms, Moment::NEVER, MAX_REPEATS).await
     }
 
     async fn by_attempts(&self, terms: Arc<Terms>, retry: Retry, until: Moment) -> Result<Entered> {
         let client = self.client();
         let start = client.clock.now();
         // If the caller set a number of attempts, the next attempt is the repeat: no further ones are added.
-        let repeats = if retry.count == Some(0) { MOST_REPEATS } else { 0 };
+        let repeats = if retry.count == Some(0) { MAX_REPEATS } else { 0 };
         let mut pauses = retry.pauses();
         let mut attempts = 0;
         loop {
@@ -147,7 +147,7 @@ impl Ask {
 
     /// The same with the front of its queue only.
     pub(crate) async fn look_at_front(&self, demands: &Result<Demands>) -> Result<Option<Resource>> {
-        self.look_at(demands, FRONT).await
+        self.look_at(demands, MAX_ENTRIES_READ).await
     }
 
     async fn look_at(&self, demands: &Result<Demands>, entries: usize) -> Result<Option<Resource>> {

@@ -4,21 +4,21 @@ use super::*;
 use crate::error::Error;
 
 impl Chaos {
-    pub(super) fn asks(&mut self, asked: &Asking) {
+    pub(super) fn note_acquire(&mut self, asked: &AcquireCall) {
         self.owners.push(asked.claim.id.hash());
         self.entries.insert(asked.claim.id.hash().0);
     }
 
     /// The claim's release was sent, or the store says that the claim is gone.
-    pub(super) fn leaves(&mut self, claim: &Claim) {
+    pub(super) fn note_left(&mut self, claim: &Claim) {
         self.entries.remove(&claim.id.hash().0);
     }
 
-    pub(super) fn release_sent(&mut self, leaving: &Leaving) {
+    pub(super) fn note_release(&mut self, leaving: &Leaving) {
         if let Some(claim) = leaving.claim()
             && !matches!(leaving, Leaving::UnlessAlone { .. })
         {
-            self.leaves(claim);
+            self.note_left(claim);
         }
     }
 
@@ -27,14 +27,14 @@ impl Chaos {
         Ticket(self.ticket)
     }
 
-    fn lost<T>(&mut self) -> Result<T, Error> {
+    fn lost_answer<T>(&mut self) -> Result<T, Error> {
         match self.chance.u8(..) {
             ..200 => Err(Error::unavailable("testing", "the answer was lost")),
             _ => Err(Error::invalid("testing")),
         }
     }
 
-    pub(super) fn admission(&mut self, asked: &Asking) -> Result<Admission, Error> {
+    pub(super) fn admission(&mut self, asked: &AcquireCall) -> Result<Admission, Error> {
         let answer = self.any_admission();
         let is_out = match &answer {
             Ok(answer) => matches!(answer, Admission::Gone(_) | Admission::Sealed(_)),
@@ -42,7 +42,7 @@ impl Chaos {
         };
         // An earlier copy that has no answer may still run.
         if is_out && !asked.unsure {
-            self.leaves(&asked.claim);
+            self.note_left(&asked.claim);
         }
         answer
     }
@@ -55,7 +55,7 @@ impl Chaos {
             3..7 => Ok(Admission::Queued { ticket, position: 1, recheck_in }),
             7 => Ok(Admission::Gone(Why::Unknown)),
             8 if self.chance.bool() => Ok(Admission::Sealed(bytes::Bytes::new())),
-            _ => self.lost(),
+            _ => self.lost_answer(),
         }
     }
 
@@ -77,7 +77,7 @@ impl Chaos {
         for (standing, claim) in standings.iter_mut().zip(claims) {
             if let Standing::Waiting { .. } = standing {
                 *standing = Standing::Gone(Why::Left);
-                self.leaves(claim);
+                self.note_left(claim);
             }
         }
         Ok(standings)
@@ -86,14 +86,14 @@ impl Chaos {
     pub(super) fn standings(&mut self, claims: &[Arc<Claim>]) -> Result<Vec<Standing>, Error> {
         // Sometimes the store leaves an answer out.
         let count = match self.chance.u8(..10) {
-            0..2 => return self.lost(),
+            0..2 => return self.lost_answer(),
             2 => claims.len() - 1,
             _ => claims.len(),
         };
         let standings: Vec<_> = (0..count).map(|_| self.standing()).collect();
         for (index, claim) in claims.iter().enumerate() {
             if matches!(standings.get(index), None | Some(Standing::Gone(_))) {
-                self.leaves(claim);
+                self.note_left(claim);
             }
         }
         Ok(standings)

@@ -2,7 +2,9 @@
 //! it is listed.
 
 use crate::claim::{Claim, Demand, Tickets};
-use crate::engine::{Asking, Closing, Effect, Emitted, Ending, Held, Input, Next, Release, Renewal, Terms};
+use crate::engine::{
+    AcquireCall, Closing, Effect, Ending, GuardParts, Input, Next, Release, Renewal, Terms, UntimedEvent,
+};
 use crate::error::LostWhy;
 use crate::event::EventKind;
 use crate::store::{Admission, BusyWith, Change, Counters, Leaving, Report, Standing, Why};
@@ -113,7 +115,7 @@ recorded! {
 recorded! { struct Claim { id, client, demands, ttl, block, floor, detached; note: Default::default() } }
 recorded! { struct Demand { name, capacity, weight } }
 recorded! { struct Tickets { first, count } }
-recorded! { struct Asking { key, claim, sent, inline, unsure } }
+recorded! { struct AcquireCall { key, claim, sent, inline, unsure } }
 recorded! { struct Renewal { key, claim, ttl, waits, is_beside } }
 recorded! { struct Release { leaving, hold, until, tries, caller, alone } }
 recorded! { enum Ending { Release, Seal { value, keep } } }
@@ -178,8 +180,8 @@ written! {
         Record(report),
     }
 }
-written! { struct Held { hold, fence, terms, until, why } }
-written! { struct Emitted { terms, owner, fence, kind } }
+written! { struct GuardParts { hold, fence, terms, until, why } }
+written! { struct UntimedEvent { terms, owner, fence, kind } }
 // A cause is the text of an error.
 written! {
     enum EventKind {

@@ -27,7 +27,7 @@ fn claim(secret: u8) -> Arc<Claim> {
 #[test]
 fn ids_are_written_as_hashes() {
     let ids: Vec<_> = (200..=231).map(|secret| ClaimId::from_secret([secret; 16])).collect();
-    let written = Recorded::new(&Input::Ids(ids.clone())).0;
+    let written = InputRecord::new(&Input::Ids(ids.clone())).0;
     for id in &ids {
         let secret = id.expose_secret();
         let hex = format!("{:02x}", secret[0]).repeat(4);
@@ -74,7 +74,7 @@ mod reading {
 
     /// An input that was written and read.
     fn read(input: &Input) -> Input {
-        let line = Recorded::new(input).line(ClientId(u64::MAX), 7, Moment::NEVER, 255, "Wait #0");
+        let line = InputRecord::new(input).line(ClientId(u64::MAX), 7, Moment::NEVER, 255, "Wait #0");
         assert!(line.ends_with("}\n") && line.lines().count() == 1, "{line}");
         match Line::parse(line.as_bytes()).unwrap() {
             Line::Step { client: ClientId(u64::MAX), step: 7, now: Moment::NEVER, event_rank: 255, input, led } => {
@@ -87,7 +87,7 @@ mod reading {
 
     #[test]
     fn an_input_that_was_read_is_written_the_same() {
-        let asked = crate::engine::Asking {
+        let asked = crate::engine::AcquireCall {
             key: "4294967295.7".parse().unwrap(),
             claim: claim(5),
             sent: Moment::NEVER,
@@ -104,7 +104,7 @@ mod reading {
         for error in errors {
             let input = Input::Admitted { asked: asked.clone(), answer: Err(error.clone()) };
             let again = read(&input);
-            assert_eq!(Recorded::new(&again).0, Recorded::new(&input).0);
+            assert_eq!(InputRecord::new(&again).0, InputRecord::new(&input).0);
             let Input::Admitted { asked: read, answer: Err(kind) } = again else { panic!("{again:?}") };
             assert_eq!((read.key, read.claim.demands.clone()), (asked.key, asked.claim.demands.clone()));
             assert_eq!(read.claim.id.hash(), asked.claim.id.hash());
@@ -116,7 +116,7 @@ mod reading {
     #[test]
     fn an_unreadable_part_is_named_with_its_path() {
         let wrong = |text: &str| Line::parse(text.as_bytes()).unwrap_err();
-        let line = Recorded::new(&Input::Elapsed).line(ClientId(1), 1, Moment::START, 0, "Wait #0");
+        let line = InputRecord::new(&Input::Elapsed).line(ClientId(1), 1, Moment::START, 0, "Wait #0");
         let unknown = wrong(&line.replace("Elapsed", "Collapsed"));
         assert!(unknown.contains("there is no Input::Collapsed"), "{unknown}");
         let lacking = wrong(&line.replace("\"now\"", "\"then\""));

@@ -63,7 +63,7 @@ fn number(number: impl Display, out: &mut String) {
     let _ = write!(out, "{number}");
 }
 
-macro_rules! plainly {
+macro_rules! write_as {
     ($($type:ty: $how:ident $(.$part:tt)?),* $(,)?) => {
         $(impl Write for $type {
             fn write(&self, out: &mut String) {
@@ -73,7 +73,7 @@ macro_rules! plainly {
     };
 }
 
-plainly! {
+write_as! {
     bool: number,
     u8: number,
     u32: number,
