@@ -1,5 +1,5 @@
 //! The rule, as a pure state machine over claims, leases and time. No clock, no input, no output: every verb takes the
-//! time as an argument, returns its answer, and collects the pushes that its store has to send ([`Table::take_news`]).
+//! time as an argument, returns its answer, and collects the pushes that its store has to send ([`Table::take_pushes`]).
 //!
 //! > A claim **holds** when, on each of its resources, the claims up to and including it fit the capacity together.
 //!
@@ -183,7 +183,7 @@ impl Table {
     }
 
     /// The pushes of the verbs since the last call, each with the client it is for.
-    pub fn take_news(&mut self) -> Vec<(ClientId, Change)> {
+    pub fn take_pushes(&mut self) -> Vec<(ClientId, Change)> {
         std::mem::take(&mut self.pushes)
     }
 

@@ -187,7 +187,7 @@ impl Both {
                 Push::Gone { id } => (hash_of(id), None),
             })
             .collect();
-        let real = self.real.take_news().into_iter();
+        let real = self.real.take_pushes().into_iter();
         let mut real: Vec<_> = real
             .map(|(_, change)| match change {
                 Change::Held(hash, ticket) => (hash, Some(ticket.0)),

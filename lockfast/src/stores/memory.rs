@@ -113,7 +113,7 @@ impl Inner {
     /// Adds the pushes of a verb to inboxes, and returns the inboxes to wake. Without pushes it does not allocate.
     fn enqueue_pushes(&mut self) -> Vec<Arc<Inbox>> {
         let mut to_wake = Vec::new();
-        for (client, change) in self.table.take_news() {
+        for (client, change) in self.table.take_pushes() {
             self.subscribers.tell(client, &change, &mut to_wake);
         }
         for name in self.table.take_touched() {

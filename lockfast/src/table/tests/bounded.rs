@@ -25,10 +25,10 @@ fn nothing_is_granted_over_an_unswept_expired_lease() {
     let standing = table.renew(&Lease { claim: second.clone(), ttl: secs(60) }, at(111));
     assert!(matches!(standing, Standing::Waiting { .. }), "{standing:?}");
     assert!(table.claims.contains_key(&holder.id.hash()), "the holder must not be swept yet");
-    table.take_news();
+    table.take_pushes();
     // The holder leaves by itself. The next claim of the queue has expired, and was not swept yet.
     assert_eq!(table.release(&Leaving::Done(holder), at(111)), Standing::Gone(Why::Expired));
-    let pushes: Vec<_> = table.take_news().into_iter().filter(|(client, _)| client.0 < 1_000).collect();
+    let pushes: Vec<_> = table.take_pushes().into_iter().filter(|(client, _)| client.0 < 1_000).collect();
     assert!(pushes.contains(&(second.client, Change::Held(second.id.hash(), Ticket(MANY + 3)))), "{pushes:?}");
     assert!(pushes.contains(&(front.client, Change::Gone(front.id.hash()))), "{pushes:?}");
     assert_eq!(pushes.len(), 2, "{pushes:?}");

@@ -124,7 +124,7 @@ impl World {
         let action = self.action(step);
         let page = self.table.inspect(&everything(), self.now);
         self.naive.settle(self.now);
-        let pushes = self.table.take_news();
+        let pushes = self.table.take_pushes();
         let mut actual: Vec<_> = pushes.iter().map(sortable).collect();
         let mut expected: Vec<_> = self.naive.take_pushes().iter().map(sortable).collect();
         actual.sort_unstable();

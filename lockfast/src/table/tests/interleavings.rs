@@ -58,7 +58,7 @@ impl Fixture {
     }
 
     fn pushes(&mut self) -> Vec<Change> {
-        self.table.take_news().into_iter().map(|(_, change)| change).collect()
+        self.table.take_pushes().into_iter().map(|(_, change)| change).collect()
     }
 }
 
