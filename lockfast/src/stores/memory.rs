@@ -120,7 +120,7 @@ impl Inner {
             self.subscribers.tell_of_queue(&name, &mut to_wake);
         }
         if !self.subscribers.watch_queues() {
-            self.table.note_touched(false);
+            self.table.record_touched(false);
         }
         to_wake
     }
@@ -164,7 +164,7 @@ impl Store for Memory {
         let mut inner = self.inner();
         let pushes = inner.subscribers.subscribe(scope);
         if inner.subscribers.watch_queues() {
-            inner.table.note_touched(true);
+            inner.table.record_touched(true);
         }
         pushes.boxed()
     }

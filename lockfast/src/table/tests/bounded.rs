@@ -3,7 +3,7 @@
 use super::*;
 
 /// More expired claims than one verb removes. All of them expire before the claims of the queues under test.
-const MANY: u64 = 2 * EXPIRED_PER_VERB as u64;
+const MANY: u64 = 2 * MAX_EXPIRED_PER_VERB as u64;
 
 fn table_with_many_expiring() -> Table {
     let mut table = Table::new(Ticket(0));
@@ -42,7 +42,7 @@ fn a_new_claim_waits_behind_an_unswept_expired_lease() {
     let mut admission = table.acquire(&newcomer, Busy::Wait, at(111)).unwrap();
     assert!(matches!(admission, Admission::Queued { recheck_in: Duration::ZERO, .. }), "{admission:?}");
     // The waiter is told to poll at once. It holds after as many verbs as removing the expired claims takes.
-    for _ in 0..MANY.div_ceil(EXPIRED_PER_VERB as u64) {
+    for _ in 0..MANY.div_ceil(MAX_EXPIRED_PER_VERB as u64) {
         admission = table.acquire(&newcomer, Busy::Wait, at(111)).unwrap();
     }
     assert_eq!(admission, Admission::Held(Tickets::new(Ticket(MANY + 2), 1)));
@@ -64,11 +64,11 @@ fn an_unswept_expired_claim_is_not_revived() {
 #[test]
 fn many_entries_ahead_make_a_waiter_poll_early_never_late() {
     let mut table = Table::new(Ticket(0));
-    let ahead = 3 * LOOKAHEAD as u64;
+    let ahead = 3 * MAX_LOOKAHEAD as u64;
     for id in 0..ahead {
         table.acquire(&mutex(1_000 + id, "a"), Busy::Wait, at(100)).unwrap();
     }
-    let hidden = mutex(1_000 + 2 * LOOKAHEAD as u64, "a");
+    let hidden = mutex(1_000 + 2 * MAX_LOOKAHEAD as u64, "a");
     table.renew(&Lease { claim: hidden, ttl: secs(60) }, at(100));
     let admission = table.acquire(&mutex(1, "a"), Busy::Wait, at(100)).unwrap();
     assert!(matches!(admission, Admission::Queued { recheck_in, .. } if recheck_in == secs(10)), "{admission:?}");

@@ -46,7 +46,7 @@ impl Fixture {
     }
 
     fn unless_alone(&mut self, claim: &Arc<Claim>, block: u32) -> Standing {
-        self.unless_alone_after(claim, block, self.table.last)
+        self.unless_alone_after(claim, block, self.table.last_ticket)
     }
 
     fn unless_alone_after(&mut self, claim: &Arc<Claim>, block: u32, floor: Ticket) -> Standing {
@@ -382,7 +382,7 @@ fn the_demands_of_the_queued_claim_count() {
 #[test]
 fn every_queue_change_is_recorded_as_touched() {
     let mut fixture = Fixture::new();
-    fixture.table.note_touched(true);
+    fixture.table.record_touched(true);
     let (holder, both) = (mutex(1, "a"), multi(2, &["a", "b"]));
     fixture.wait(&holder);
     fixture.wait(&both);
