@@ -7,7 +7,7 @@ use crate::client::{InFlight, Phase};
 use crate::messages::{Call, Push, Verb};
 use crate::notes::{MILESTONES, Notes};
 use crate::setups::Setup;
-use crate::table::{ALL, Entry, Execution};
+use crate::table::{ALL, Entry, Execution, NextWaiter};
 use crate::world::World;
 
 /// The laws, and the milestones that a setup wants to see.
@@ -27,8 +27,8 @@ pub fn properties(setup: &Setup) -> Vec<Property<Setup>> {
         Property::always("progress: a waiter that asks when all leases ahead have ended gets the lock", progress),
         Property::always("awake: every waiter for a free lock has a recheck, a call or a push to come", awake),
     ];
-    let wanted = (0..MILESTONES.len()).filter(|index| setup.milestones.has(MILESTONES[*index].0));
-    properties.extend(wanted.map(|index| Property::sometimes(MILESTONES[index].1, REACHED[index])));
+    let required = (0..MILESTONES.len()).filter(|index| setup.milestones.has(MILESTONES[*index].0));
+    properties.extend(required.map(|index| Property::sometimes(MILESTONES[index].1, REACHED[index])));
     properties
 }
 
@@ -70,24 +70,26 @@ fn exclusive(setup: &Setup, world: &World) -> bool {
 }
 
 fn honest(_: &Setup, world: &World) -> bool {
-    world.clients.iter().filter(|client| client.valid > 0).all(|client| {
+    world.clients.iter().filter(|client| client.valid_ticks > 0).all(|client| {
         let entry = world.table.find(client.id);
         match client.phase {
-            // A waiter may have been evicted from the queue, and learns it when it asks.
-            Phase::Waiting { .. } => entry.is_none_or(|entry| entry.lease > client.valid),
-            Phase::Inside { .. } => entry.is_some_and(|entry| entry.lease > client.valid && world.table.holds(entry)),
+            // A waiter may have been evicted from the queue, and learns it when it polls.
+            Phase::Waiting { .. } => entry.is_none_or(|entry| entry.lease > client.valid_ticks),
+            Phase::Inside { .. } => {
+                entry.is_some_and(|entry| entry.lease > client.valid_ticks && world.table.holds(entry))
+            }
             _ => true,
         }
     })
 }
 
 fn blocks(_: &Setup, world: &World) -> bool {
-    let own = world.clients.iter().all(|client| match client.phase {
+    let fences_are_own = world.clients.iter().all(|client| match client.phase {
         Phase::Inside { fence } => client.block.contains(fence),
         _ => true,
     });
     let entries = &world.table.entries;
-    own && entries.windows(2).all(|pair| pair[0].block.last() < pair[1].block.first)
+    fences_are_own && entries.windows(2).all(|pair| pair[0].block.last() < pair[1].block.first)
 }
 
 fn safe(_: &Setup, world: &World) -> bool {
@@ -102,8 +104,8 @@ fn no_ghost(_: &Setup, world: &World) -> bool {
     world.table.entries.iter().filter(|entry| entry.lease > 0).all(|entry| {
         let client = &world.clients[usize::from(entry.id.client)];
         let is_wanted = client.id == entry.id && client.phase != Phase::Idle;
-        let leaves = |call: &Call| call.id == entry.id && call.verb.is_release();
-        client.phase == Phase::Crashed || is_wanted || world.strays.iter().any(leaves)
+        let is_its_release = |call: &Call| call.id == entry.id && call.verb.is_release();
+        client.phase == Phase::Crashed || is_wanted || world.unawaited_calls.iter().any(is_its_release)
     })
 }
 
@@ -118,8 +120,8 @@ fn next_in_queue(world: &World) -> impl Iterator<Item = (usize, &Entry)> {
 fn progress(setup: &Setup, world: &World) -> bool {
     next_in_queue(world).all(|(c, entry)| {
         let mut table = world.table.clone();
-        let ask = Call { id: entry.id, verb: Verb::Renew { ttl: setup.lease, waits: true }, age: 0 };
-        table.run(&ask, setup.wish(c), &mut Execution::new(setup.rules, false));
+        let renewal = Call { id: entry.id, verb: Verb::Renew { ttl: setup.lease, waits: true }, age: 0 };
+        table.run(&renewal, setup.claim_spec(c), &mut Execution::new(setup.rules, NextWaiter::Reachable));
         table.find(entry.id).is_some_and(|entry| table.holds(entry))
     })
 }
@@ -128,7 +130,7 @@ fn awake(_: &Setup, world: &World) -> bool {
     next_in_queue(world).all(|(c, entry)| {
         let client = &world.clients[c];
         let is_granted = |push: &Push| matches!(push, Push::Held { id, .. } if *id == entry.id);
-        let will_ask = matches!(client.phase, Phase::Waiting { settling, alarm } if settling || alarm);
-        will_ask || client.in_flight != InFlight::Nothing || world.pushes.iter().any(is_granted)
+        let polls = matches!(client.phase, Phase::Waiting { is_settling, will_poll } if is_settling || will_poll);
+        polls || client.in_flight != InFlight::Nothing || world.pushes.iter().any(is_granted)
     })
 }
