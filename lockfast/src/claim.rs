@@ -239,7 +239,7 @@ impl Claim {
 /// Bounds the time for which the store keeps a tombstone when the lease is long.
 const MAX_TOMBSTONE: Duration = Duration::from_secs(60);
 
-/// The process behind a claim, for people to read. It has the program's name, never the arguments of the command line: those may be secrets.
+/// The process behind a claim, for people to read. It never has the arguments of the command line: they may be secrets.
 ///
 /// ```
 /// # use lockfast::Note;

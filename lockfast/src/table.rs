@@ -241,6 +241,7 @@ impl Table {
                             _ => {
                                 queue.seal = None;
                                 self.drop_if_unused(name);
+                                // Matched again by value: the name moves out of `target`.
                                 if let (ExpiryTarget::Seal(name), Some(touched_names)) =
                                     (target, &mut self.touched_names)
                                 {

@@ -15,7 +15,8 @@ use servers::Redis;
 /// The exit code of a child in which all calls were refused. No other end of a process has it.
 const ALL_REFUSED: i32 = 100;
 
-/// Runs in the child. Returns [`ALL_REFUSED`], or the number of the call that was not refused, or 0 if it released a lock of its parent.
+/// Runs in the child. Returns [`ALL_REFUSED`], or the number of the call that was not refused, or 0 if it released a lock of
+/// its parent.
 fn in_the_child(locks: &Locks, dropped: Guard, released: Guard) -> i32 {
     // Only the forking thread exists here: nothing may be waited for.
     drop(dropped);

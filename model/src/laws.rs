@@ -10,7 +10,7 @@ use crate::setups::Setup;
 use crate::table::{ALL, Entry, Execution, NextWaiter};
 use crate::world::World;
 
-/// The laws, and the milestones that a setup wants to see.
+/// The laws, and the milestones that the search of this setup must reach.
 pub fn properties(setup: &Setup) -> Vec<Property<Setup>> {
     let mut properties = vec![
         Property::always("exclusive: no two valid holders exceed a capacity", exclusive),
@@ -93,9 +93,10 @@ fn blocks(_: &Setup, world: &World) -> bool {
 }
 
 fn safe(_: &Setup, world: &World) -> bool {
+    // The bits of the two resources.
     [1, 2].into_iter().all(|name| {
-        let holds = |it: &&Entry| it.lease > 0 && it.names & name != 0 && world.table.holds(it);
-        let held: u32 = world.table.entries.iter().filter(holds).map(|it| u32::from(it.weight)).sum();
+        let is_holder = |it: &&Entry| it.lease > 0 && it.names & name != 0 && world.table.holds(it);
+        let held: u32 = world.table.entries.iter().filter(is_holder).map(|it| u32::from(it.weight)).sum();
         held <= u32::from(ALL)
     })
 }
@@ -103,17 +104,18 @@ fn safe(_: &Setup, world: &World) -> bool {
 fn no_ghost(_: &Setup, world: &World) -> bool {
     world.table.entries.iter().filter(|entry| entry.lease > 0).all(|entry| {
         let client = &world.clients[usize::from(entry.id.client)];
-        let is_wanted = client.id == entry.id && client.phase != Phase::Idle;
+        let has_request = client.id == entry.id && client.phase != Phase::Idle;
         let is_its_release = |call: &Call| call.id == entry.id && call.verb.is_release();
-        client.phase == Phase::Crashed || is_wanted || world.unawaited_calls.iter().any(is_its_release)
+        client.phase == Phase::Crashed || has_request || world.unawaited_calls.iter().any(is_its_release)
     })
 }
 
-/// Waiters that run, and have only ended leases ahead of them.
+/// Running clients that wait with only ended leases ahead of them, each with its entry.
 fn next_in_queue(world: &World) -> impl Iterator<Item = (usize, &Entry)> {
-    let waits = |c: &usize| world.clients[*c].is_running() && matches!(world.clients[*c].phase, Phase::Waiting { .. });
+    let is_waiting =
+        |c: &usize| world.clients[*c].is_running() && matches!(world.clients[*c].phase, Phase::Waiting { .. });
     let entries =
-        (0..world.clients.len()).filter(waits).filter_map(|c| Some((c, world.table.find(world.clients[c].id)?)));
+        (0..world.clients.len()).filter(is_waiting).filter_map(|c| Some((c, world.table.find(world.clients[c].id)?)));
     entries.filter(|(_, entry)| entry.lease > 0 && world.table.ahead(entry).all(|it| it.lease == 0))
 }
 
@@ -130,7 +132,8 @@ fn awake(_: &Setup, world: &World) -> bool {
     next_in_queue(world).all(|(c, entry)| {
         let client = &world.clients[c];
         let is_granted = |push: &Push| matches!(push, Push::Held { id, .. } if *id == entry.id);
-        let polls = matches!(client.phase, Phase::Waiting { is_settling, will_poll } if is_settling || will_poll);
-        polls || client.in_flight != InFlight::Nothing || world.pushes.iter().any(is_granted)
+        let will_poll_or_renew =
+            matches!(client.phase, Phase::Waiting { is_settling, will_poll } if is_settling || will_poll);
+        will_poll_or_renew || client.in_flight != InFlight::Nothing || world.pushes.iter().any(is_granted)
     })
 }

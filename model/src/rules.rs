@@ -14,7 +14,7 @@ pub enum Rule {
     RepeatedAcquireRenews,
     /// Validity counts from before the call was sent, not from its answer.
     ValidFromSending,
-    /// A grant by push is valid for the rest of the last lease that the store acknowledged; a grant without such a rest is given back.
+    /// A grant by push is valid for the rest of the last lease that the store acknowledged; if that has ended, it is given back.
     PushAddsNoTime,
     /// A claim's whole block of tickets is reserved when it joins, not when it is granted.
     BlockReservedAtJoin,

@@ -48,10 +48,10 @@ pub struct World {
     pub notes: Notes,
 }
 
-/// What happens to a message in flight when it is delivered.
+/// Whether a message stays in flight when it is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Delivery {
-    /// It is gone.
+    /// It leaves the messages in flight.
     Last,
     /// A copy of it stays in flight.
     Repeated,

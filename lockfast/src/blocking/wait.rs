@@ -45,7 +45,7 @@ pub(crate) fn is_blocking_here() -> bool {
     BLOCK_ON_DEPTH.get() > 0
 }
 
-/// One call of [`block_on`]. Its drop ends the call, also after a panic in the future.
+/// Counts one call of [`block_on`]. Its drop ends the call, also after a panic in the future.
 struct BlockOnCall;
 
 impl BlockOnCall {
@@ -150,21 +150,21 @@ mod tests {
     /// tokio makes a task yield to its runtime after 128 polls. A thread that blocks inside a task never yields.
     #[test]
     fn a_call_in_a_task_ends_however_often_it_polls() {
-        let (sender, ended) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let polls = async {
                 for _ in 0..1000 {
-                    let (answer, answered) = tokio::sync::oneshot::channel();
-                    answer.send(()).unwrap();
-                    answered.await.unwrap();
+                    let (sender, receiver) = tokio::sync::oneshot::channel();
+                    sender.send(()).unwrap();
+                    receiver.await.unwrap();
                 }
                 Ok::<_, Error>(())
             };
             runtime.block_on(async { block_on(polls) }).unwrap();
             sender.send(()).unwrap();
         });
-        ended
+        receiver
             .recv_timeout(std::time::Duration::from_secs(10))
             .expect("the call must not wait for its runtime, which waits for the call");
     }

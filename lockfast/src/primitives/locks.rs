@@ -190,8 +190,8 @@ impl Locks {
         self.client().stats()
     }
 
-    /// The sum of the counters of all clients of the store. The counters of this client are up to date, those of other clients up to a
-    /// second old.
+    /// The sum of the counters of all clients of the store. The counters of this client are up to date, those of other clients up
+    /// to a second old.
     ///
     /// ```
     /// # use lockfast::Locks;

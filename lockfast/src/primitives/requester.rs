@@ -94,10 +94,12 @@ impl Requester {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let refusal = match attempt(client, Arc::clone(&terms), until, repeats).await {
+            let failure = match attempt(client, Arc::clone(&terms), until, repeats).await {
                 Ok(Attempt::Entered(entered)) => return Ok(entered),
                 Ok(Attempt::Refused(busy)) => {
-                    client.busy(&terms.demands, busy, None, client.clock.now().since(start), attempts)
+                    // An attempt leaves no entry in the queue.
+                    let position = None;
+                    client.busy(&terms.demands, busy, position, client.clock.now().since(start), attempts)
                 }
                 Err(error) if error.is_retryable() => error,
                 Err(error) => return Err(error),
@@ -105,7 +107,7 @@ impl Requester {
             let now = client.clock.now();
             match pauses.next() {
                 Some(pause) if now + pause < until => client.sleep_until(now + pause).await,
-                _ => return Err(refusal),
+                _ => return Err(failure),
             }
         }
     }

@@ -88,6 +88,7 @@ impl Table {
     /// When all leases of the first `ahead` entries of a queue will have expired, as far as [`MAX_LOOKAHEAD`] shows.
     fn last_lease_end(&self, queue: &Queue, ahead: usize) -> Moment {
         let front = queue.entries().iter().take(ahead.min(MAX_LOOKAHEAD));
+        // Also the entry right ahead of the waiter, which in a long queue is beyond the lookahead.
         let just_ahead = ahead.checked_sub(1).and_then(|index| queue.entries().get(index));
         front.chain(just_ahead).map(|entry| self.claims[&entry.owner].expires_at).max().unwrap_or(Moment::START)
     }

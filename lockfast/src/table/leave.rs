@@ -23,7 +23,7 @@ impl Table {
             Leaving::Done(claim) => self.remove_and_explain(claim, now),
             Leaving::Unknown(claim) => {
                 let standing = self.remove_and_explain(claim, now);
-                // A copy of this request is answered from the tombstone: `Left` only if this one removed the claim.
+                // A copy of this request is answered from the tombstone: `Left` only if this request removed the claim.
                 let Standing::Gone(why) = standing else { return standing };
                 self.leave_tombstone(claim, why, now + claim.tombstone());
                 standing

@@ -1,7 +1,7 @@
 //! One resource's queue: its entries in ticket order, and how many at the front fit the capacity together.
 //!
 //! 1. Tickets rise from front to back.
-//! 2. The first `fitting_count` entries are the longest front part whose weights fit the capacity together; `used_weight` is their
+//! 2. `fitting_count` is the length of the longest front part whose weights fit the capacity together, `used_weight` their
 //!    sum.
 //! 3. Removing an entry never makes a fitting entry unfitting, and new entries join at the back: an entry that fits, fits
 //!    until it is removed.
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use crate::claim::{ClaimHash, Demand, Ticket};
 use crate::clock::Moment;
 
+/// The place of one claim in this queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QueueEntry {
     pub(super) ticket: Ticket,
@@ -20,6 +21,7 @@ pub(super) struct QueueEntry {
     weight: u32,
 }
 
+/// A value that answers every acquire of the resource until a moment.
 #[derive(Debug)]
 pub(super) struct Seal {
     pub(super) value: Bytes,
@@ -30,7 +32,9 @@ pub(super) struct Seal {
 pub(super) struct Queue {
     capacity: u32,
     entries: VecDeque<QueueEntry>,
+    /// How many entries at the front fit the capacity together.
     fitting_count: u32,
+    /// The sum of the weights of these entries.
     used_weight: u32,
     pub(super) seal: Option<Box<Seal>>,
 }
