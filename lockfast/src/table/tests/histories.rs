@@ -140,7 +140,7 @@ impl World {
         actual.sort_unstable();
         expected.sort_unstable();
         assert_eq!(actual, expected, "pushes after {action:?}");
-        self.naive.assert_shows_as(&page, self.now);
+        self.naive.assert_agrees_with(&page, self.now);
         assert_eq!(self.table.len(), self.naive.len(), "claims, queues and tombstones after {action:?}");
         self.laws.check(&action, &page, &pushes, self.now);
     }
