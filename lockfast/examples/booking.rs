@@ -34,15 +34,15 @@ pub(crate) async fn story() -> Result<()> {
     assert_eq!((holder.fence.0, position), (booking.fence()?, Some(1)));
 
     // Another driver is another name, which is free.
-    let other = book(&boris, "driver:8", "Boris, for order 18").await?;
+    let other_booking = book(&boris, "driver:8", "Boris, for order 18").await?;
     println!("Boris takes driver 8 instead");
 
     // After Anna has finished, the driver is free again.
     booking.release().await?;
-    let again = book(&boris, "driver:7", "Boris, for order 19").await?;
+    let later_booking = book(&boris, "driver:7", "Boris, for order 19").await?;
     println!("Anna has finished, and Boris has driver 7");
-    other.release().await?;
-    again.release().await
+    other_booking.release().await?;
+    later_booking.release().await
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -12,9 +12,9 @@ use lockfast::{Error, Locks, ManualClock, Memory, Outcome, Result};
 
 pub(crate) async fn story() -> Result<()> {
     // Three clients of one store, as three servers are. The clock is manual: a day passes at once.
-    let hand = ManualClock::new();
-    let store = Arc::new(Memory::with_clock(hand.clock()));
-    let server = || Locks::builder().clock(hand.clock()).build(store.clone());
+    let manual_clock = ManualClock::new();
+    let store = Arc::new(Memory::with_clock(manual_clock.clock()));
+    let server = || Locks::builder().clock(manual_clock.clock()).build(store.clone());
     let servers = [server()?, server()?, server()?];
 
     println!("every night, by the clock:");
@@ -26,12 +26,13 @@ pub(crate) async fn story() -> Result<()> {
                 cleanups.set(cleanups.get() + 1);
                 Ok::<_, Error>(())
             };
-            let ran = job.run(work).await?.is_some();
-            println!("  night {night}, server {number}: {}", if ran { "ran" } else { "another server has it" });
-            hand.advance(Duration::from_secs(5)); // the next server's clock is five seconds behind; the job takes no time
+            let has_run = job.run(work).await?.is_some();
+            println!("  night {night}, server {number}: {}", if has_run { "ran" } else { "another server has it" });
+            // The next server's clock is five seconds behind; the job takes no time.
+            manual_clock.advance(Duration::from_secs(5));
         }
         assert_eq!(cleanups.get(), night);
-        hand.advance(Duration::from_secs(24 * 3600));
+        manual_clock.advance(Duration::from_secs(24 * 3600));
     }
 
     println!("every hour, by the slot:");
@@ -46,12 +47,12 @@ pub(crate) async fn story() -> Result<()> {
         let [one, two, three] = servers.each_ref().map(job);
         let outcomes = tokio::join!(one.run_for(slot, work), two.run_for(slot, work), three.run_for(slot, work));
         let outcomes = [outcomes.0?, outcomes.1?, outcomes.2?];
-        let ran = outcomes.iter().filter(|outcome| **outcome == Outcome::Ran(())).count();
+        let ran_count = outcomes.iter().filter(|outcome| **outcome == Outcome::Ran(())).count();
 
         // A server that was down for an hour and catches up now.
         let late = three.run_for(slot, work).await?;
-        println!("  {slot}: ran on {ran} of 3 servers; started again: {late:?}");
-        assert!(ran == 1 && reports.get() == number && late == Outcome::AlreadyDone(()));
+        println!("  {slot}: ran on {ran_count} of 3 servers; started again: {late:?}");
+        assert!(ran_count == 1 && reports.get() == number && late == Outcome::AlreadyDone(()));
     }
     Ok(())
 }

@@ -30,34 +30,34 @@ impl Schedule {
 
 pub(crate) async fn story() -> Result<()> {
     // Two clients of one store, as two servers are. The clock is manual, so that a lease can end without waiting.
-    let hand = ManualClock::new();
-    let store = Arc::new(Memory::with_clock(hand.clock()));
-    let server = || Locks::builder().clock(hand.clock()).build(store.clone());
+    let manual_clock = ManualClock::new();
+    let store = Arc::new(Memory::with_clock(manual_clock.clock()));
+    let server = || Locks::builder().clock(manual_clock.clock()).build(store.clone());
     let (first, second) = (server()?, server()?);
     let schedule = Schedule::default();
 
     // Without renewal: as on a machine that freezes right after it was elected.
     let election = first.election("scheduler").note("first").ttl(Duration::from_secs(10)).no_renewal();
-    let old = election.campaign().await?;
-    println!("the first leads; its plan is {}", schedule.plan("first", old.fence()?));
+    let old_leader = election.campaign().await?;
+    println!("the first leads; its plan is {}", schedule.plan("first", old_leader.fence()?));
 
     // The second waits in the queue. Eleven seconds later the lease of the first has ended, without any process noticing it.
     let successor = second.election("scheduler").note("second");
-    let (new, ()) = tokio::join!(successor.campaign(), async { hand.advance(Duration::from_secs(11)) });
-    let new = new?;
+    let (new_leader, ()) = tokio::join!(successor.campaign(), async { manual_clock.advance(Duration::from_secs(11)) });
+    let new_leader = new_leader?;
     let leader = successor.leader().await?.expect("it was just elected");
     println!(
         "the {} leads; its plan is {}",
         leader.note.text.as_deref().unwrap_or("?"),
-        schedule.plan("second", new.fence()?)
+        schedule.plan("second", new_leader.fence()?)
     );
-    assert!(new.fence()? > old.fence()?);
+    assert!(new_leader.fence()? > old_leader.fence()?);
 
     // The first resumes where it stopped.
-    println!("the first wakes up; its plan is {}", schedule.plan("first", old.fence()?));
-    println!("had it checked before: {}", old.check().expect_err("its lease has ended"));
+    println!("the first wakes up; its plan is {}", schedule.plan("first", old_leader.fence()?));
+    println!("had it checked before: {}", old_leader.check().expect_err("its lease has ended"));
     assert_eq!(schedule.planned_by.get(), "second");
-    new.step_down().await
+    new_leader.step_down().await
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -17,18 +17,18 @@ struct Account {
 }
 
 impl Account {
-    fn with(balance: u32) -> Self {
+    fn new(balance: u32) -> Self {
         Self { balance: Cell::new(balance), highest_fence: Cell::new(0) }
     }
 
     /// Whether the write was accepted. In SQL: `UPDATE .. SET balance = $1, fence = $2 WHERE id = $3 AND fence <= $2`.
     fn write(&self, balance: u32, fence: u64) -> bool {
-        let accepted = fence >= self.highest_fence.get();
-        if accepted {
+        let is_accepted = fence >= self.highest_fence.get();
+        if is_accepted {
             self.highest_fence.set(fence);
             self.balance.set(balance);
         }
-        accepted
+        is_accepted
     }
 
     /// Whether the customer was charged.
@@ -47,29 +47,29 @@ async fn pay_under_lock(server: &Locks, account: &Account) -> Result<bool> {
 }
 
 pub(crate) async fn story() -> Result<()> {
-    let account = Account::with(100);
+    let account = Account::new(100);
     let charged = tokio::join!(account.pay(70, 0), account.pay(70, 0));
     println!("without a lock, two payments of 70 from 100: charged {charged:?}, {} left", account.balance.get());
     assert!(charged == (true, true) && account.balance.get() == 30, "without the race this example has no point");
 
     // Two clients of one store, as two servers are. The clock is manual, so that a lease can end without waiting.
-    let hand = ManualClock::new();
-    let store = Arc::new(Memory::with_clock(hand.clock()));
-    let server = || Locks::builder().clock(hand.clock()).build(store.clone());
+    let manual_clock = ManualClock::new();
+    let store = Arc::new(Memory::with_clock(manual_clock.clock()));
+    let server = || Locks::builder().clock(manual_clock.clock()).build(store.clone());
     let (server_1, server_2) = (server()?, server()?);
-    let account = Account::with(100);
+    let account = Account::new(100);
     let charged = tokio::try_join!(pay_under_lock(&server_1, &account), pay_under_lock(&server_2, &account))?;
     println!("with a lock, two payments of 70 from 100: charged {charged:?}, {} left", account.balance.get());
     assert!(charged == (true, false) && account.balance.get() == 30);
 
-    let account = Account::with(100);
+    let account = Account::new(100);
     let paused = server_1.mutex("account:123").lock().await?;
-    let seen_before = account.balance.get();
-    hand.advance(Duration::from_secs(31)); // server 1 stands still for longer than its lease of 30 s
+    let balance_before = account.balance.get();
+    manual_clock.advance(Duration::from_secs(31)); // server 1 stands still for longer than its lease of 30 s
     assert!(pay_under_lock(&server_2, &account).await?);
-    let accepted = account.write(seen_before - 70, paused.fence()?); // it resumes as if nothing had happened
-    println!("a late write with an old fence: {}", if accepted { "accepted" } else { "refused" });
-    assert!(!accepted && account.balance.get() == 30 && paused.check().is_err());
+    let is_accepted = account.write(balance_before - 70, paused.fence()?); // it resumes as if nothing had happened
+    println!("a late write with an old fence: {}", if is_accepted { "accepted" } else { "refused" });
+    assert!(!is_accepted && account.balance.get() == 30 && paused.check().is_err());
     Ok(())
 }
 

@@ -18,10 +18,10 @@ struct Account {
 
 async fn transfer(server: &Locks, from: &Account, to: &Account, amount: i64) -> Result<()> {
     let both = server.multi([from.name, to.name]).lock().await?;
-    let (left, right) = (from.balance.get(), to.balance.get());
+    let (from_balance, to_balance) = (from.balance.get(), to.balance.get());
     tokio::task::yield_now().await; // without the lock, others would change the balances here
-    from.balance.set(left - amount);
-    to.balance.set(right + amount);
+    from.balance.set(from_balance - amount);
+    to.balance.set(to_balance + amount);
     both.release().await
 }
 
@@ -32,19 +32,19 @@ pub(crate) async fn story() -> Result<()> {
     let a = Account { name: "account:a", balance: Cell::new(1000) };
     let b = Account { name: "account:b", balance: Cell::new(1000) };
 
-    // One after the other, in opposite orders: only the end of their patience ends the deadlock.
+    // Locked one after the other, in opposite orders: the deadlock ends only when their patience does.
     let (held_a, held_b) = (server_1.mutex(a.name).lock().await?, server_2.mutex(b.name).lock().await?);
     let patience = Duration::from_millis(50);
-    let (wants_b, wants_a) = (server_1.mutex(b.name), server_2.mutex(a.name));
-    let stuck = tokio::join!(wants_b.lock_within(patience), wants_a.lock_within(patience));
+    let (mutex_b, mutex_a) = (server_1.mutex(b.name), server_2.mutex(a.name));
+    let stuck = tokio::join!(mutex_b.lock_within(patience), mutex_a.lock_within(patience));
     assert!(matches!(stuck, (Err(Error::Busy { .. }), Err(Error::Busy { .. }))));
     println!("one after the other: both wait for each other until they give up");
     held_a.release().await?;
     held_b.release().await?;
 
-    let there = try_join_all((0..100).map(|_| transfer(&server_1, &a, &b, 3)));
-    let back = try_join_all((0..100).map(|_| transfer(&server_2, &b, &a, 2)));
-    let both_ways = async { tokio::try_join!(there, back) };
+    let a_to_b = try_join_all((0..100).map(|_| transfer(&server_1, &a, &b, 3)));
+    let b_to_a = try_join_all((0..100).map(|_| transfer(&server_2, &b, &a, 2)));
+    let both_ways = async { tokio::try_join!(a_to_b, b_to_a) };
     tokio::time::timeout(Duration::from_secs(10), both_ways).await.expect("no deadlock")?;
 
     let (a, b) = (a.balance.get(), b.balance.get());

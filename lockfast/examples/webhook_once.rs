@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use lockfast::{Locks, Memory, Outcome};
 
-/// The work has errors of its own; those of the locks are one kind of them.
+/// The errors of the work. An error of a lock is one of them.
 #[derive(Debug)]
 enum Failure {
     WarehouseClosed,
@@ -27,11 +27,11 @@ pub(crate) async fn story() -> lockfast::Result<()> {
     let store = Arc::new(Memory::new());
     let (server_1, server_2) = (Locks::new(store.clone())?, Locks::new(store)?);
 
-    let (open, attempts) = (Cell::new(false), Cell::new(0));
+    let (is_open, attempts) = (Cell::new(false), Cell::new(0));
     let ship = async |_: &_| {
         attempts.set(attempts.get() + 1);
         tokio::task::yield_now().await; // the other deliveries arrive meanwhile
-        if open.get() { Ok(format!("parcel {}", attempts.get())) } else { Err(Failure::WarehouseClosed) }
+        if is_open.get() { Ok(format!("parcel {}", attempts.get())) } else { Err(Failure::WarehouseClosed) }
     };
 
     match server_1.once("webhook:42").run(ship).await {
@@ -40,21 +40,21 @@ pub(crate) async fn story() -> lockfast::Result<()> {
         Ok(_) => unreachable!("the warehouse is closed"),
     }
 
-    open.set(true);
+    is_open.set(true);
     let (one, two) = (server_1.once("webhook:42"), server_2.once("webhook:42"));
-    let together = tokio::join!(one.run(ship), two.run(ship), two.run(ship));
+    let simultaneous = tokio::join!(one.run(ship), two.run(ship), two.run(ship));
     let later = server_2.once("webhook:42").run(ship).await;
 
-    let mut ran = 0;
-    for outcome in [together.0, together.1, together.2, later] {
+    let mut ran_count = 0;
+    for outcome in [simultaneous.0, simultaneous.1, simultaneous.2, later] {
         let outcome = outcome.expect("the warehouse is open and the store is in this process");
-        ran += u8::from(matches!(outcome, Outcome::Ran(_)));
+        ran_count += u8::from(matches!(outcome, Outcome::Ran(_)));
         let result = outcome.into_value().expect("`run` waits until there is a result");
         println!("a delivery is answered: {}", String::from_utf8_lossy(&result));
         assert_eq!(result, "parcel 2");
     }
-    println!("shipped {ran} time, after {} attempts", attempts.get());
-    assert!(ran == 1 && attempts.get() == 2);
+    println!("shipped {ran_count} time, after {} attempts", attempts.get());
+    assert!(ran_count == 1 && attempts.get() == 2);
     Ok(())
 }
 

@@ -85,7 +85,7 @@ impl ClaimId {
     /// A new id, straight from the operating system: a process and its fork never draw the same id.
     pub fn random() -> Result<Self> {
         let mut secret = [0; 16];
-        getrandom::fill(&mut secret).map_err(no_randomness)?;
+        getrandom::fill(&mut secret).map_err(randomness_error)?;
         Ok(Self::from_secret(secret))
     }
 
@@ -99,7 +99,7 @@ impl ClaimId {
 
     /// The id with this hash and without its secret: no store accepts it.
     #[cfg(all(feature = "record", feature = "engine"))]
-    pub(crate) fn of_hash(hash: ClaimHash) -> Self {
+    pub(crate) fn from_hash(hash: ClaimHash) -> Self {
         Self { secret: [0; 16], hash }
     }
 
@@ -125,11 +125,11 @@ impl fmt::Debug for ClaimId {
 pub(crate) fn draw_ids() -> Result<Vec<ClaimId>> {
     const BATCH: usize = 32;
     let mut batch = [0; 16 * BATCH];
-    getrandom::fill(&mut batch).map_err(no_randomness)?;
+    getrandom::fill(&mut batch).map_err(randomness_error)?;
     Ok(batch.as_chunks::<16>().0.iter().map(|secret| ClaimId::from_secret(*secret)).collect())
 }
 
-fn no_randomness(error: getrandom::Error) -> Error {
+fn randomness_error(error: getrandom::Error) -> Error {
     Error::unavailable("drawing a claim id from the operating system", error)
 }
 
@@ -158,13 +158,13 @@ impl fmt::Debug for ClaimHash {
 }
 
 /// A map from claims to values.
-pub(crate) type ClaimMap<V> = HashMap<ClaimHash, V, BuildHasherDefault<FirstBytes>>;
+pub(crate) type ClaimMap<V> = HashMap<ClaimHash, V, BuildHasherDefault<XorHasher>>;
 
-/// Hashes a claim's hash by taking eight bytes of it: it is random already.
+/// Combines the bytes of a [`ClaimHash`] by XOR, eight at a time: they are random already.
 #[derive(Debug, Default)]
-pub(crate) struct FirstBytes(u64);
+pub(crate) struct XorHasher(u64);
 
-impl Hasher for FirstBytes {
+impl Hasher for XorHasher {
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.as_chunks::<8>().0 {
             self.0 ^= u64::from_le_bytes(*chunk);
@@ -202,9 +202,9 @@ impl fmt::Display for ClientId {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// The right to it. After a store has answered that the claim is gone, the request uses a new id.
+    /// Gives the right to renew and release the claim. After a store has answered that the claim is gone, the request uses a new id.
     pub id: ClaimId,
-    /// The client it belongs to.
+    /// The client that sent it.
     pub client: ClientId,
     /// The names it wants, and how much of each.
     pub demands: Demands,
@@ -212,13 +212,13 @@ pub struct Claim {
     pub ttl: Duration,
     /// How many consecutive tickets it reserves when it joins; at least one.
     pub block: u32,
-    /// The largest ticket its client has seen from this store: the claim's own will be higher.
+    /// The largest ticket its client has seen from this store: the claim's own tickets will be higher.
     pub floor: Ticket,
     /// Whether only the lease decides if the claim lives, not whether its process does. The flag takes effect with a renewal, never
     /// when the claim joins: a client that dies while it waits, or before its token was delivered, must not leave a claim behind. A
     /// store that lists only what clients report lists a detached claim by itself while it lives: its client may be gone.
     pub detached: bool,
-    /// What its owner says about itself, for people.
+    /// The process behind it, for people.
     pub note: Arc<Note>,
 }
 
@@ -232,13 +232,14 @@ impl Claim {
     /// How long the id is refused after a release with an unknown outcome. An acquire that is still in flight arrives within this
     /// time. One that is delayed for longer costs one lease, never a second holder.
     pub fn tombstone(&self) -> Duration {
-        self.ttl.min(LONGEST_TOMBSTONE)
+        self.ttl.min(MAX_TOMBSTONE)
     }
 }
 
-const LONGEST_TOMBSTONE: Duration = Duration::from_secs(60);
+/// Bounds the time for which the store keeps a tombstone when the lease is long.
+const MAX_TOMBSTONE: Duration = Duration::from_secs(60);
 
-/// The process behind a claim, for people to read. Of its command line only the program's name: arguments carry secrets.
+/// The process behind a claim, for people to read. It never has the arguments of the command line: they may be secrets.
 ///
 /// ```
 /// # use lockfast::Note;
@@ -287,11 +288,11 @@ impl fmt::Display for Note {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The hash of its claim's id.
+    /// The hash of the claim's id.
     pub owner: ClaimHash,
     /// Its fencing token.
     pub fence: Ticket,
-    /// What it says about itself.
+    /// The process behind the claim.
     pub note: Arc<Note>,
 }
 

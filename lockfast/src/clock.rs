@@ -39,12 +39,12 @@ impl Moment {
         self.0
     }
 
-    /// This long before; the clock's beginning at the earliest.
+    /// The moment `span` earlier, or the clock's beginning.
     pub(crate) fn before(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero when it is not after.
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -73,10 +73,10 @@ impl fmt::Debug for Moment {
 /// ```
 /// # use lockfast::{Clock, ManualClock};
 /// # use std::time::Duration;
-/// let hand = ManualClock::new();
-/// let clock: Clock = hand.clock();
+/// let manual_clock = ManualClock::new();
+/// let clock: Clock = manual_clock.clock();
 /// let before = clock.now();
-/// hand.advance(Duration::from_secs(3600));
+/// manual_clock.advance(Duration::from_secs(3600));
 /// assert_eq!(clock.now().since(before), Duration::from_secs(3600));
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -112,7 +112,7 @@ impl Clock {
     /// The time of day, for people and for seeding tickets; never compared with another machine's.
     pub fn wall(&self) -> SystemTime {
         match &self.0 {
-            #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+            #[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
             Source::Boot => SystemTime::now(),
             Source::Manual(manual) => {
                 UNIX_EPOCH + MANUAL_EPOCH + Duration::from_nanos(manual.now.load(Ordering::SeqCst))
@@ -129,11 +129,11 @@ impl Clock {
 /// # use lockfast::{Locks, ManualClock, Memory};
 /// # use std::{sync::Arc, time::Duration};
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockfast::Result<()> {
-/// let hand = ManualClock::new();
-/// let store = Arc::new(Memory::with_clock(hand.clock()));
-/// let locks = Locks::builder().clock(hand.clock()).build(store)?;
+/// let manual_clock = ManualClock::new();
+/// let store = Arc::new(Memory::with_clock(manual_clock.clock()));
+/// let locks = Locks::builder().clock(manual_clock.clock()).build(store)?;
 /// let guard = locks.mutex("a").no_renewal().lock().await?;
-/// hand.advance(Duration::from_secs(31));
+/// manual_clock.advance(Duration::from_secs(31));
 /// assert!(guard.check().is_err());
 /// # Ok(()) }
 /// ```
@@ -145,13 +145,17 @@ const MANUAL_EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
 #[derive(Debug)]
 struct Manual {
+    /// In nanoseconds, as in [`Moment`].
     now: AtomicU64,
     sleepers: Mutex<Vec<Waker>>,
 }
 
+/// A manual clock starts at 1000 s, so that moments before its start can be represented.
+const MANUAL_START_NANOS: u64 = 1_000_000_000_000;
+
 impl Default for Manual {
     fn default() -> Self {
-        Self { now: AtomicU64::new(1_000_000_000_000), sleepers: Mutex::default() }
+        Self { now: AtomicU64::new(MANUAL_START_NANOS), sleepers: Mutex::default() }
     }
 }
 
@@ -169,8 +173,8 @@ impl ManualClock {
     /// Advances the clock and wakes the tasks that sleep on it. It does not wait for them: await what they do.
     pub fn advance(&self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        let later = |now: u64| Some(now.saturating_add(nanos));
-        let _ = self.0.now.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
+        let add = |now: u64| Some(now.saturating_add(nanos));
+        let _ = self.0.now.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
         let sleepers = std::mem::take(&mut *self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
         sleepers.into_iter().for_each(Waker::wake);
     }
@@ -245,7 +249,7 @@ mod machine {
 
     pub(super) fn now() -> u64 {
         let time = clock_gettime(ClockId::Boottime);
-        // Both parts of a clock that counts from boot are positive, and 584 years fit.
+        // A clock that counts from boot is never negative, and a `u64` holds 584 years of nanoseconds.
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
@@ -261,6 +265,7 @@ mod machine {
             }
         }
 
+        /// `None` if the kernel has no descriptor left.
         async fn try_wait(&mut self, until: u64) -> Option<()> {
             if self.0.is_none() {
                 let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
@@ -273,15 +278,15 @@ mod machine {
                 self.0 = Some(timer);
             }
             let timer = self.0.as_ref()?;
-            let once = Itimerspec {
+            let one_shot = Itimerspec {
                 it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
                 it_value: Timespec { tv_sec: (until / 1_000_000_000) as i64, tv_nsec: (until % 1_000_000_000) as i64 },
             };
             // Setting the timer also clears an expiration of its earlier setting.
-            timerfd_settime(timer.get_ref(), TimerfdTimerFlags::ABSTIME, &once).ok()?;
+            timerfd_settime(timer.get_ref(), TimerfdTimerFlags::ABSTIME, &one_shot).ok()?;
             let mut ready = timer.readable().await.ok()?;
-            let mut fired = [0; 8];
-            if rustix::io::read(timer.get_ref(), &mut fired).is_err() {
+            let mut expiration_count = [0; 8];
+            if rustix::io::read(timer.get_ref(), &mut expiration_count).is_err() {
                 ready.clear_ready();
             }
             Some(())
@@ -294,7 +299,7 @@ mod machine {
     use std::sync::OnceLock;
     use std::time::{Duration, Instant};
 
-    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the clock")]
     pub(super) fn now() -> u64 {
         static START: OnceLock<Instant> = OnceLock::new();
         let start = *START.get_or_init(Instant::now);
@@ -343,22 +348,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_manual_clock_wakes_its_sleepers() {
-        let hand = ManualClock::new();
-        let mut timer = Timer::new(hand.clock());
-        let until = hand.clock().now() + Duration::from_secs(30);
+        let manual_clock = ManualClock::new();
+        let mut timer = Timer::new(manual_clock.clock());
+        let until = manual_clock.clock().now() + Duration::from_secs(30);
         let sleeper = tokio::spawn(async move { timer.sleep_until(until).await });
-        hand.advance(Duration::from_secs(30));
+        manual_clock.advance(Duration::from_secs(30));
         sleeper.await.unwrap();
     }
 
     #[test]
     fn a_manual_clock_stops_at_the_end_of_time_and_never_goes_back() {
-        let hand = ManualClock::new();
-        let mut before = hand.clock().now();
+        let manual_clock = ManualClock::new();
+        let mut before = manual_clock.clock().now();
         for span in [Duration::MAX, Duration::from_nanos(u64::MAX), Duration::from_nanos(1)] {
-            hand.advance(span);
-            assert!(hand.clock().now() >= before, "after {span:?}");
-            before = hand.clock().now();
+            manual_clock.advance(span);
+            assert!(manual_clock.clock().now() >= before, "after {span:?}");
+            before = manual_clock.clock().now();
         }
     }
 }

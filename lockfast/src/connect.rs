@@ -17,14 +17,14 @@ const SCHEMES: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "redis")) 
     (false, false) => "memory:",
 };
 
-/// The store behind a URL, and the prefix if the URL sets one.
+/// The store behind a URL, and the prefix if the URL sets one. `count_children` is [`Builder::count_children`].
 #[cfg_attr(not(feature = "sqlite"), expect(unused_variables, reason = "only sqlite: sees children"))]
 async fn open(url: &str, count_children: bool) -> Result<(Arc<dyn Store>, Option<String>)> {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match scheme {
         "memory" => Ok((Memory::named(rest.trim_start_matches('/')), None)),
         #[cfg(feature = "sqlite")]
-        "sqlite" => Ok((sqlite(rest, count_children).await?, None)),
+        "sqlite" => Ok((open_sqlite(rest, count_children).await?, None)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => {
             let (store, prefix) = crate::stores::Redis::open_with_prefix(url).await?;
@@ -40,7 +40,7 @@ async fn open(url: &str, count_children: bool) -> Result<(Arc<dyn Store>, Option
 
 /// `sqlite:` alone is this user's own file; otherwise the path follows, with two more slashes or without.
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
-async fn sqlite(rest: &str, count_children: bool) -> Result<Arc<dyn Store>> {
+async fn open_sqlite(rest: &str, count_children: bool) -> Result<Arc<dyn Store>> {
     if rest.contains('?') || rest.starts_with(':') {
         return Err(Error::invalid(format!(
             "sqlite:{rest} is not understood; write sqlite: or sqlite:/path/to/locks.db"
@@ -51,19 +51,18 @@ async fn sqlite(rest: &str, count_children: bool) -> Result<Arc<dyn Store>> {
         path => path.into(),
     };
     let options = SqliteOptions::default().count_children(count_children);
-    // On a thread of its own: if another process keeps the file locked, opening fails only after seconds, and would block the caller's
-    // runtime for that long.
-    let (say, opened) = futures::channel::oneshot::channel();
+    // On a thread of its own: if another process keeps the file locked, opening takes seconds, and would block the caller's runtime.
+    let (sender, receiver) = futures::channel::oneshot::channel();
     std::thread::Builder::new()
         .name("lockfast-opening".to_owned())
-        .spawn(move || drop(say.send(options.open(path))))
+        .spawn(move || drop(sender.send(options.open(path))))
         .map_err(|error| Error::unavailable("starting a thread", error))?;
-    let store = opened.await.map_err(|_| Error::unavailable("opening the file of locks", "the thread has ended"))?;
+    let store = receiver.await.map_err(|_| Error::unavailable("opening the file of locks", "the thread has ended"))?;
     Ok(store?)
 }
 
 #[cfg(all(feature = "sqlite", not(target_os = "linux")))]
-async fn sqlite(_: &str, _: bool) -> Result<Arc<dyn Store>> {
+async fn open_sqlite(_: &str, _: bool) -> Result<Arc<dyn Store>> {
     Err(Error::unsupported("sqlite: needs Linux so far; use another store here"))
 }
 
@@ -94,19 +93,19 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub async fn from_env() -> Result<Self> {
-        Self::from_settings(|key| std::env::var(key).ok()).await
+        Self::from_variables(|key| std::env::var(key).ok()).await
     }
 
-    async fn from_settings(setting: impl Fn(&str) -> Option<String>) -> Result<Self> {
+    async fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let mut builder = Self::builder();
-        if let Some(prefix) = setting("LOCKFAST_PREFIX") {
+        if let Some(prefix) = variable("LOCKFAST_PREFIX") {
             builder = builder.prefix(prefix);
         }
         // A malformed header comes from another program, and must not prevent locking.
-        if let Some(trace) = setting("TRACEPARENT").and_then(|header| header.parse().ok()) {
+        if let Some(trace) = variable("TRACEPARENT").and_then(|header| header.parse().ok()) {
             builder = builder.trace_id(trace);
         }
-        builder.connect(setting("LOCKFAST_URL").as_deref().unwrap_or("memory:")).await
+        builder.connect(variable("LOCKFAST_URL").as_deref().unwrap_or("memory:")).await
     }
 
     /// A client with a store of its own inside this process: for tests, and for programs that share locks with no other process.
@@ -131,7 +130,7 @@ impl Builder {
     /// A client of the store behind `url`, with these settings. See [`Locks::connect`].
     pub async fn connect(self, url: &str) -> Result<Locks> {
         let (store, prefix) = open(url, self.count_children).await?;
-        self.or_prefix(prefix).build(store)
+        self.prefix_if_unset(prefix).build(store)
     }
 }
 
@@ -141,15 +140,15 @@ mod tests {
 
     #[tokio::test]
     async fn settings_come_from_the_environment() {
-        let set = |key: &str| match key {
+        let variable = |key: &str| match key {
             "LOCKFAST_URL" => Some("memory:from-env".to_owned()),
             "LOCKFAST_PREFIX" => Some("mine:".to_owned()),
             _ => None,
         };
-        let locks = Locks::from_settings(set).await.unwrap();
+        let locks = Locks::from_variables(variable).await.unwrap();
         let guard = locks.mutex("a").lock().await.unwrap();
-        let bare = Locks::builder().prefix("").connect("memory:from-env").await.unwrap();
-        assert!(bare.mutex("mine:a").is_locked().await.unwrap());
+        let unprefixed = Locks::builder().prefix("").connect("memory:from-env").await.unwrap();
+        assert!(unprefixed.mutex("mine:a").is_locked().await.unwrap());
         drop(guard);
     }
 

@@ -27,7 +27,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// Another claim holds it, or waits for it: come back later, or show the holder to the user.
-    #[error("{}", busy(name, holder.as_deref(), *held_for, *position, *waited, *attempts))]
+    #[error("{}", busy_message(name, holder.as_deref(), *held_for, *position, *waited, *attempts))]
     #[non_exhaustive]
     Busy {
         /// The requested names.
@@ -144,7 +144,7 @@ impl fmt::Display for LostWhy {
     }
 }
 
-fn busy(
+fn busy_message(
     name: &str,
     holder: Option<&Holder>,
     held_for: Option<Duration>,
@@ -157,10 +157,10 @@ fn busy(
         None => format!("{name:?} is already held"),
     };
     if let Some(held_for) = held_for {
-        text += &format!(" for {}", seconds(held_for));
+        text += &format!(" for {}", format_span(held_for));
     }
     if waited >= Duration::from_millis(1) {
-        text += &format!("; gave up after {}", seconds(waited));
+        text += &format!("; gave up after {}", format_span(waited));
     }
     if attempts > 1 {
         text += &format!(" and {attempts} attempts");
@@ -171,12 +171,12 @@ fn busy(
     text
 }
 
-/// To the millisecond below ten seconds, to the second above.
-fn seconds(span: Duration) -> String {
-    let rough = if span < Duration::from_secs(10) {
+/// Rounded down to milliseconds below ten seconds, to seconds above.
+fn format_span(span: Duration) -> String {
+    let rounded = if span < Duration::from_secs(10) {
         Duration::from_millis(span.as_millis() as u64)
     } else {
         Duration::from_secs(span.as_secs())
     };
-    format!("{rough:?}")
+    format!("{rounded:?}")
 }

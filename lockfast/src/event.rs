@@ -63,7 +63,7 @@ impl FromStr for TraceId {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Event {
-    /// When, by this machine's time of day.
+    /// When it happened, by this machine's time of day.
     pub at: SystemTime,
     /// The names it is about, with the client's prefix.
     pub demands: Demands,

@@ -23,7 +23,7 @@ pub struct Name(Arc<str>);
 impl Name {
     /// The longest name a user may write, in bytes.
     pub const LONGEST: usize = 512;
-    /// The longest prefix a client may put before it, in bytes.
+    /// The longest prefix a client may put before a name, in bytes.
     pub const LONGEST_PREFIX: usize = 64;
 
     /// Checks `text` and makes a name of it.

@@ -57,7 +57,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// All of them.
+    /// Every rule.
     #[cfg(feature = "planted-faults")]
     pub const ALL: [Self; 24] = [
         Self::LeaseCountsFromSending,
@@ -105,7 +105,7 @@ thread_local! {
     static LEFT_OUT: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
 }
 
-/// From now on this thread leaves the rule out; with `None`, no rule.
+/// From now on this thread leaves out this rule only; with `None`, it keeps all rules.
 #[cfg(feature = "planted-faults")]
 pub fn leave_out(rule: Option<Rule>) {
     LEFT_OUT.set(rule);

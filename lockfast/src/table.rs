@@ -1,5 +1,5 @@
 //! The rule, as a pure state machine over claims, leases and time. No clock, no input, no output: every verb takes the
-//! time as an argument, returns its answer, and collects the pushes that its store has to send ([`Table::take_news`]).
+//! time as an argument, returns its answer, and collects the pushes that its store has to send ([`Table::take_pushes`]).
 //!
 //! > A claim **holds** when, on each of its resources, the claims up to and including it fit the capacity together.
 //!
@@ -40,11 +40,11 @@ use queue::Queue;
 
 /// How many expired leases one verb removes at most; the next verb continues. An expired claim that is still in its queue
 /// counts as being there, so the limit costs time, never safety.
-const EXPIRED_PER_VERB: usize = 1024;
+const MAX_EXPIRED_PER_VERB: usize = 1024;
 
 /// How many entries ahead of a waiter are searched for the longest lease. An entry beyond them makes the waiter poll early,
 /// never late.
-const LOOKAHEAD: usize = 64;
+const MAX_LOOKAHEAD: usize = 64;
 
 /// All queues of one store.
 ///
@@ -68,30 +68,31 @@ pub struct Table {
     queues: HashMap<Name, Queue, RandomState>,
     /// Ids that are refused until their tombstone expires.
     tombstones: ClaimMap<Tombstone>,
-    /// Due times. Everything above that expires has an element here, at its expiry or earlier.
-    expirations: BinaryHeap<Reverse<(Moment, Expiring)>>,
-    last: Ticket,
+    /// Due times. Every claim, tombstone and seal of this table has an element here, at its expiry or earlier.
+    expirations: BinaryHeap<Reverse<(Moment, ExpiryTarget)>>,
+    last_ticket: Ticket,
+    /// Pushes that the store has not sent yet.
     pushes: Vec<(ClientId, Change)>,
-    /// Names whose queues changed, while a subscription asks for them.
-    touched: Option<Vec<Name>>,
+    /// Names whose queues changed; `None` while no subscription asks for them.
+    touched_names: Option<Vec<Name>>,
 }
 
 #[derive(Debug)]
 struct ClaimState {
     claim: Arc<Claim>,
     tickets: Tickets,
-    expires: Moment,
+    expires_at: Moment,
     /// When it joined; once it holds, when it began to hold.
-    since: Moment,
+    standing_since: Moment,
     /// In how many of its queues it fits the capacity. It holds when it fits in all.
-    fits: u32,
+    fitting_queues: u32,
     lingers: bool,
     broken: bool,
 }
 
 impl ClaimState {
     fn holds(&self) -> bool {
-        self.fits as usize == self.claim.demands.len()
+        self.fitting_queues as usize == self.claim.demands.len()
     }
 
     /// Whether it holds and its owner may keep working: neither broken nor lingering.
@@ -105,7 +106,7 @@ impl ClaimState {
 
     fn extend(&mut self, until: Moment) {
         // No verb shortens a lease: a short renewal sent before an extension may arrive after it.
-        self.expires = if Rule::NoVerbShortens.is_left_out() { until } else { self.expires.max(until) };
+        self.expires_at = if Rule::NoVerbShortens.is_left_out() { until } else { self.expires_at.max(until) };
     }
 }
 
@@ -115,8 +116,9 @@ struct Tombstone {
     why: Why,
 }
 
+/// What expires.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Expiring {
+enum ExpiryTarget {
     Claim(ClaimHash),
     Tombstone(ClaimHash),
     Seal(Name),
@@ -130,9 +132,9 @@ impl Table {
             queues: HashMap::default(),
             tombstones: HashMap::default(),
             expirations: BinaryHeap::new(),
-            last,
+            last_ticket: last,
             pushes: Vec::new(),
-            touched: None,
+            touched_names: None,
         }
     }
 
@@ -143,7 +145,7 @@ impl Table {
         if let Some(tombstone) = self.tombstones.get(&owner).filter(|_| !Rule::TombstoneKeepsOut.is_left_out()) {
             return Ok(Admission::Gone(tombstone.why));
         }
-        if let Some(state) = self.living(owner, now) {
+        if let Some(state) = self.find_alive(owner, now) {
             if state.broken || state.lingers {
                 return Ok(Admission::Gone(if state.broken { Why::Broken } else { Why::Left }));
             }
@@ -152,16 +154,16 @@ impl Table {
             }
             return Ok(self.admission(owner, now));
         }
-        if let Some(value) = self.seal_on(claim) {
+        if let Some(value) = self.find_seal(claim) {
             return Ok(Admission::Sealed(value));
         }
         for demand in claim.demands.iter() {
             self.check_demand(demand)?;
         }
         if busy == Busy::Refuse
-            && let Some(in_the_way) = claim.demands.iter().find(|demand| !self.has_room_for(demand))
+            && let Some(blocked) = claim.demands.iter().find(|demand| !self.has_room_for(demand))
         {
-            return Ok(Admission::Refused(self.busy_with(&in_the_way.name, now)));
+            return Ok(Admission::Refused(self.busy_with(&blocked.name, now)));
         }
         self.join(claim, now);
         Ok(self.admission(owner, now))
@@ -171,7 +173,7 @@ impl Table {
     pub fn renew(&mut self, lease: &Lease, now: Moment) -> Standing {
         self.settle(now);
         let owner = lease.claim.id.hash();
-        match self.living(owner, now) {
+        match self.find_alive(owner, now) {
             None => Standing::Gone(self.tombstones.get(&owner).map_or(Why::Unknown, |tombstone| tombstone.why)),
             Some(state) if state.broken => Standing::Gone(Why::Broken),
             Some(state) if state.lingers => Standing::Gone(Why::Left),
@@ -183,18 +185,18 @@ impl Table {
     }
 
     /// The pushes of the verbs since the last call, each with the client it is for.
-    pub fn take_news(&mut self) -> Vec<(ClientId, Change)> {
+    pub fn take_pushes(&mut self) -> Vec<(ClientId, Change)> {
         std::mem::take(&mut self.pushes)
     }
 
     /// Starts (or stops) recording which queues change.
-    pub fn note_touched(&mut self, wanted: bool) {
-        self.touched = wanted.then(Vec::new);
+    pub fn record_touched(&mut self, enabled: bool) {
+        self.touched_names = enabled.then(Vec::new);
     }
 
     /// The names whose queues changed since the last call, each once, in order.
     pub fn take_touched(&mut self) -> Vec<Name> {
-        let mut touched = self.touched.as_mut().map(std::mem::take).unwrap_or_default();
+        let mut touched = self.touched_names.as_mut().map(std::mem::take).unwrap_or_default();
         touched.sort_unstable();
         touched.dedup();
         touched
@@ -212,35 +214,38 @@ impl Table {
 
     /// Removes expired claims, tombstones and seals, a bounded number of them per call.
     pub fn settle(&mut self, now: Moment) {
-        for _ in 0..EXPIRED_PER_VERB {
+        for _ in 0..MAX_EXPIRED_PER_VERB {
             let Some(Reverse((at, _))) = self.expirations.peek() else {
                 return;
             };
             if *at > now {
                 return;
             }
-            let Some(Reverse((_, what))) = self.expirations.pop() else {
+            let Some(Reverse((_, target))) = self.expirations.pop() else {
                 return;
             };
-            match &what {
-                Expiring::Claim(owner) => match self.claims.get(owner).map(|state| state.expires) {
-                    Some(expires) if expires > now => self.expirations.push(Reverse((expires, what))),
+            match &target {
+                ExpiryTarget::Claim(owner) => match self.claims.get(owner).map(|state| state.expires_at) {
+                    Some(expires_at) if expires_at > now => self.expirations.push(Reverse((expires_at, target))),
                     Some(_) => self.expire(*owner, now),
                     None => {}
                 },
-                Expiring::Tombstone(owner) => match self.tombstones.get(owner).map(|tombstone| tombstone.until) {
-                    Some(until) if until > now => self.expirations.push(Reverse((until, what))),
+                ExpiryTarget::Tombstone(owner) => match self.tombstones.get(owner).map(|tombstone| tombstone.until) {
+                    Some(until) if until > now => self.expirations.push(Reverse((until, target))),
                     _ => drop(self.tombstones.remove(owner)),
                 },
-                Expiring::Seal(name) => {
+                ExpiryTarget::Seal(name) => {
                     if let Some(queue) = self.queues.get_mut(name) {
                         match queue.seal.as_ref().map(|seal| seal.until) {
-                            Some(until) if until > now => self.expirations.push(Reverse((until, what))),
+                            Some(until) if until > now => self.expirations.push(Reverse((until, target))),
                             _ => {
                                 queue.seal = None;
                                 self.drop_if_unused(name);
-                                if let (Expiring::Seal(name), Some(touched)) = (what, &mut self.touched) {
-                                    touched.push(name);
+                                // Matched again by value: the name moves out of `target`.
+                                if let (ExpiryTarget::Seal(name), Some(touched_names)) =
+                                    (target, &mut self.touched_names)
+                                {
+                                    touched_names.push(name);
                                 }
                             }
                         }
@@ -252,50 +257,62 @@ impl Table {
 
     fn join(&mut self, claim: &Arc<Claim>, now: Moment) {
         let owner = claim.id.hash();
-        let tickets = self.draw(claim.block, claim.floor);
-        let mut fits = 0;
+        let tickets = self.draw_tickets(claim.block, claim.floor);
+        let mut fitting_queues = 0;
         for demand in claim.demands.iter() {
             let queue = match self.queues.get_mut(&demand.name) {
                 Some(queue) => queue,
                 None => self.queues.entry(demand.name.clone()).or_insert_with(|| Queue::new(demand.capacity)),
             };
-            fits += u32::from(queue.join(demand, tickets.first, owner));
+            fitting_queues += u32::from(queue.join(demand, tickets.first, owner));
         }
-        let expires = now + claim.ttl;
+        let expires_at = now + claim.ttl;
         self.touch(claim);
         let claim = Arc::clone(claim);
-        self.claims
-            .insert(owner, ClaimState { claim, tickets, expires, since: now, fits, lingers: false, broken: false });
-        self.schedule(expires, Expiring::Claim(owner));
+        self.claims.insert(
+            owner,
+            ClaimState {
+                claim,
+                tickets,
+                expires_at,
+                standing_since: now,
+                fitting_queues,
+                lingers: false,
+                broken: false,
+            },
+        );
+        self.schedule_expiry(expires_at, ExpiryTarget::Claim(owner));
     }
 
-    fn draw(&mut self, block: u32, floor: Ticket) -> Tickets {
+    fn draw_tickets(&mut self, block: u32, floor: Ticket) -> Tickets {
         let floor = if Rule::TicketsAboveFloor.is_left_out() { Ticket(0) } else { floor };
-        let tickets = Tickets::new(Ticket(self.last.max(floor).0 + 1), block.max(1));
-        self.last = tickets.last();
+        let tickets = Tickets::new(Ticket(self.last_ticket.max(floor).0 + 1), block.max(1));
+        self.last_ticket = tickets.last();
         tickets
     }
 
-    fn schedule(&mut self, end: Moment, what: Expiring) {
-        // The heap still has the claims that left before their lease ended. It is rebuilt once they are most of it.
-        let living = self.claims.len() + self.tombstones.len() + self.queues.len();
-        if self.expirations.len() > 2 * living + 64 {
-            let claims = self.claims.iter().map(|(owner, state)| Reverse((state.expires, Expiring::Claim(*owner))));
+    fn schedule_expiry(&mut self, at: Moment, target: ExpiryTarget) {
+        // The heap still has the claims that left before their lease ended. It is rebuilt once they are more than half of it; the
+        // constant keeps a small heap from being rebuilt for every few claims.
+        let in_use = self.len();
+        if self.expirations.len() > 2 * in_use + 64 {
+            let claims =
+                self.claims.iter().map(|(owner, state)| Reverse((state.expires_at, ExpiryTarget::Claim(*owner))));
             let tombstones = self
                 .tombstones
                 .iter()
-                .map(|(owner, tombstone)| Reverse((tombstone.until, Expiring::Tombstone(*owner))));
+                .map(|(owner, tombstone)| Reverse((tombstone.until, ExpiryTarget::Tombstone(*owner))));
             let seals = self.queues.iter().filter_map(|(name, queue)| {
-                queue.seal.as_ref().map(|seal| Reverse((seal.until, Expiring::Seal(name.clone()))))
+                queue.seal.as_ref().map(|seal| Reverse((seal.until, ExpiryTarget::Seal(name.clone()))))
             });
             self.expirations = claims.chain(tombstones).chain(seals).collect();
         }
-        self.expirations.push(Reverse((end, what)));
+        self.expirations.push(Reverse((at, target)));
     }
 
     /// The claim, unless its lease has expired by `now`: then it is removed.
-    fn living(&mut self, owner: ClaimHash, now: Moment) -> Option<&mut ClaimState> {
-        if self.claims.get(&owner)?.expires <= now {
+    fn find_alive(&mut self, owner: ClaimHash, now: Moment) -> Option<&mut ClaimState> {
+        if self.claims.get(&owner)?.expires_at <= now {
             self.expire(owner, now);
         }
         self.claims.get_mut(&owner)
@@ -307,37 +324,39 @@ impl Table {
         }
     }
 
-    /// Removes a claim from all its queues, and pushes `Held` to each claim that holds because of it. A next holder whose own
-    /// lease has expired is removed too instead, so no push announces a grant that is then withdrawn.
+    /// Removes a claim from all its queues, and pushes `Held` to each claim that holds from now on. If the lease of a next holder has
+    /// expired, that claim is removed as well and gets no `Held`: no push announces a grant that is then withdrawn.
     fn remove(&mut self, owner: ClaimHash, now: Moment) -> Option<ClaimState> {
         let removed = self.claims.remove(&owner)?;
-        let mut dead = Vec::new();
-        self.remove_from_queues(&removed, now, &mut dead);
-        while let Some(owner) = dead.pop() {
-            let state = self.claims.remove(&owner).expect("a claim becomes a holder once, so it is in `dead` once");
-            self.remove_from_queues(&state, now, &mut dead);
+        let mut expired_owners = Vec::new();
+        self.remove_from_queues(&removed, now, &mut expired_owners);
+        while let Some(owner) = expired_owners.pop() {
+            let state =
+                self.claims.remove(&owner).expect("a claim becomes a holder once, so it is in `expired_owners` once");
+            self.remove_from_queues(&state, now, &mut expired_owners);
             self.pushes.push((state.claim.client, Change::Gone(owner)));
         }
         Some(removed)
     }
 
-    fn remove_from_queues(&mut self, state: &ClaimState, now: Moment, dead: &mut Vec<ClaimHash>) {
+    /// Adds to `expired_owners` the claims that would hold now, but whose lease has expired.
+    fn remove_from_queues(&mut self, state: &ClaimState, now: Moment, expired_owners: &mut Vec<ClaimHash>) {
         self.touch(&state.claim);
         for demand in state.claim.demands.iter() {
             let queue = self.queues.get_mut(&demand.name).expect("a queue exists while it has entries");
-            queue.take(state.tickets.first);
+            queue.remove(state.tickets.first);
             while let Some(owner) = queue.admit_next() {
                 let next = self.claims.get_mut(&owner).expect("every entry of a queue belongs to a claim");
-                next.fits += 1;
+                next.fitting_queues += 1;
                 if !next.holds() {
                     continue;
                 }
-                if next.expires <= now {
-                    dead.push(owner);
+                if next.expires_at <= now {
+                    expired_owners.push(owner);
                 } else {
-                    next.since = now;
+                    next.standing_since = now;
                     self.pushes.push((next.claim.client, Change::Held(owner, next.tickets.first)));
-                    note_touched(&mut self.touched, &next.claim);
+                    add_names_of(&next.claim, &mut self.touched_names);
                 }
             }
             self.drop_if_unused(&demand.name);
@@ -351,12 +370,12 @@ impl Table {
     }
 
     fn touch(&mut self, claim: &Claim) {
-        note_touched(&mut self.touched, claim);
+        add_names_of(claim, &mut self.touched_names);
     }
 }
 
-fn note_touched(touched: &mut Option<Vec<Name>>, claim: &Claim) {
-    if let Some(touched) = touched {
-        touched.extend(claim.demands.iter().map(|demand| demand.name.clone()));
+fn add_names_of(claim: &Claim, touched_names: &mut Option<Vec<Name>>) {
+    if let Some(touched_names) = touched_names {
+        touched_names.extend(claim.demands.iter().map(|demand| demand.name.clone()));
     }
 }

@@ -10,47 +10,51 @@ use std::time::Duration;
 use lockfast::blocking::Locks;
 use lockfast::{Error, LostWhy, Memory, Outcome};
 
-const SOON: Duration = Duration::from_secs(20);
+/// How long a test waits for another thread before it fails.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Two clients of one store.
-fn two() -> (Locks, Locks) {
+fn two_clients() -> (Locks, Locks) {
     let store = Arc::new(Memory::new());
     let client = || Locks::from(lockfast::Locks::new(store.clone()).unwrap());
     (client(), client())
 }
 
 /// Runs `work` on a thread of its own; the receiver gets its result.
-fn elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
+fn run_on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(work()));
     receiver
 }
 
-/// Waits until another thread has made `is_so` true.
-fn until(mut is_so: impl FnMut() -> bool) {
+/// Waits until another thread has made `condition` true.
+fn wait_until(mut condition: impl FnMut() -> bool) {
+    // At one millisecond each, 20 s.
     for _ in 0..20_000 {
-        if is_so() {
+        if condition() {
             return;
         }
         thread::sleep(Duration::from_millis(1));
     }
-    panic!("it did not happen");
+    panic!("the condition was not met in 20 s");
 }
 
 /// Each thread reads a number, yields, and writes one more: with two holders at once, an increment gets lost.
-fn no_increment_is_lost(enter: impl Fn(&Locks) -> lockfast::Result<lockfast::blocking::Guard> + Sync) {
+fn assert_no_increment_is_lost(lock: impl Fn(&Locks) -> lockfast::Result<lockfast::blocking::Guard> + Sync) {
+    const THREADS: u64 = 8;
     const ROUNDS: u64 = 200;
-    let (one, two) = two();
+    let (one, two) = two_clients();
     let number = AtomicU64::new(0);
     thread::scope(|threads| {
-        for index in 0..8 {
+        for index in 0..THREADS {
             let locks = if index % 2 == 0 { &one } else { &two };
             threads.spawn(|| {
                 for round in 0..ROUNDS {
-                    let guard = enter(locks).unwrap();
+                    let guard = lock(locks).unwrap();
                     let seen = number.load(Ordering::SeqCst);
                     thread::yield_now();
                     number.store(seen + 1, Ordering::SeqCst);
+                    // The other half of the guards is released by their drop.
                     if round % 2 == 0 {
                         guard.release().unwrap();
                     }
@@ -58,54 +62,54 @@ fn no_increment_is_lost(enter: impl Fn(&Locks) -> lockfast::Result<lockfast::blo
             });
         }
     });
-    assert_eq!(number.into_inner(), 8 * ROUNDS);
+    assert_eq!(number.into_inner(), THREADS * ROUNDS);
 }
 
 #[test]
 fn threads_exclude_each_other_with_a_mutex() {
-    no_increment_is_lost(|locks| locks.mutex("a").lock());
+    assert_no_increment_is_lost(|locks| locks.mutex("a").lock());
 }
 
 #[test]
 fn threads_exclude_each_other_with_patience() {
-    no_increment_is_lost(|locks| locks.mutex("a").lock_within(SOON));
+    assert_no_increment_is_lost(|locks| locks.mutex("a").lock_within(TIMEOUT));
 }
 
 #[test]
 fn threads_exclude_each_other_with_a_write_lock() {
-    no_increment_is_lost(|locks| locks.rwlock("a").write());
+    assert_no_increment_is_lost(|locks| locks.rwlock("a").write());
 }
 
 #[test]
 fn threads_exclude_each_other_with_the_only_permit() {
-    no_increment_is_lost(|locks| locks.semaphore("a", 1).acquire());
+    assert_no_increment_is_lost(|locks| locks.semaphore("a", 1).acquire());
 }
 
 #[test]
 fn threads_exclude_each_other_with_several_names() {
-    no_increment_is_lost(|locks| locks.multi(["a", "b"]).lock());
+    assert_no_increment_is_lost(|locks| locks.multi(["a", "b"]).lock());
 }
 
 #[test]
 fn no_runtime_is_needed() {
-    let outcome = elsewhere(|| {
+    let outcome = run_on_thread(|| {
         let has_runtime = tokio::runtime::Handle::try_current().is_ok();
         let locks = Locks::connect("memory:").unwrap();
         let guard = locks.mutex("a").lock().unwrap();
         let fence = guard.fence().unwrap();
         guard.extend(Duration::from_secs(60)).unwrap();
         guard.release().unwrap();
-        locks.shutdown(SOON).unwrap();
+        locks.shutdown(TIMEOUT).unwrap();
         (has_runtime, fence, locks.mutex("a").lock().err())
     });
-    let (has_runtime, fence, closed) = outcome.recv_timeout(SOON).unwrap();
+    let (has_runtime, fence, closed) = outcome.recv_timeout(TIMEOUT).unwrap();
     assert!(!has_runtime && fence > 0);
     assert!(matches!(closed, Some(Error::Closed(_))), "{closed:?}");
 }
 
 #[test]
 fn a_try_fails_at_once_while_it_is_held() {
-    let (one, two) = two();
+    let (one, two) = two_clients();
     let held = one.mutex("a").try_lock().unwrap().unwrap();
     assert!(two.mutex("a").try_lock().unwrap().is_none());
     assert!(two.mutex("a").is_locked().unwrap());
@@ -118,12 +122,12 @@ fn a_try_fails_at_once_while_it_is_held() {
 
 #[test]
 fn opposite_orders_do_not_deadlock() {
-    let (one, two) = two();
+    let (one, two) = two_clients();
     thread::scope(|threads| {
         for (locks, names) in [(&one, ["a", "b"]), (&two, ["b", "a"])] {
             threads.spawn(move || {
                 for _ in 0..100 {
-                    locks.multi(names).lock_within(SOON).unwrap().release().unwrap();
+                    locks.multi(names).lock_within(TIMEOUT).unwrap().release().unwrap();
                 }
             });
         }
@@ -132,16 +136,16 @@ fn opposite_orders_do_not_deadlock() {
 
 #[test]
 fn with_returns_lost_if_the_lock_was_lost_meanwhile() {
-    let (one, two) = two();
+    let (one, two) = two_clients();
     assert!(one.mutex("a").with(|held| held.check().is_ok()).unwrap());
     assert!(!two.mutex("a").is_locked().unwrap());
     let capped = one.mutex("a").options(|it| it.hold_at_most(Duration::from_millis(20)));
     let lost = capped.with(|held| {
-        until(|| held.check().is_err());
+        wait_until(|| held.check().is_err());
         "done too late"
     });
     assert!(matches!(lost, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })), "{lost:?}");
-    drop(two.mutex("a").lock_within(SOON).unwrap());
+    drop(two.mutex("a").lock_within(TIMEOUT).unwrap());
 }
 
 #[test]
@@ -154,39 +158,39 @@ fn on_lost_runs_when_the_lock_is_broken() {
         held.on_lost(move |why| sender.send(why).unwrap());
         let breaking = operator.break_lock("a", held.fence().unwrap());
         assert!(futures::executor::block_on(breaking).unwrap());
-        losses.recv_timeout(SOON).unwrap()
+        losses.recv_timeout(TIMEOUT).unwrap()
     });
     assert!(matches!(broken, Err(Error::Lost { why: LostWhy::Broken, .. })), "{broken:?}");
 }
 
 #[test]
 fn once_can_be_in_progress_and_can_fail() {
-    let (one, two) = two();
-    let (fail, may_fail) = mpsc::channel::<()>();
-    let (begun, has_begun) = mpsc::channel();
+    let (one, two) = two_clients();
+    let (let_fail, may_fail) = mpsc::channel::<()>();
+    let (sender, has_begun) = mpsc::channel();
     let first = one.clone();
-    let failed = elsewhere(move || {
+    let failed = run_on_thread(move || {
         first.once("a").run(|_| {
-            begun.send(()).unwrap();
+            sender.send(()).unwrap();
             may_fail.recv().unwrap();
             Err::<&str, _>(Error::invalid("no money"))
         })
     });
-    has_begun.recv_timeout(SOON).unwrap();
+    has_begun.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(two.once("a").try_run(|_| Ok::<_, Error>("again")).unwrap(), Outcome::InProgress);
     assert_eq!(two.once("a").result().unwrap(), None);
-    fail.send(()).unwrap();
-    assert!(matches!(failed.recv_timeout(SOON).unwrap(), Err(Error::Invalid(_))));
+    let_fail.send(()).unwrap();
+    assert!(matches!(failed.recv_timeout(TIMEOUT).unwrap(), Err(Error::Invalid(_))));
     assert_eq!(two.once("a").run(|_| Ok::<_, Error>("paid")).unwrap(), Outcome::Ran("paid".into()));
     assert_eq!(one.once("a").try_run(|_| Ok::<_, Error>("again")).unwrap(), Outcome::AlreadyDone("paid".into()));
 }
 
 #[test]
 fn once_remembers_nothing_if_its_lock_was_lost() {
-    let (one, two) = two();
+    let (one, two) = two_clients();
     let capped = one.once("a").options(|it| it.hold_at_most(Duration::from_millis(20)));
     let lost = capped.run(|held| {
-        until(|| held.check().is_err());
+        wait_until(|| held.check().is_err());
         Ok::<_, Error>("too late")
     });
     assert!(matches!(lost, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })), "{lost:?}");
@@ -195,10 +199,10 @@ fn once_remembers_nothing_if_its_lock_was_lost() {
 
 #[test]
 fn the_work_of_once_may_take_other_locks() {
-    let (one, two) = two();
+    let (one, two) = two_clients();
     let held = two.mutex("b").lock().unwrap();
     let locks = one.clone();
-    let done = elsewhere(move || {
+    let done = run_on_thread(move || {
         locks.once("a").run(|_| {
             let inner = locks.mutex("b").lock()?;
             let nested = locks.once("c").run(|_| Ok::<_, Error>("inner"))?;
@@ -206,18 +210,18 @@ fn the_work_of_once_may_take_other_locks() {
             Ok::<_, Error>(nested.into_value().unwrap())
         })
     });
-    until(|| one.stats().waiting == 1);
+    wait_until(|| one.stats().waiting == 1);
     held.release().unwrap();
-    assert_eq!(done.recv_timeout(SOON).unwrap().unwrap(), Outcome::Ran("inner".into()));
+    assert_eq!(done.recv_timeout(TIMEOUT).unwrap().unwrap(), Outcome::Ran("inner".into()));
 }
 
 #[test]
 fn on_lost_runs_while_the_holding_thread_sleeps() {
-    let (one, _) = two();
+    let (one, _) = two_clients();
     let is_lost = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_lost);
     let guard = one.mutex("a").options(|it| it.hold_at_most(Duration::from_millis(10))).lock().unwrap();
     guard.on_lost(move |_| flag.store(true, Ordering::SeqCst));
-    until(|| is_lost.load(Ordering::SeqCst));
+    wait_until(|| is_lost.load(Ordering::SeqCst));
     assert!(matches!(guard.release(), Err(Error::Lost { why: LostWhy::HeldAtMost, .. })));
 }

@@ -14,20 +14,20 @@ const TTL: Duration = Duration::from_secs(30);
 
 /// Two clients of one store, as two processes would be, and the clock of all three.
 fn fixture() -> (Locks, Locks, ManualClock) {
-    let hand = ManualClock::new();
-    let store = Arc::new(Memory::with_clock(hand.clock()));
-    let client = || Locks::builder().clock(hand.clock()).build(store.clone()).unwrap();
-    (client(), client(), hand)
+    let manual_clock = ManualClock::new();
+    let store = Arc::new(Memory::with_clock(manual_clock.clock()));
+    let client = || Locks::builder().clock(manual_clock.clock()).build(store.clone()).unwrap();
+    (client(), client(), manual_clock)
 }
 
 async fn token(locks: &Locks, name: &str) -> Token {
     locks.mutex(name).detached().ttl(TTL).lock().await.unwrap().into_token().await.unwrap()
 }
 
-/// Waits until the queue has `many` waiters.
-async fn wait_for_waiters(locks: &Locks, name: &str, many: usize) {
+/// Waits until the queue has `count` waiters.
+async fn wait_for_waiters(locks: &Locks, name: &str, count: usize) {
     let enough = async {
-        while locks.mutex(name).info().await.unwrap().unwrap().waiters().count() < many {
+        while locks.mutex(name).info().await.unwrap().unwrap().waiters().count() < count {
             tokio::task::yield_now().await;
         }
     };
@@ -47,18 +47,18 @@ async fn a_token_outlives_its_client_and_another_client_releases_it() {
 
 #[tokio::test]
 async fn only_the_owner_of_a_token_renews_it() {
-    let (ours, theirs, hand) = fixture();
+    let (ours, theirs, manual_clock) = fixture();
     let token = token(&ours, "deploy").await;
     // Both clients have enough time to renew claims that they consider their own.
     for _ in 0..3 {
-        hand.advance(TTL / 4);
+        manual_clock.advance(TTL / 4);
         assert!(theirs.mutex("deploy").is_locked().await.unwrap());
         ours.fleet_stats().await.unwrap();
     }
     theirs.renew_token(&token, TTL).await.unwrap();
-    hand.advance(TTL * 3 / 4);
+    manual_clock.advance(TTL * 3 / 4);
     assert!(theirs.mutex("deploy").is_locked().await.unwrap(), "renewed, for a whole lease");
-    hand.advance(TTL / 4);
+    manual_clock.advance(TTL / 4);
     assert!(!theirs.mutex("deploy").is_locked().await.unwrap());
     assert!(matches!(theirs.renew_token(&token, TTL).await, Err(Error::Lost { .. })));
     assert!(matches!(theirs.release_token(&token).await, Err(Error::Lost { .. })));
@@ -80,12 +80,12 @@ async fn releasing_a_token_grants_the_next_waiter() {
 async fn a_token_releases_all_its_names_or_permits() {
     let (ours, theirs, _) = fixture();
     let both = ours.multi(["a", "b"]).detached().lock().await.unwrap().into_token().await.unwrap();
-    let one = ours.semaphore("api", 1).detached().acquire().await.unwrap().into_token().await.unwrap();
+    let permit = ours.semaphore("api", 1).detached().acquire().await.unwrap().into_token().await.unwrap();
     let reader = ours.rwlock("catalog").detached().read().await.unwrap().into_token().await.unwrap();
     assert!(theirs.mutex("b").try_lock().await.unwrap().is_none());
     assert!(theirs.semaphore("api", 1).try_acquire().await.unwrap().is_none());
     assert!(theirs.rwlock("catalog").try_write().await.unwrap().is_none());
-    for token in [both, one, reader] {
+    for token in [both, permit, reader] {
         theirs.renew_token(&token.to_string().parse().unwrap(), TTL).await.unwrap();
         theirs.release_token(&token.to_string().parse().unwrap()).await.unwrap();
     }
@@ -114,9 +114,9 @@ async fn only_a_detached_lock_becomes_a_token() {
 
 #[tokio::test]
 async fn a_lock_that_is_lost_does_not_become_a_token() {
-    let (ours, _, hand) = fixture();
+    let (ours, _, manual_clock) = fixture();
     let guard = ours.mutex("a").detached().ttl(TTL).no_renewal().lock().await.unwrap();
-    hand.advance(TTL);
+    manual_clock.advance(TTL);
     assert!(matches!(guard.into_token().await, Err(Error::Lost { why: LostWhy::Expired, .. })));
 }
 
@@ -148,13 +148,15 @@ async fn the_counters_of_all_clients_add_up_over_a_token() {
     assert_eq!((fleet.acquired, fleet.released, fleet.lost), (1, 1, 0));
 }
 
-/// A store that records how claims join and are detached, and fails to detach them if `fails` is set.
+/// A store that records how claims join and are detached, and fails to detach them if `fails_to_detach` is set.
 #[derive(Debug, Default)]
 struct RecordingStore {
     store: Memory,
-    joined: Mutex<Vec<(bool, u32)>>,
+    /// Of each acquire: whether the claim was detached, and the length of its block.
+    acquires: Mutex<Vec<(bool, u32)>>,
+    /// The owner of each claim that was renewed as detached.
     detached: Mutex<Vec<ClaimHash>>,
-    fails: bool,
+    fails_to_detach: bool,
 }
 
 #[async_trait]
@@ -164,7 +166,7 @@ impl Store for RecordingStore {
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
-        self.joined.lock().unwrap().push((claim.detached, claim.block));
+        self.acquires.lock().unwrap().push((claim.detached, claim.block));
         self.store.acquire(claim, busy).await
     }
 
@@ -172,7 +174,7 @@ impl Store for RecordingStore {
         for lease in leases.iter().filter(|lease| lease.claim.detached) {
             assert_eq!(lease.ttl, lease.claim.ttl, "with a whole lease");
             self.detached.lock().unwrap().push(lease.claim.id.hash());
-            if self.fails {
+            if self.fails_to_detach {
                 return Err(Error::unavailable("renewing", "on purpose"));
             }
         }
@@ -203,7 +205,7 @@ async fn a_claim_is_exempt_from_liveness_only_once_it_is_detached() {
     let guard = locks.mutex("a").detached().ttl(TTL).lock().await.unwrap();
     let token = guard.token().unwrap();
     guard.extend(TTL).await.unwrap();
-    assert_eq!(*store.joined.lock().unwrap(), [(false, 1)]);
+    assert_eq!(*store.acquires.lock().unwrap(), [(false, 1)]);
     assert!(store.detached.lock().unwrap().is_empty(), "not before its token was delivered");
     guard.detach().await.unwrap();
     assert_eq!(*store.detached.lock().unwrap(), [token.owner()]);
@@ -212,7 +214,7 @@ async fn a_claim_is_exempt_from_liveness_only_once_it_is_detached() {
 
 #[tokio::test]
 async fn a_lock_that_cannot_be_detached_is_released() {
-    let store = Arc::new(RecordingStore { fails: true, ..RecordingStore::default() });
+    let store = Arc::new(RecordingStore { fails_to_detach: true, ..RecordingStore::default() });
     let locks = Locks::new(store.clone()).unwrap();
     let failed = locks.mutex("a").detached().ttl(TTL).lock().await.unwrap().into_token().await.unwrap_err();
     assert!(matches!(failed, Error::Unavailable { .. }), "{failed}");
@@ -242,7 +244,7 @@ async fn a_detachable_claim_has_no_local_handoff() {
         })
         .collect();
     wait_for_waiters(&locks, "a", 3).await;
-    assert_eq!(*store.joined.lock().unwrap(), [(false, 1); 4], "each with an entry of its own");
+    assert_eq!(*store.acquires.lock().unwrap(), [(false, 1); 4], "each with an entry of its own");
     first.release().await.unwrap();
     let mut owners = vec![owner];
     for waiting in waiting {

@@ -61,9 +61,9 @@ async fn a_webhook_is_handled_once_and_each_delivery_gets_its_result() {
 fn every_example_is_tested_here() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut there: Vec<_> = files.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
-    there.sort();
-    assert_eq!(there, STORIES);
+    let mut example_names: Vec<_> = files.map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    example_names.sort();
+    assert_eq!(example_names, STORIES);
     let is_run = |name: &&str| include_str!("examples.rs").contains(&format!(" {name}::story()"));
     assert!(STORIES.iter().all(is_run));
 }

@@ -17,6 +17,7 @@ fn on_lost_runs_within_ten_milliseconds_on_a_blocked_runtime() {
         let (sender, losses) = mpsc::channel();
         let mut guards = Vec::new();
         for number in 0..9 {
+            // From the shortest lease of any store to 796 ms, so that the deadlines are spread over the sleep below.
             let ttl = Duration::from_millis(500 + 37 * number);
             let guard = locks.mutex(number.to_string()).ttl(ttl).no_renewal().lock().await.unwrap();
             let deadline = Instant::now() + guard.remaining();
@@ -27,23 +28,23 @@ fn on_lost_runs_within_ten_milliseconds_on_a_blocked_runtime() {
             });
             guards.push(guard);
         }
-        let mut polling = Context::from_waker(Waker::noop());
+        let mut context = Context::from_waker(Waker::noop());
         for guard in &guards {
-            assert!(pin!(guard.lost()).poll(&mut polling).is_pending());
+            assert!(pin!(guard.lost()).poll(&mut context).is_pending());
         }
         // The runtime is blocked; the keeper's thread is not, and runs the callbacks.
         std::thread::sleep(Duration::from_millis(1000));
-        let lateness = |(name, deadline, at): (Option<String>, Instant, Instant)| {
+        let lateness_of = |(name, deadline, at): (Option<String>, Instant, Instant)| {
             assert_eq!(name.as_deref(), Some("lockfast-keeper"));
             at.saturating_duration_since(deadline)
         };
-        let mut lateness: Vec<_> = losses.try_iter().map(lateness).collect();
+        let mut lateness: Vec<_> = losses.try_iter().map(lateness_of).collect();
         lateness.sort();
         assert_eq!(lateness.len(), 9);
         // The median: a busy machine may delay a thread now and then, not most of the time.
         assert!(lateness[4] < Duration::from_millis(10), "{lateness:?}");
         for guard in &guards {
-            assert!(pin!(guard.lost()).poll(&mut polling).is_ready());
+            assert!(pin!(guard.lost()).poll(&mut context).is_ready());
         }
     });
 }

@@ -1,7 +1,7 @@
 //! Two servers that take payments from one account, in processes of their own. The balance is an ordinary key: it is read,
 //! compared and written back, and only the lock makes that exclusive.
 //!
-//! The servers are this test program, started again to run the one test that serves if the environment says so.
+//! The servers are this test program, started again to run the one test that is a server if [`URL_VAR`] is set.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in what its tests share too")]
 
@@ -14,29 +14,29 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisResult};
 use servers::Redis;
 
-/// The URL of the store; set in the processes that serve.
-const SERVE: &str = "LOCKFAST_TEST_PAYMENTS";
-/// The number of the server.
-const NUMBER: &str = "LOCKFAST_TEST_PAYMENTS_NUMBER";
-/// The test that serves.
-const SERVER: &str = "a_server_takes_payments";
+/// The environment variable with the URL of the store; set only in the server processes.
+const URL_VAR: &str = "LOCKFAST_TEST_PAYMENTS";
+/// The environment variable with the number of the server.
+const NUMBER_VAR: &str = "LOCKFAST_TEST_PAYMENTS_NUMBER";
+/// The name of the test that is run as a server.
+const SERVER_TEST: &str = "a_server_takes_payments";
 
 const SERVERS: u64 = 2;
 const PAYMENTS: u64 = 10_000;
-/// Payments that one server works on at the same time.
-const AT_ONCE: u64 = 32;
-/// Not enough for all of them: 10,000 payments of 1 to 9 ask for 50,000.
-const BEGINNING: i64 = 40_000;
+/// How many payments one server works on at the same time.
+const WORKERS: u64 = 32;
+/// Not enough for all payments: 10,000 payments of 1 to 9 add up to 50,000.
+const INITIAL_BALANCE: i64 = 40_000;
 
 #[test]
 fn ten_thousand_payments_lose_nothing_and_overdraw_nothing() {
-    in_time(async {
+    run_with_timeout(async {
         let redis = Redis::start();
         let mut account = connect(&redis.url()).await;
-        let _: () = account.set("balance", BEGINNING).await.unwrap();
+        let _: () = account.set("balance", INITIAL_BALANCE).await.unwrap();
         let mut servers: Vec<Server> = (0..SERVERS).map(|number| Server::start(&redis, number)).collect();
         for server in &mut servers {
-            server.end().await;
+            server.wait_for_success().await;
         }
         let mut read = async |key: &str| -> i64 { account.get(key).await.unwrap() };
         let (balance, switches) = (read("balance").await, read("switches").await);
@@ -47,7 +47,7 @@ fn ten_thousand_payments_lose_nothing_and_overdraw_nothing() {
             refused += read(&format!("refused:{number}")).await;
         }
         assert_eq!(accepted + refused, i64::try_from(PAYMENTS).unwrap());
-        assert_eq!(balance, BEGINNING - paid, "the balance is lower by the sum of all payments");
+        assert_eq!(balance, INITIAL_BALANCE - paid, "the balance is lower by the sum of all payments");
         assert!((0..9).contains(&balance), "payments are accepted as long as there is enough: {balance}");
         // Otherwise one server was done before the other began, and the test shows nothing.
         assert!(switches > 50, "the account went from one server to the other {switches} times");
@@ -57,9 +57,9 @@ fn ten_thousand_payments_lose_nothing_and_overdraw_nothing() {
 
 #[test]
 fn a_server_takes_payments() {
-    let Ok(url) = std::env::var(SERVE) else { return };
-    let number = std::env::var(NUMBER).unwrap().parse().unwrap();
-    in_time(serve(&url, number));
+    let Ok(url) = std::env::var(URL_VAR) else { return };
+    let number = std::env::var(NUMBER_VAR).unwrap().parse().unwrap();
+    run_with_timeout(serve(&url, number));
 }
 
 async fn serve(url: &str, number: u64) {
@@ -69,58 +69,62 @@ async fn serve(url: &str, number: u64) {
     while redis.get::<_, u64>("servers").await.unwrap() < SERVERS {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Every other payment is this server's.
+    // The payments are dealt out to the servers in turn.
     let requests = Arc::new(Mutex::new((number..PAYMENTS).step_by(usize::try_from(SERVERS).unwrap())));
-    let workers: Vec<_> = (0..AT_ONCE)
+    let workers: Vec<_> = (0..WORKERS)
         .map(|_| {
             let (locks, redis, requests) = (locks.clone(), redis.clone(), Arc::clone(&requests));
             tokio::spawn(async move {
-                let mut done = Done::default();
+                let mut totals = Totals::default();
                 let next = || requests.lock().unwrap().next();
                 while let Some(request) = next() {
                     let amount = i64::try_from(request * 7 % 9).unwrap() + 1;
-                    pay(&locks, redis.clone(), number, amount, &mut done).await;
+                    pay(&locks, redis.clone(), number, amount, &mut totals).await;
                 }
-                done
+                totals
             })
         })
         .collect();
-    let mut all = Done::default();
+    let mut all = Totals::default();
     for worker in workers {
-        let done = worker.await.unwrap();
-        all = Done {
-            accepted: all.accepted + done.accepted,
-            paid: all.paid + done.paid,
-            refused: all.refused + done.refused,
+        let totals = worker.await.unwrap();
+        all = Totals {
+            accepted: all.accepted + totals.accepted,
+            paid: all.paid + totals.paid,
+            refused: all.refused + totals.refused,
         };
     }
-    for (what, value) in [("accepted", all.accepted), ("paid", all.paid), ("refused", all.refused)] {
-        let _: () = redis.set(format!("{what}:{number}"), value).await.unwrap();
+    for (key, value) in [("accepted", all.accepted), ("paid", all.paid), ("refused", all.refused)] {
+        let _: () = redis.set(format!("{key}:{number}"), value).await.unwrap();
     }
 }
 
 #[derive(Default)]
-struct Done {
+struct Totals {
+    /// How many payments were accepted.
     accepted: i64,
+    /// The sum of the accepted payments.
     paid: i64,
+    /// How many payments were refused.
     refused: i64,
 }
 
-async fn pay(locks: &Locks, mut redis: MultiplexedConnection, server: u64, amount: i64, done: &mut Done) {
+async fn pay(locks: &Locks, mut redis: MultiplexedConnection, server: u64, amount: i64, totals: &mut Totals) {
     let guard = locks.mutex("account:123").lock().await.unwrap();
     let fence = guard.fence().unwrap();
-    let (balance, last, by): (i64, Option<u64>, Option<u64>) = redis.mget(&["balance", "fence", "by"]).await.unwrap();
-    assert!(last.is_none_or(|last| last < fence), "{fence} comes after {last:?}");
-    if by.is_some_and(|by| by != server) {
+    let (balance, last_fence, last_server): (i64, Option<u64>, Option<u64>) =
+        redis.mget(&["balance", "fence", "by"]).await.unwrap();
+    assert!(last_fence.is_none_or(|last| last < fence), "{fence} comes after {last_fence:?}");
+    if last_server.is_some_and(|last| last != server) {
         let switches: Option<u64> = redis.get("switches").await.unwrap();
         let _: () = redis.set("switches", switches.unwrap_or(0) + 1).await.unwrap();
     }
     if balance >= amount {
-        done.accepted += 1;
-        done.paid += amount;
+        totals.accepted += 1;
+        totals.paid += amount;
         let _: () = redis.set("balance", balance - amount).await.unwrap();
     } else {
-        done.refused += 1;
+        totals.refused += 1;
     }
     let written: RedisResult<()> = redis.mset(&[("fence", fence), ("by", server)]).await;
     written.unwrap();
@@ -131,25 +135,27 @@ async fn connect(url: &str) -> MultiplexedConnection {
     redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
-/// A process that serves. It is killed when its test is over. If this process dies first, the store ends with it, and then so does the
-/// server.
+/// A server process. It is killed when its test is over. If this process dies first, its Redis ends, and then the server fails.
 struct Server(Child);
 
 impl Server {
     fn start(redis: &Redis, number: u64) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", SERVER, "--nocapture"]).env(SERVE, redis.url()).env(NUMBER, number.to_string());
+        command
+            .args(["--exact", SERVER_TEST, "--nocapture"])
+            .env(URL_VAR, redis.url())
+            .env(NUMBER_VAR, number.to_string());
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    async fn end(&mut self) {
-        let ended = loop {
+    async fn wait_for_success(&mut self) {
+        let status = loop {
             match self.0.try_wait().unwrap() {
-                Some(ended) => break ended,
+                Some(status) => break status,
                 None => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
-        assert!(ended.success(), "{ended}");
+        assert!(status.success(), "{status}");
     }
 }
 
@@ -160,7 +166,7 @@ impl Drop for Server {
     }
 }
 
-fn in_time<T>(work: impl Future<Output = T>) -> T {
+fn run_with_timeout<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), work).await.expect("it does not hang") })
 }

@@ -79,10 +79,10 @@ async fn work_that_is_stopped_halfway_stays_half_done() {
 #[tokio::test]
 async fn the_in_process_store_says_that_it_is_not_shared() {
     let locks = Locks::connect("memory:").await.unwrap();
-    let said = locks.guarantees();
-    assert_ne!(said.shared, Shared::Network);
-    assert_eq!((said.shared, said.survives), (Shared::Process, Survives::Nothing));
-    assert_eq!((said.fenced, said.atomic), (Fenced::WhileClockSane, Atomic::Always));
-    assert_eq!((said.min_ttl, said.clock), (Duration::from_millis(500), StoreClock::SinceBoot));
-    assert!(said.fair && said.push);
+    let guarantees = locks.guarantees();
+    assert_ne!(guarantees.shared, Shared::Network);
+    assert_eq!((guarantees.shared, guarantees.survives), (Shared::Process, Survives::Nothing));
+    assert_eq!((guarantees.fenced, guarantees.atomic), (Fenced::WhileClockSane, Atomic::Always));
+    assert_eq!((guarantees.min_ttl, guarantees.clock), (Duration::from_millis(500), StoreClock::SinceBoot));
+    assert!(guarantees.fair && guarantees.push);
 }

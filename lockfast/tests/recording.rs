@@ -126,17 +126,20 @@ async fn a_recording_contains_no_secret() {
     }
     let claims = store.claims.lock().unwrap();
     assert!(claims.len() > 4);
-    let squeezed: String = text.to_lowercase().split_whitespace().collect();
+    let text_without_spaces: String = text.to_lowercase().split_whitespace().collect();
     for claim in &*claims {
         assert!(text.contains(&claim.id.hash().to_string()), "claims are identified by their hash");
         // Not even half of a secret is there, in any notation.
         for half in claim.id.expose_secret().chunks(8) {
             let hex = half.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
             let decimal = half.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
-            let number = u64::from_be_bytes(half.try_into().unwrap()).to_string();
-            let other = u64::from_le_bytes(half.try_into().unwrap()).to_string();
-            for written in [hex, decimal, number, other] {
-                assert!(!squeezed.contains(&written), "{written} is a secret, and in the recording:\n{text}");
+            let big_endian = u64::from_be_bytes(half.try_into().unwrap()).to_string();
+            let little_endian = u64::from_le_bytes(half.try_into().unwrap()).to_string();
+            for written in [hex, decimal, big_endian, little_endian] {
+                assert!(
+                    !text_without_spaces.contains(&written),
+                    "{written} is a secret, and in the recording:\n{text}"
+                );
             }
             assert!(!text.as_bytes().windows(8).any(|bytes| bytes == half));
         }
@@ -161,11 +164,11 @@ async fn clients_that_share_a_file_write_whole_lines() {
     }
     drop(clients);
     let text = file.text();
-    let begin = |line: &&str| line.starts_with("{\"lockfast\":\"");
-    assert_eq!(text.lines().filter(begin).count(), 4, "one first line for each client");
+    let is_first_line = |line: &&str| line.starts_with("{\"lockfast\":\"");
+    assert_eq!(text.lines().filter(is_first_line).count(), 4, "one first line for each client");
     for line in text.lines() {
         let is_step = line.starts_with("{\"step\":") && line.matches("{\"step\":").count() == 1;
-        assert!((is_step || begin(&line)) && line.ends_with("\"}") | begin(&line), "{line}");
+        assert!((is_step || is_first_line(&line)) && line.ends_with("\"}") | is_first_line(&line), "{line}");
     }
     assert!(text.ends_with('\n') && text.lines().count() > 800, "{}", text.lines().count());
 }
@@ -239,9 +242,9 @@ async fn a_write_that_fails_warns_once_and_fails_no_lock() {
     tracing::subscriber::set_global_default(warnings.clone()).unwrap();
     let (mut reader, path, writer) = pipe();
     let locks = Locks::builder().record_to(&path).build(Arc::new(Memory::new())).unwrap();
-    let mut first = [0; 12];
-    reader.read_exact(&mut first).unwrap();
-    assert_eq!(&first, b"{\"lockfast\":", "it was recorded");
+    let mut first_bytes = [0; 12];
+    reader.read_exact(&mut first_bytes).unwrap();
+    assert_eq!(&first_bytes, b"{\"lockfast\":", "it was recorded");
     drop((reader, writer));
     for _ in 0..3 {
         locks.mutex("a").lock().await.unwrap().release().await.unwrap();

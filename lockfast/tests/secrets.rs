@@ -39,7 +39,7 @@ impl CapturedLogs {
         self.0.lock().unwrap().clone()
     }
 
-    fn note(&self, values: impl FnOnce(&mut dyn Visit)) {
+    fn append(&self, values: impl FnOnce(&mut dyn Visit)) {
         let mut line = Line(String::new());
         values(&mut line);
         *self.0.lock().unwrap() += &(line.0 + "\n");
@@ -60,18 +60,18 @@ impl Subscriber for CapturedLogs {
     }
 
     fn new_span(&self, span: &Attributes<'_>) -> Id {
-        self.note(|line| span.record(line));
+        self.append(|line| span.record(line));
         Id::from_u64(1)
     }
 
     fn record(&self, _: &Id, values: &Record<'_>) {
-        self.note(|line| values.record(line));
+        self.append(|line| values.record(line));
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
-        self.note(|line| event.record(line));
+        self.append(|line| event.record(line));
     }
 
     fn enter(&self, _: &Id) {}
@@ -105,9 +105,9 @@ impl Printed {
             for half in claim.id.expose_secret().chunks(8) {
                 let hex = half.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
                 let decimal = half.iter().fold(String::new(), |list, byte| format!("{list}{byte},"));
-                let hidden = !text.contains(&hex) && !text.contains(decimal.trim_end_matches(','));
-                let raw = self.text.as_bytes().windows(half.len()).any(|bytes| bytes == half);
-                assert!(hidden && !raw, "{hex} is printed in:\n{}", self.text);
+                let is_hidden = !text.contains(&hex) && !text.contains(decimal.trim_end_matches(','));
+                let is_raw = self.text.as_bytes().windows(half.len()).any(|bytes| bytes == half);
+                assert!(is_hidden && !is_raw, "{hex} is printed in:\n{}", self.text);
             }
         }
     }
@@ -158,7 +158,7 @@ async fn cause_all_events(store: &mut Director, printed: &mut Printed) {
     printed.debug(&store.let_go().await);
     printed.error(soon(waiter).await.unwrap());
 
-    let asks = store.locks.mutex("failed").ttl(TTL);
+    let mutex = store.locks.mutex("failed").ttl(TTL);
     let failing = async {
         let (claim, _, answer) = store.acquire().await;
         answer.lose();
@@ -171,7 +171,7 @@ async fn cause_all_events(store: &mut Director, printed: &mut Printed) {
         }
         claim
     };
-    let (tried, claim) = tokio::join!(asks.try_lock(), failing);
+    let (tried, claim) = tokio::join!(mutex.try_lock(), failing);
     printed.error(tried);
     printed.claims.push(claim);
     printed.debug(&store.let_go().await);
@@ -192,7 +192,7 @@ async fn no_secret_is_printed_or_logged() {
     printed.debug(&store.locks.mutex("held"));
     printed.debug(&printed.claims.clone());
     let lines = logs.text();
-    for said in [
+    for message in [
         "waiting in the queue",
         "acquired",
         "renewed",
@@ -202,7 +202,7 @@ async fn no_secret_is_printed_or_logged() {
         "gave up waiting",
         "stopped waiting",
     ] {
-        assert!(lines.contains(said), "{said:?} is not in\n{lines}");
+        assert!(lines.contains(message), "{message:?} is not in\n{lines}");
     }
     printed.text += &lines;
     printed.assert_no_secrets();

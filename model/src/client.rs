@@ -1,4 +1,4 @@
-//! A client: its state, and its possible actions. Follows `lockfast/src/engine/`: asking and giving up (`acquire.rs`,
+//! A client: its state, and its possible actions. Follows `lockfast/src/engine/`: acquiring and giving up (`acquire.rs`,
 //! `withdraw.rs`, `rejoin.rs`), renewing (`renew.rs`), pushes (`push.rs`) and local hand-off (`handoff.rs`).
 //!
 //! A client here is one process with one request that the store may know of, and some tasks behind it. A grant is picked up at
@@ -19,14 +19,14 @@ pub const MARGIN: u8 = 1;
 pub enum Phase {
     /// There is no request.
     Idle,
-    /// Whether its claim is in the queue is not known.
-    Asking,
+    /// An acquire was sent; whether its claim is in the queue is not known.
+    Acquiring,
     /// In the queue.
     Waiting {
         /// It was granted the lock with little of its lease left, and renews before it enters.
-        settling: bool,
-        /// It will ask again by itself.
-        alarm: bool,
+        is_settling: bool,
+        /// It will poll the store by itself.
+        will_poll: bool,
     },
     /// There is a guard, valid or not.
     Inside {
@@ -42,11 +42,11 @@ pub enum Phase {
 /// The call of a client that is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InFlight {
-    /// Nothing.
+    /// No call.
     Nothing,
-    /// This has not run yet.
-    Asked(Call),
-    /// This has run; the answer is in flight.
+    /// A call that has not run yet.
+    Sent(Call),
+    /// A call that has run; its answer is in flight.
     Answered {
         /// The verb.
         verb: Verb,
@@ -66,8 +66,8 @@ pub enum Reply {
     Waiting {
         /// Its ticket.
         ticket: u8,
-        /// Whether it asks again by itself.
-        alarm: bool,
+        /// Whether the client will poll the store by itself.
+        will_poll: bool,
     },
     /// It is not in the queue.
     Gone,
@@ -76,7 +76,7 @@ pub enum Reply {
 /// Whether a process gets to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pace {
-    /// It does, and has not been stopped yet.
+    /// It runs, and has not been stopped yet.
     Running,
     /// It is stopped.
     Stopped,
@@ -93,24 +93,24 @@ pub struct Client {
     pub in_flight: InFlight,
     /// The id it uses.
     pub id: Id,
-    /// How often it may still ask anew.
-    pub asks: u8,
-    /// Ticks for which it trusts the last lease that the store acknowledged.
-    pub valid: u8,
-    /// Its tickets.
+    /// How many more requests it may start.
+    pub requests_left: u8,
+    /// For how many more ticks it trusts the last lease that the store acknowledged.
+    pub valid_ticks: u8,
+    /// The tickets of its claim.
     pub block: Block,
     /// Tasks that wait behind the request.
-    pub behind: u8,
-    /// Tasks that will still come.
-    pub to_come: u8,
+    pub waiting_tasks: u8,
+    /// Tasks that will still start to wait.
+    pub later_tasks: u8,
     /// The ticket of a push that came before the answer.
-    pub early: u8,
+    pub early_ticket: u8,
     /// An acquire of this id got no answer, and may still run.
-    pub unsure: bool,
-    /// It has asked for more time once; that is enough for one search.
-    pub extended: bool,
-    /// Ids that it gave up without knowing whether they were in the queue, one bit each.
-    pub withdrawn: u8,
+    pub has_unanswered_acquire: bool,
+    /// It has extended its lease once; that is enough for one search.
+    pub has_extended: bool,
+    /// Ids that it gave up without knowing whether they were in the queue: one bit for each serial number.
+    pub withdrawn_ids: u8,
     /// Whether it runs.
     pub pace: Pace,
 }
@@ -122,15 +122,15 @@ impl Client {
             phase: Phase::Idle,
             in_flight: InFlight::Nothing,
             id: Id { client: plan.client, serial: 0 },
-            asks: plan.asks,
-            valid: 0,
+            requests_left: plan.requests,
+            valid_ticks: 0,
             block: Block::default(),
-            behind: plan.behind,
-            to_come: plan.to_come,
-            early: 0,
-            unsure: false,
-            extended: !plan.extends,
-            withdrawn: 0,
+            waiting_tasks: plan.waiting_tasks,
+            later_tasks: plan.later_tasks,
+            early_ticket: 0,
+            has_unanswered_acquire: false,
+            has_extended: !plan.extends,
+            withdrawn_ids: 0,
             pace: Pace::Running,
         }
     }
@@ -142,26 +142,27 @@ impl Client {
 
     /// Whether it is inside and trusts its lease.
     pub fn is_validly_inside(&self) -> bool {
-        matches!(self.phase, Phase::Inside { .. }) && self.valid > 0
+        matches!(self.phase, Phase::Inside { .. }) && self.valid_ticks > 0
     }
 
-    fn has_enough(&self, lease: u8) -> bool {
-        self.valid * 2 >= lease
+    /// Whether at least half a lease is left: otherwise it renews before it enters.
+    fn has_half_a_lease(&self, lease: u8) -> bool {
+        self.valid_ticks * 2 >= lease
     }
 
-    pub(crate) fn age(&mut self, most: u8) {
-        self.valid = self.valid.saturating_sub(1);
+    pub(crate) fn age(&mut self, lease: u8) {
+        self.valid_ticks = self.valid_ticks.saturating_sub(1);
         match &mut self.in_flight {
-            InFlight::Asked(call) => call.age += 1,
-            // An answer older than any lease is worth as little as a yet older one.
-            InFlight::Answered { age, .. } => *age = (*age + 1).min(2 * most),
+            InFlight::Sent(call) => call.age += 1,
+            // All answers older than any lease are equally worthless, so they are one state.
+            InFlight::Answered { age, .. } => *age = (*age + 1).min(2 * lease),
             InFlight::Nothing => {}
         }
     }
 
     pub(crate) fn arrive(&mut self) {
-        self.to_come -= 1;
-        self.behind += 1;
+        self.later_tasks -= 1;
+        self.waiting_tasks += 1;
     }
 
     pub(crate) fn pause(&mut self) {
@@ -173,7 +174,7 @@ impl Client {
     }
 
     /// Its possible actions.
-    pub(crate) fn actions(&self, c: usize, setup: &Setup, fails: bool, actions: &mut Vec<Action>) {
+    pub(crate) fn actions(&self, c: usize, setup: &Setup, may_fail: bool, actions: &mut Vec<Action>) {
         let plan = &setup.plans[c];
         if self.phase == Phase::Crashed {
             return;
@@ -183,30 +184,31 @@ impl Client {
             return;
         }
         let (is_free, is_idle) = (self.in_flight == InFlight::Nothing, self.phase == Phase::Idle);
-        // Right after an answer another question brings nothing new; a law asks it all the same (`laws::progress`).
-        let may_renew = is_free && self.valid < setup.lease - MARGIN;
-        let mut may = |is_so: bool, action| actions.extend(is_so.then_some(action));
-        may(is_idle && self.asks > 0, Action::Start(c));
-        may(!is_idle && self.to_come > 0, Action::Arrive(c));
-        may(!is_free && fails, Action::Timeout(c));
-        may(plan.crashes && !is_idle, Action::Crash(c));
-        may(plan.pauses && !is_idle && self.pace == Pace::Running, Action::Pause(c));
+        // A renewal right after an answer brings nothing new; a law tries one all the same (`laws::progress`).
+        let may_renew = is_free && self.valid_ticks < setup.lease - MARGIN;
+        let mut add_if = |is_possible: bool, action| actions.extend(is_possible.then_some(action));
+        add_if(is_idle && self.requests_left > 0, Action::Start(c));
+        add_if(!is_idle && self.later_tasks > 0, Action::Arrive(c));
+        add_if(!is_free && may_fail, Action::Timeout(c));
+        add_if(plan.crashes && !is_idle, Action::Crash(c));
+        add_if(plan.pauses && !is_idle && self.pace == Pace::Running, Action::Pause(c));
         match self.phase {
-            Phase::Asking => {
-                may(is_free, Action::AskAgain(c));
-                may(plan.cancels, Action::Cancel(c));
+            Phase::Acquiring => {
+                add_if(is_free, Action::RepeatAcquire(c));
+                add_if(plan.cancels, Action::Cancel(c));
             }
-            Phase::Waiting { settling, alarm } => {
-                may(may_renew && (alarm || settling), Action::Renew(c));
-                may(plan.cancels, Action::Cancel(c));
+            Phase::Waiting { is_settling, will_poll } => {
+                add_if(may_renew && (will_poll || is_settling), Action::Renew(c));
+                add_if(plan.cancels, Action::Cancel(c));
             }
             Phase::Inside { .. } => {
-                may(may_renew && self.valid > 0, Action::Renew(c));
-                let renewing = matches!(&self.in_flight, InFlight::Asked(it) if matches!(it.verb, Verb::Renew { .. }));
-                may(!self.extended && self.valid > 0 && (is_free || renewing), Action::Extend(c));
-                may(true, Action::Release(c));
-                may(fails && setup.skips && !plan.slow, Action::ReleaseSkipping(c));
-                may(setup.writes, Action::Write(c));
+                add_if(may_renew && self.valid_ticks > 0, Action::Renew(c));
+                let is_renewing =
+                    matches!(&self.in_flight, InFlight::Sent(it) if matches!(it.verb, Verb::Renew { .. }));
+                add_if(!self.has_extended && self.valid_ticks > 0 && (is_free || is_renewing), Action::Extend(c));
+                add_if(true, Action::Release(c));
+                add_if(may_fail && setup.skips && !plan.slow, Action::ReleaseSkipping(c));
+                add_if(setup.writes, Action::Write(c));
             }
             Phase::Idle | Phase::Leaving | Phase::Crashed => {}
         }

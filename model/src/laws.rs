@@ -7,10 +7,10 @@ use crate::client::{InFlight, Phase};
 use crate::messages::{Call, Push, Verb};
 use crate::notes::{MILESTONES, Notes};
 use crate::setups::Setup;
-use crate::table::{ALL, Entry, Execution};
+use crate::table::{ALL, Entry, Execution, NextWaiter};
 use crate::world::World;
 
-/// The laws, and the milestones that a setup wants to see.
+/// The laws, and the milestones that the search of this setup must reach.
 pub fn properties(setup: &Setup) -> Vec<Property<Setup>> {
     let mut properties = vec![
         Property::always("exclusive: no two valid holders exceed a capacity", exclusive),
@@ -27,8 +27,8 @@ pub fn properties(setup: &Setup) -> Vec<Property<Setup>> {
         Property::always("progress: a waiter that asks when all leases ahead have ended gets the lock", progress),
         Property::always("awake: every waiter for a free lock has a recheck, a call or a push to come", awake),
     ];
-    let wanted = (0..MILESTONES.len()).filter(|index| setup.milestones.has(MILESTONES[*index].0));
-    properties.extend(wanted.map(|index| Property::sometimes(MILESTONES[index].1, REACHED[index])));
+    let required = (0..MILESTONES.len()).filter(|index| setup.milestones.has(MILESTONES[*index].0));
+    properties.extend(required.map(|index| Property::sometimes(MILESTONES[index].1, REACHED[index])));
     properties
 }
 
@@ -70,30 +70,33 @@ fn exclusive(setup: &Setup, world: &World) -> bool {
 }
 
 fn honest(_: &Setup, world: &World) -> bool {
-    world.clients.iter().filter(|client| client.valid > 0).all(|client| {
+    world.clients.iter().filter(|client| client.valid_ticks > 0).all(|client| {
         let entry = world.table.find(client.id);
         match client.phase {
-            // A waiter may have been evicted from the queue, and learns it when it asks.
-            Phase::Waiting { .. } => entry.is_none_or(|entry| entry.lease > client.valid),
-            Phase::Inside { .. } => entry.is_some_and(|entry| entry.lease > client.valid && world.table.holds(entry)),
+            // A waiter may have been evicted from the queue, and learns it when it polls.
+            Phase::Waiting { .. } => entry.is_none_or(|entry| entry.lease > client.valid_ticks),
+            Phase::Inside { .. } => {
+                entry.is_some_and(|entry| entry.lease > client.valid_ticks && world.table.holds(entry))
+            }
             _ => true,
         }
     })
 }
 
 fn blocks(_: &Setup, world: &World) -> bool {
-    let own = world.clients.iter().all(|client| match client.phase {
+    let fences_are_own = world.clients.iter().all(|client| match client.phase {
         Phase::Inside { fence } => client.block.contains(fence),
         _ => true,
     });
     let entries = &world.table.entries;
-    own && entries.windows(2).all(|pair| pair[0].block.last() < pair[1].block.first)
+    fences_are_own && entries.windows(2).all(|pair| pair[0].block.last() < pair[1].block.first)
 }
 
 fn safe(_: &Setup, world: &World) -> bool {
+    // The bits of the two resources.
     [1, 2].into_iter().all(|name| {
-        let holds = |it: &&Entry| it.lease > 0 && it.names & name != 0 && world.table.holds(it);
-        let held: u32 = world.table.entries.iter().filter(holds).map(|it| u32::from(it.weight)).sum();
+        let is_holder = |it: &&Entry| it.lease > 0 && it.names & name != 0 && world.table.holds(it);
+        let held: u32 = world.table.entries.iter().filter(is_holder).map(|it| u32::from(it.weight)).sum();
         held <= u32::from(ALL)
     })
 }
@@ -101,25 +104,26 @@ fn safe(_: &Setup, world: &World) -> bool {
 fn no_ghost(_: &Setup, world: &World) -> bool {
     world.table.entries.iter().filter(|entry| entry.lease > 0).all(|entry| {
         let client = &world.clients[usize::from(entry.id.client)];
-        let is_wanted = client.id == entry.id && client.phase != Phase::Idle;
-        let leaves = |call: &Call| call.id == entry.id && call.verb.is_release();
-        client.phase == Phase::Crashed || is_wanted || world.strays.iter().any(leaves)
+        let has_request = client.id == entry.id && client.phase != Phase::Idle;
+        let is_its_release = |call: &Call| call.id == entry.id && call.verb.is_release();
+        client.phase == Phase::Crashed || has_request || world.unawaited_calls.iter().any(is_its_release)
     })
 }
 
-/// Waiters that run, and have only ended leases ahead of them.
+/// Running clients that wait with only ended leases ahead of them, each with its entry.
 fn next_in_queue(world: &World) -> impl Iterator<Item = (usize, &Entry)> {
-    let waits = |c: &usize| world.clients[*c].is_running() && matches!(world.clients[*c].phase, Phase::Waiting { .. });
+    let is_waiting =
+        |c: &usize| world.clients[*c].is_running() && matches!(world.clients[*c].phase, Phase::Waiting { .. });
     let entries =
-        (0..world.clients.len()).filter(waits).filter_map(|c| Some((c, world.table.find(world.clients[c].id)?)));
+        (0..world.clients.len()).filter(is_waiting).filter_map(|c| Some((c, world.table.find(world.clients[c].id)?)));
     entries.filter(|(_, entry)| entry.lease > 0 && world.table.ahead(entry).all(|it| it.lease == 0))
 }
 
 fn progress(setup: &Setup, world: &World) -> bool {
     next_in_queue(world).all(|(c, entry)| {
         let mut table = world.table.clone();
-        let ask = Call { id: entry.id, verb: Verb::Renew { ttl: setup.lease, waits: true }, age: 0 };
-        table.run(&ask, setup.wish(c), &mut Execution::new(setup.rules, false));
+        let renewal = Call { id: entry.id, verb: Verb::Renew { ttl: setup.lease, waits: true }, age: 0 };
+        table.run(&renewal, setup.claim_spec(c), &mut Execution::new(setup.rules, NextWaiter::Reachable));
         table.find(entry.id).is_some_and(|entry| table.holds(entry))
     })
 }
@@ -128,7 +132,8 @@ fn awake(_: &Setup, world: &World) -> bool {
     next_in_queue(world).all(|(c, entry)| {
         let client = &world.clients[c];
         let is_granted = |push: &Push| matches!(push, Push::Held { id, .. } if *id == entry.id);
-        let will_ask = matches!(client.phase, Phase::Waiting { settling, alarm } if settling || alarm);
-        will_ask || client.in_flight != InFlight::Nothing || world.pushes.iter().any(is_granted)
+        let will_poll_or_renew =
+            matches!(client.phase, Phase::Waiting { is_settling, will_poll } if is_settling || will_poll);
+        will_poll_or_renew || client.in_flight != InFlight::Nothing || world.pushes.iter().any(is_granted)
     })
 }

@@ -9,7 +9,7 @@
 //! Assumed: a call runs within one lease of being sent or never, and a release runs within one lease.
 //!
 //! The model has no clock, no task and no real store. Its table is tested against `lockfast::table::Table`; its clients follow
-//! `lockfast/src/engine/` by hand.
+//! `lockfast/src/engine/` by hand. In all files, `c` is the index of a client.
 
 pub mod client;
 pub mod laws;

@@ -18,12 +18,12 @@ fn main() -> ExitCode {
     }
     let (mut states, mut unique, mut failed) = (0, 0, Vec::new());
     for setup in chosen {
-        let found = search::search(&setup, threads);
-        println!("{found}");
-        states += found.states;
-        unique += found.unique;
-        if !found.is_good() {
-            failed.push(found.setup);
+        let result = search::search(&setup, threads);
+        println!("{result}");
+        states += result.states;
+        unique += result.unique;
+        if !result.is_good() {
+            failed.push(result.setup);
         }
     }
     println!("{states} states in all, {unique} unique");

@@ -12,19 +12,19 @@ pub struct Id {
 /// Consecutive tickets of one claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block {
-    /// The lowest.
+    /// The lowest ticket.
     pub first: u8,
-    /// How many.
+    /// How many tickets.
     pub count: u8,
 }
 
 impl Block {
-    /// The highest.
+    /// The highest ticket.
     pub fn last(self) -> u8 {
         self.first + self.count.max(1) - 1
     }
 
-    /// Whether this number is one of them.
+    /// Whether this ticket is one of the block.
     pub fn contains(self, ticket: u8) -> bool {
         (self.first..=self.last()).contains(&ticket)
     }
@@ -35,14 +35,14 @@ impl Block {
 pub enum Verb {
     /// Join the queue; or, if the claim is in it, renew, and answer with its standing.
     Acquire {
-        /// How many tickets.
+        /// How many tickets to draw.
         block: u8,
-        /// Above this one.
+        /// The tickets are above this one.
         floor: u8,
     },
     /// Renew, never join.
     Renew {
-        /// For so many ticks.
+        /// For this many ticks.
         ttl: u8,
         /// Sent by a request that waits.
         waits: bool,
@@ -53,15 +53,15 @@ pub enum Verb {
     Unknown,
     /// Leave if another claim waits, else go on with fresh tickets.
     UnlessAlone {
-        /// How many tickets.
+        /// How many tickets to draw.
         block: u8,
-        /// Above this one: the largest the client has seen.
+        /// The tickets are above this one, the largest that the client has seen.
         floor: u8,
     },
 }
 
 impl Verb {
-    /// Whether a client repeats it until it has run.
+    /// Whether it is a release, which a client repeats until it has run.
     pub fn is_release(self) -> bool {
         matches!(self, Self::Done | Self::Unknown)
     }
@@ -70,7 +70,7 @@ impl Verb {
 /// A verb in flight to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Call {
-    /// About which claim.
+    /// The claim that it is about.
     pub id: Id,
     /// The verb.
     pub verb: Verb,
@@ -101,22 +101,22 @@ pub enum Standing {
 pub enum Push {
     /// This claim holds now.
     Held {
-        /// Which.
+        /// The claim.
         id: Id,
-        /// Its ticket.
+        /// Its ticket in the queue.
         ticket: u8,
-        /// Its tickets.
+        /// Its fencing tokens.
         block: Block,
     },
-    /// This claim is gone; a hint to ask.
+    /// This claim is gone; a hint to poll.
     Gone {
-        /// Which.
+        /// The claim.
         id: Id,
     },
 }
 
 impl Push {
-    /// About which claim.
+    /// The claim that it is about.
     pub fn id(self) -> Id {
         match self {
             Self::Held { id, .. } | Self::Gone { id } => id,

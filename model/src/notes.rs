@@ -18,7 +18,7 @@ impl Notes {
     pub const ENTERED_BY_PUSH: Self = Self(1);
     /// The store granted a lock after the lease of a claim ahead ended.
     pub const HANDED_AFTER_EXPIRY: Self = Self(1 << 1);
-    /// A request whose claim was gone asked with a new id.
+    /// A request whose claim was gone acquired with a new id.
     pub const REJOINED: Self = Self(1 << 2);
     /// An acquire that came after its release was refused.
     pub const LATE_ACQUIRE_REFUSED: Self = Self(1 << 3);
@@ -28,15 +28,15 @@ impl Notes {
     pub const STALE_WRITE_REFUSED: Self = Self(1 << 5);
     /// A task handed the lock off to the next task of its process.
     pub const HANDED_OFF_LOCALLY: Self = Self(1 << 6);
-    /// A run of hand-offs ended, no other claim waited, and it went on.
+    /// A run of hand-offs ended, no other claim waited, and the claim kept the lock.
     pub const WENT_ON_ALONE: Self = Self(1 << 7);
-    /// A run of hand-offs ended, another claim waited, and its own left.
+    /// A run of hand-offs ended, another claim waited, and the claim left.
     pub const LEFT_FOR_WAITERS: Self = Self(1 << 8);
     /// A claim on two resources had to wait, and then held both.
     pub const MULTI_ENTERED_AFTER_WAIT: Self = Self(1 << 9);
     /// Holder and first waiter had died; the second waiter got the lock.
     pub const TAKEN_FROM_TWO_DEAD: Self = Self(1 << 10);
-    /// A grant arrived with no validity left and was given back.
+    /// A grant arrived after the validity of its lease had ended, and was given back.
     pub const TOO_LATE_GIVEN_BACK: Self = Self(1 << 11);
     /// A waiter was granted the lock with little of its lease left, and renewed before it entered.
     pub const SETTLED_FIRST: Self = Self(1 << 12);
@@ -51,14 +51,14 @@ impl Notes {
     /// Forbidden: a holder entered with a fence that is not above all fences that it cannot share with.
     pub const FENCE_FELL: Self = Self(1 << 31);
 
-    /// Whether it is among these.
+    /// Whether the sets have a note in common.
     pub fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// These and those.
+    /// The notes of both sets.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 

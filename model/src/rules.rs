@@ -6,7 +6,7 @@
 pub enum Rule {
     /// A push counts only if its ticket is the one the client waits with, not just its claim.
     PushMatchesTicket,
-    /// After a claim is gone or given back, its request asks with a new id.
+    /// After a claim is gone or given back, its request acquires with a new id.
     NewIdAfterGone,
     /// No renewal shortens a lease.
     NothingShortens,
@@ -14,7 +14,7 @@ pub enum Rule {
     RepeatedAcquireRenews,
     /// Validity counts from before the call was sent, not from its answer.
     ValidFromSending,
-    /// A grant by push is valid for the rest of the last lease that the store acknowledged; with no rest it is given back.
+    /// A grant by push is valid for the rest of the last lease that the store acknowledged; if that has ended, it is given back.
     PushAddsNoTime,
     /// A claim's whole block of tickets is reserved when it joins, not when it is granted.
     BlockReservedAtJoin,
@@ -32,7 +32,7 @@ pub enum Rule {
     SkippedLeavesTombstone,
     /// The store drops claims whose lease has ended before it answers.
     SettleBeforeAnswer,
-    /// Every waiter asks again when the leases ahead of it have ended, not just the first.
+    /// Every waiter polls when the leases ahead of it have ended, not just the first.
     AllWaitersRecheck,
     /// A store decides which waiter is next, then pushes to it; it never pushes a grant to a waiter that it then skips.
     DecideThenPush,
@@ -41,7 +41,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// All of them.
+    /// Every rule.
     pub const ALL: [Self; 17] = [
         Self::PushMatchesTicket,
         Self::NewIdAfterGone,
@@ -66,20 +66,20 @@ impl Rule {
 /// Which rules are kept: all, or all but one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    off: Option<Rule>,
+    left_out: Option<Rule>,
 }
 
 impl Rules {
-    /// All of them.
-    pub const KEPT: Self = Self { off: None };
+    /// All rules.
+    pub const KEPT: Self = Self { left_out: None };
 
-    /// All but this one.
+    /// All rules but this one.
     pub fn without(rule: Rule) -> Self {
-        Self { off: Some(rule) }
+        Self { left_out: Some(rule) }
     }
 
-    /// Whether this one is kept.
-    pub fn keep(self, rule: Rule) -> bool {
-        self.off != Some(rule)
+    /// Whether this rule is kept.
+    pub fn keeps(self, rule: Rule) -> bool {
+        self.left_out != Some(rule)
     }
 }

@@ -10,7 +10,7 @@ use crate::setups::Setup;
 /// The verdict on one property.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// Its name.
+    /// The name of the property.
     pub name: &'static str,
     /// A law, which must not be broken; otherwise a milestone, which must be reached.
     pub is_law: bool,
@@ -19,7 +19,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether it is as it should be.
+    /// Whether the law held, or the milestone was reached.
     pub fn is_good(&self) -> bool {
         self.is_law == self.path.is_none()
     }
@@ -27,22 +27,22 @@ impl Verdict {
 
 /// The result of one search.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct SearchResult {
     /// The world's name.
     pub setup: &'static str,
     /// How many states were reached, counting each as often as it was reached.
     pub states: usize,
-    /// How many different ones.
+    /// How many different states were reached.
     pub unique: usize,
-    /// How many steps the farthest is away.
+    /// How many steps the farthest state is away.
     pub depth: usize,
     /// How long it took.
     pub took: Duration,
-    /// Of each property.
+    /// The verdict on each property.
     pub verdicts: Vec<Verdict>,
 }
 
-impl Found {
+impl SearchResult {
     /// Whether all laws held and all milestones were reached.
     pub fn is_good(&self) -> bool {
         self.verdicts.iter().all(Verdict::is_good)
@@ -56,7 +56,7 @@ impl Found {
 }
 
 /// Visits every state of a world, or as many as it takes to break a law.
-pub fn search(setup: &Setup, threads: usize) -> Found {
+pub fn search(setup: &Setup, threads: usize) -> SearchResult {
     let began = now();
     let properties = setup.properties();
     let checker = setup.clone().checker().threads(threads).finish_when(HasDiscoveries::AnyFailures);
@@ -71,7 +71,7 @@ pub fn search(setup: &Setup, threads: usize) -> Found {
             path: steps.map(|steps| steps.iter().map(|step| format!("{step:?}")).collect()),
         }
     });
-    Found {
+    SearchResult {
         setup: setup.name,
         states: checker.state_count(),
         unique: checker.unique_state_count(),
@@ -86,7 +86,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for SearchResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.took.as_secs_f64();
         writeln!(

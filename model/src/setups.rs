@@ -3,23 +3,23 @@
 
 use crate::notes::Notes;
 use crate::rules::Rules;
-use crate::table::{ALL, Wish};
+use crate::table::{ALL, ClaimSpec};
 
 /// The plan of one process.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Its number.
+    /// The number of the process.
     pub client: u8,
     /// The resources that it wants, one bit for each.
     pub names: u8,
     /// How much of each.
     pub weight: u8,
-    /// How often it may ask with a new id.
-    pub asks: u8,
-    /// Tasks that wait behind its first from the beginning.
-    pub behind: u8,
-    /// Tasks that come later.
-    pub to_come: u8,
+    /// How many requests it may start, each with a new id.
+    pub requests: u8,
+    /// Tasks that wait behind its first one from the beginning.
+    pub waiting_tasks: u8,
+    /// Tasks that start to wait later.
+    pub later_tasks: u8,
     /// Its calls and answers take time, and may get lost. Otherwise they run and are answered at once, and only pushes to it
     /// are late or lost.
     pub slow: bool,
@@ -29,19 +29,19 @@ pub struct Plan {
     pub pauses: bool,
     /// Its callers may give up.
     pub cancels: bool,
-    /// Its holder may ask for more time.
+    /// Its holder may extend the lease.
     pub extends: bool,
 }
 
 impl Plan {
-    /// Asks once, for the first resource alone.
+    /// One request, for the first resource only.
     pub const PLAIN: Self = Self {
         client: 0,
         names: 1,
         weight: ALL,
-        asks: 1,
-        behind: 0,
-        to_come: 0,
+        requests: 1,
+        waiting_tasks: 0,
+        later_tasks: 0,
         slow: false,
         crashes: false,
         pauses: false,
@@ -53,7 +53,7 @@ impl Plan {
 /// One world to search.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// For people.
+    /// Its name, for people.
     pub name: &'static str,
     /// The processes.
     pub plans: Vec<Plan>,
@@ -90,43 +90,43 @@ impl Setup {
         }
     }
 
-    /// The same with so many faults.
+    /// The same world with this many faults.
     #[must_use]
     pub fn faults(self, faults: u8) -> Self {
         Self { faults, ..self }
     }
 
-    /// The same, where these must be reached.
+    /// The same world, where these milestones must be reached.
     #[must_use]
     pub fn reaches(self, milestones: &[Notes]) -> Self {
-        let milestones = milestones.iter().fold(Notes::default(), |all, note| all.and(*note));
+        let milestones = milestones.iter().fold(Notes::default(), |all, note| all.union(*note));
         Self { milestones, ..self }
     }
 
-    /// The same, where this must be reached too.
+    /// The same world, where this milestone must be reached too.
     #[must_use]
     pub fn and_reaches(self, milestone: Notes) -> Self {
-        Self { milestones: self.milestones.and(milestone), ..self }
+        Self { milestones: self.milestones.union(milestone), ..self }
     }
 
-    /// The wish of a client's claims.
-    pub fn wish(&self, client: usize) -> Wish {
+    /// What the claims of a client request.
+    pub fn claim_spec(&self, client: usize) -> ClaimSpec {
         let plan = &self.plans[client];
-        Wish { names: plan.names, weight: plan.weight, ttl: self.lease }
+        ClaimSpec { names: plan.names, weight: plan.weight, ttl: self.lease }
     }
 
-    /// The lease that an extension asks for.
-    pub fn longer(&self) -> u8 {
+    /// The lease that an extension requests: so long that an ordinary renewal would shorten it.
+    pub fn extended_lease(&self) -> u8 {
         self.lease + 2
     }
 }
 
-/// Asks once, on a good connection.
+/// One request, on a good connection.
 pub const PLAIN: Plan = Plan::PLAIN;
-/// The same on a bad one.
+/// One request, on a bad connection.
 pub const SLOW: Plan = Plan { slow: true, ..Plan::PLAIN };
 
-/// For every run of the tests: each is searched in a moment.
+/// The worlds for every run of the tests: each is searched in a moment.
 pub fn small() -> Vec<Setup> {
     vec![
         lost_answers(1),
@@ -142,7 +142,7 @@ pub fn small() -> Vec<Setup> {
     ]
 }
 
-/// For a longer look: the same stories with more clients on bad connections.
+/// The worlds of `cargo xtask model`: the same stories with more clients on bad connections.
 pub fn large() -> Vec<Setup> {
     vec![
         lost_answers(2),
@@ -161,8 +161,8 @@ pub fn large() -> Vec<Setup> {
 }
 
 /// Answers get lost and callers give up.
-pub fn lost_answers(asks: u8) -> Setup {
-    Setup::new("lost answers", [Plan { asks, cancels: true, ..SLOW }, PLAIN]).faults(1).reaches(&[
+pub fn lost_answers(requests: u8) -> Setup {
+    Setup::new("lost answers", [Plan { requests, cancels: true, ..SLOW }, PLAIN]).faults(1).reaches(&[
         Notes::ENTERED_BY_PUSH,
         Notes::HANDED_AFTER_EXPIRY,
         Notes::LATE_ACQUIRE_REFUSED,
@@ -171,28 +171,32 @@ pub fn lost_answers(asks: u8) -> Setup {
     ])
 }
 
-/// Late pushes, and leases that ended before their client asked.
-pub fn hand_off(asks: u8) -> Setup {
-    let setup = Setup::new("hand-off", [Plan { asks, ..SLOW }, Plan { asks: 2, ..PLAIN }]).faults(1);
+/// Late pushes, and leases that ended before their client polled.
+pub fn hand_off(requests: u8) -> Setup {
+    let setup = Setup::new("hand-off", [Plan { requests, ..SLOW }, Plan { requests: 2, ..PLAIN }]).faults(1);
     let setup = setup.reaches(&[Notes::STALE_PUSH_IGNORED, Notes::ENTERED_BY_PUSH]);
-    if asks > 1 { setup.and_reaches(Notes::REJOINED) } else { setup }
+    if requests > 1 { setup.and_reaches(Notes::REJOINED) } else { setup }
 }
 
 /// A process is stopped, resumes after its lease has ended, and writes.
 pub fn stale_writes() -> Setup {
-    let setup = Setup::new("stale writes", [Plan { pauses: true, asks: 2, ..PLAIN }, Plan { asks: 2, ..PLAIN }]);
+    let setup =
+        Setup::new("stale writes", [Plan { pauses: true, requests: 2, ..PLAIN }, Plan { requests: 2, ..PLAIN }]);
     Setup { writes: true, pushes_gone: true, ..setup }.reaches(&[Notes::STALE_WRITE_REFUSED, Notes::REJOINED])
 }
 
 /// Tasks of one process hand the lock off to each other, beside other processes.
 pub fn local_handoff() -> Setup {
-    Setup::new("local hand-off", [PLAIN, Plan { asks: 2, behind: 1, ..PLAIN }, Plan { to_come: 1, ..PLAIN }])
-        .reaches(&[Notes::HANDED_OFF_LOCALLY, Notes::WENT_ON_ALONE, Notes::LEFT_FOR_WAITERS])
+    Setup::new(
+        "local hand-off",
+        [PLAIN, Plan { requests: 2, waiting_tasks: 1, ..PLAIN }, Plan { later_tasks: 1, ..PLAIN }],
+    )
+    .reaches(&[Notes::HANDED_OFF_LOCALLY, Notes::WENT_ON_ALONE, Notes::LEFT_FOR_WAITERS])
 }
 
 /// The end of a run of hand-offs is late, or arrives twice.
 pub fn run_ends(other: Plan) -> Setup {
-    Setup::new("ends of runs", [Plan { to_come: 1, ..SLOW }, other]).faults(1).reaches(&[
+    Setup::new("ends of runs", [Plan { later_tasks: 1, ..SLOW }, other]).faults(1).reaches(&[
         Notes::LATE_UNLESS_ALONE_IGNORED,
         Notes::WENT_ON_ALONE,
         Notes::LEFT_FOR_WAITERS,
@@ -208,13 +212,13 @@ pub fn deaths(third: Plan) -> Setup {
 
 /// The store takes a waiter for unreachable.
 pub fn skipping() -> Setup {
-    let setup = Setup::new("skipping", [PLAIN, Plan { asks: 2, ..PLAIN }, PLAIN]).faults(1);
+    let setup = Setup::new("skipping", [PLAIN, Plan { requests: 2, ..PLAIN }, PLAIN]).faults(1);
     Setup { skips: true, pushes_gone: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED])
 }
 
 /// The same, after an answer to that waiter was lost.
 pub fn skipping_after_loss() -> Setup {
-    let setup = Setup::new("skipping after a loss", [PLAIN, Plan { asks: 2, ..SLOW }]).faults(2);
+    let setup = Setup::new("skipping after a loss", [PLAIN, Plan { requests: 2, ..SLOW }]).faults(2);
     Setup { skips: true, ..setup }.reaches(&[Notes::SKIPPED, Notes::REJOINED, Notes::LATE_ACQUIRE_REFUSED])
 }
 

@@ -9,9 +9,9 @@ use crate::rules::{Rule, Rules};
 /// How much there is of each resource, and the weight of an exclusive claim. A shared one weighs 1.
 pub const ALL: u8 = 8;
 
-/// The names, weight and lease of a claim: the same in all its life.
+/// The names, weight and lease of a claim. They never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct ClaimSpec {
     /// One bit for each resource.
     pub names: u8,
     /// How much of each.
@@ -36,16 +36,16 @@ pub struct Entry {
     /// How many ticks are left; with none left it is dropped by the next verb that settles.
     pub lease: u8,
     /// It holds although claims are ahead of it: only without the rule that the queue is looked at before the key.
-    pub barged: bool,
+    pub has_barged: bool,
 }
 
 /// A claim id that may not come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tombstone {
-    /// Which.
+    /// The refused id.
     pub id: Id,
-    /// For so many ticks.
-    pub left: u8,
+    /// For how many more ticks.
+    pub ticks_left: u8,
 }
 
 /// All queues.
@@ -59,13 +59,22 @@ pub struct Table {
     pub last: u8,
 }
 
+/// Whether the store can reach the first waiter that a verb grants the lock to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextWaiter {
+    /// It gets the lock.
+    Reachable,
+    /// It is skipped: evicted from the queue.
+    Unreachable,
+}
+
 /// The execution of one verb: its rules, and its side effects.
 #[derive(Debug)]
 pub struct Execution {
     /// Which rules are kept.
     pub rules: Rules,
-    /// The first waiter to be granted the lock is taken for unreachable.
-    pub skips: bool,
+    /// Whether the first waiter that is granted the lock can be reached.
+    pub next_waiter: NextWaiter,
     /// The pushes to send.
     pub pushes: Vec<Push>,
     /// Milestones and violations.
@@ -76,8 +85,8 @@ pub struct Execution {
 
 impl Execution {
     /// A verb under these rules.
-    pub fn new(rules: Rules, skips: bool) -> Self {
-        Self { rules, skips, pushes: Vec::new(), notes: Notes::default(), expired: Vec::new() }
+    pub fn new(rules: Rules, next_waiter: NextWaiter) -> Self {
+        Self { rules, next_waiter, pushes: Vec::new(), notes: Notes::default(), expired: Vec::new() }
     }
 }
 
@@ -98,7 +107,7 @@ impl Table {
 
     /// The rule: on each of its resources, the claims up to and including it fit together.
     pub fn holds(&self, entry: &Entry) -> bool {
-        entry.barged
+        entry.has_barged
             || (0..8).filter(|bit| entry.names & (1 << bit) != 0).all(|bit| {
                 let up_to_it = self.entries.iter().filter(|it| it.names & (1 << bit) != 0 && it.ticket <= entry.ticket);
                 up_to_it.map(|it| u32::from(it.weight)).sum::<u32>() <= u32::from(ALL)
@@ -108,34 +117,34 @@ impl Table {
     /// A tick passes.
     pub fn age(&mut self) {
         self.entries.iter_mut().for_each(|entry| entry.lease = entry.lease.saturating_sub(1));
-        self.tombstones.iter_mut().for_each(|tombstone| tombstone.left -= 1);
+        self.tombstones.iter_mut().for_each(|tombstone| tombstone.ticks_left -= 1);
         // Tombstones are dropped as soon as they end; dropping them at the next verb instead would show no difference.
-        self.tombstones.retain(|tombstone| tombstone.left > 0);
+        self.tombstones.retain(|tombstone| tombstone.ticks_left > 0);
     }
 
     /// Runs one verb.
-    pub fn run(&mut self, call: &Call, wish: Wish, execution: &mut Execution) -> Standing {
+    pub fn run(&mut self, call: &Call, claim_spec: ClaimSpec, execution: &mut Execution) -> Standing {
         let id = call.id;
-        let settles = !matches!(call.verb, Verb::Renew { .. }) || execution.rules.keep(Rule::SettleBeforeAnswer);
-        if settles {
+        let must_settle = !matches!(call.verb, Verb::Renew { .. }) || execution.rules.keeps(Rule::SettleBeforeAnswer);
+        if must_settle {
             self.settle(execution);
         }
         match call.verb {
-            Verb::Acquire { block, floor } => self.acquire(id, wish, block, floor, execution),
+            Verb::Acquire { block, floor } => self.acquire(id, claim_spec, block, floor, execution),
             Verb::Renew { ttl, .. } => {
                 let Some(entry) = self.get_mut(id).filter(|entry| entry.lease > 0) else { return Standing::Gone };
-                entry.lease = if execution.rules.keep(Rule::NothingShortens) { entry.lease.max(ttl) } else { ttl };
+                entry.lease = if execution.rules.keeps(Rule::NothingShortens) { entry.lease.max(ttl) } else { ttl };
                 self.standing(id)
             }
             Verb::Done => self.done(id, execution),
             Verb::Unknown => {
                 self.done(id, execution);
-                if execution.rules.keep(Rule::UnknownLeavesTombstone) {
-                    self.leave_tombstone(id, wish.ttl);
+                if execution.rules.keeps(Rule::UnknownLeavesTombstone) {
+                    self.leave_tombstone(id, claim_spec.ttl);
                 }
                 Standing::Gone
             }
-            Verb::UnlessAlone { block, floor } => self.unless_alone(id, wish, block, floor, execution),
+            Verb::UnlessAlone { block, floor } => self.unless_alone(id, claim_spec, block, floor, execution),
         }
     }
 
@@ -154,28 +163,28 @@ impl Table {
         execution.expired.extend(ended);
     }
 
-    fn acquire(&mut self, id: Id, wish: Wish, block: u8, floor: u8, execution: &mut Execution) -> Standing {
+    fn acquire(&mut self, id: Id, claim_spec: ClaimSpec, block: u8, floor: u8, execution: &mut Execution) -> Standing {
         if self.tombstones.iter().any(|tombstone| tombstone.id == id) {
             execution.notes |= Notes::LATE_ACQUIRE_REFUSED;
             return Standing::Gone;
         }
         if let Some(entry) = self.get_mut(id) {
-            if execution.rules.keep(Rule::RepeatedAcquireRenews) {
-                entry.lease = entry.lease.max(wish.ttl);
+            if execution.rules.keeps(Rule::RepeatedAcquireRenews) {
+                entry.lease = entry.lease.max(claim_spec.ttl);
             }
             return self.standing(id);
         }
-        let key_is_free = !self.entries.iter().any(|it| it.names & wish.names != 0 && self.holds(it));
-        let reserved = if execution.rules.keep(Rule::BlockReservedAtJoin) { block } else { 1 };
+        let key_is_free = !self.entries.iter().any(|it| it.names & claim_spec.names != 0 && self.holds(it));
+        let reserved = if execution.rules.keeps(Rule::BlockReservedAtJoin) { block } else { 1 };
         let drawn = self.draw(reserved, floor);
         let entry = Entry {
             id,
-            names: wish.names,
-            weight: wish.weight,
+            names: claim_spec.names,
+            weight: claim_spec.weight,
             ticket: drawn.first,
             block: Block { first: drawn.first, count: block.max(1) },
-            lease: wish.ttl,
-            barged: key_is_free && !execution.rules.keep(Rule::QueueBeforeKey),
+            lease: claim_spec.ttl,
+            has_barged: key_is_free && !execution.rules.keeps(Rule::QueueBeforeKey),
         };
         self.entries.push(entry);
         if self.holds(&entry) {
@@ -184,18 +193,25 @@ impl Table {
         self.standing(id)
     }
 
-    fn unless_alone(&mut self, id: Id, wish: Wish, block: u8, floor: u8, execution: &mut Execution) -> Standing {
+    fn unless_alone(
+        &mut self,
+        id: Id,
+        claim_spec: ClaimSpec,
+        block: u8,
+        floor: u8,
+        execution: &mut Execution,
+    ) -> Standing {
         let Some(entry) = self.find(id).copied().filter(|entry| self.holds(entry)) else {
             return self.done(id, execution);
         };
-        if entry.block.first > floor && execution.rules.keep(Rule::LateUnlessAloneIsHarmless) {
+        if entry.block.first > floor && execution.rules.keeps(Rule::LateUnlessAloneIsHarmless) {
             execution.notes |= Notes::LATE_UNLESS_ALONE_IGNORED;
-            self.get_mut(id).expect("it was just found").lease = entry.lease.max(wish.ttl);
+            self.get_mut(id).expect("it was just found").lease = entry.lease.max(claim_spec.ttl);
             return Standing::Held(entry.block);
         }
         let mut behind = self.entries.iter().filter(|it| it.names & entry.names != 0 && it.ticket > entry.ticket);
-        let alone = behind.all(|it| self.holds(it));
-        if !alone && execution.rules.keep(Rule::BlockGrowsOnlyAlone) {
+        let is_alone = behind.all(|it| self.holds(it));
+        if !is_alone && execution.rules.keeps(Rule::BlockGrowsOnlyAlone) {
             execution.notes |= Notes::LEFT_FOR_WAITERS;
             return self.done(id, execution);
         }
@@ -203,8 +219,8 @@ impl Table {
         let fresh = self.draw(block, floor);
         self.entries.retain(|it| it.id != id);
         // A claim that is alone moves behind the claims that hold with it; one that grows although others wait keeps its ticket.
-        let ticket = if alone { fresh.first } else { entry.ticket };
-        self.entries.push(Entry { ticket, block: fresh, lease: entry.lease.max(wish.ttl), ..entry });
+        let ticket = if is_alone { fresh.first } else { entry.ticket };
+        self.entries.push(Entry { ticket, block: fresh, lease: entry.lease.max(claim_spec.ttl), ..entry });
         self.entries.sort_by_key(|it| it.ticket);
         Standing::Held(fresh)
     }
@@ -218,9 +234,9 @@ impl Table {
 
     fn leave_tombstone(&mut self, id: Id, ttl: u8) {
         match self.tombstones.iter_mut().find(|tombstone| tombstone.id == id) {
-            Some(tombstone) => tombstone.left = tombstone.left.max(ttl),
+            Some(tombstone) => tombstone.ticks_left = tombstone.ticks_left.max(ttl),
             None => {
-                self.tombstones.push(Tombstone { id, left: ttl });
+                self.tombstones.push(Tombstone { id, ticks_left: ttl });
                 self.tombstones.sort_by_key(|tombstone| tombstone.id);
             }
         }
@@ -232,9 +248,9 @@ impl Table {
         block
     }
 
-    /// The draft in which a block is drawn when its claim is granted.
+    /// Draws a block when its claim is granted: only without the rule that it is reserved at join.
     fn reserve_at_grant(&mut self, id: Id, rules: Rules) {
-        if !rules.keep(Rule::BlockReservedAtJoin)
+        if !rules.keeps(Rule::BlockReservedAtJoin)
             && let Some(count) = self.find(id).map(|entry| entry.block.count).filter(|count| *count > 1)
         {
             let block = self.draw(count, 0);
@@ -244,28 +260,28 @@ impl Table {
 
     /// Runs `change`, then pushes to the claims that waited before it and hold after it.
     fn change_and_push(&mut self, execution: &mut Execution, change: impl FnOnce(&mut Self)) {
-        let waited: Vec<_> = self.entries.iter().filter(|it| !self.holds(it)).map(|it| it.id).collect();
+        let waiters_before: Vec<_> = self.entries.iter().filter(|it| !self.holds(it)).map(|it| it.id).collect();
         change(self);
-        let handed = |it: &Self| {
-            let next = it.entries.iter().filter(|entry| waited.contains(&entry.id) && it.holds(entry));
+        let new_holders = |it: &Self| {
+            let next = it.entries.iter().filter(|entry| waiters_before.contains(&entry.id) && it.holds(entry));
             next.map(|entry| entry.id).collect::<Vec<_>>()
         };
-        let mut next = handed(self);
-        if execution.skips
+        let mut next = new_holders(self);
+        if execution.next_waiter == NextWaiter::Unreachable
             && let Some(first) = next.first().copied()
         {
-            execution.skips = false;
+            execution.next_waiter = NextWaiter::Reachable;
             execution.notes |= Notes::SKIPPED;
             let entry = *self.find(first).expect("it was just found");
-            if !execution.rules.keep(Rule::DecideThenPush) {
+            if !execution.rules.keeps(Rule::DecideThenPush) {
                 execution.pushes.push(Push::Held { id: first, ticket: entry.ticket, block: entry.block });
             }
             self.entries.retain(|it| it.id != first);
             execution.pushes.push(Push::Gone { id: first });
-            if execution.rules.keep(Rule::SkippedLeavesTombstone) {
+            if execution.rules.keeps(Rule::SkippedLeavesTombstone) {
                 self.leave_tombstone(first, entry.lease);
             }
-            next = handed(self);
+            next = new_holders(self);
         }
         for id in next {
             self.reserve_at_grant(id, execution.rules);
@@ -274,7 +290,7 @@ impl Table {
         }
     }
 
-    /// The standing of a claim of the table.
+    /// The standing of a claim that is in the queue.
     fn standing(&self, id: Id) -> Standing {
         let entry = self.find(id).expect("only called for claims that are in the queue");
         if self.holds(entry) {

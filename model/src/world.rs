@@ -2,8 +2,8 @@
 //! each lock. Owns the possible actions, and time.
 //!
 //! Time is relative: every lease, deadline and message counts its own ticks, so worlds that differ only in when they began
-//! are one state, and ticks need no limit. The search ends because each client may ask only so often, and because the number of
-//! faults is limited (`Setup::faults`).
+//! are one state, and ticks need no limit. The search ends because the numbers of requests (`Plan::requests`) and of faults
+//! (`Setup::faults`) are limited.
 //!
 //! A call runs within one lease of being sent or never, and a release is repeated until it has run, within the same time. All
 //! other messages may be late without a limit.
@@ -16,7 +16,7 @@ use crate::messages::{Call, Push, Standing, Verb};
 use crate::notes::Notes;
 use crate::rules::Rule;
 use crate::setups::Setup;
-use crate::table::{Execution, Table};
+use crate::table::{Execution, NextWaiter, Table};
 
 /// The resource behind a lock, which refuses a fence below the highest it has seen; and the highest fences that entered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -37,29 +37,38 @@ pub struct World {
     /// The processes.
     pub clients: Vec<Client>,
     /// Calls whose answer is not awaited; sorted.
-    pub strays: Vec<Call>,
+    pub unawaited_calls: Vec<Call>,
     /// Pushes in flight; sorted.
     pub pushes: Vec<Push>,
-    /// Behind each lock.
+    /// The resource behind each lock.
     pub fenced: [Fenced; 2],
     /// How many faults may still happen.
-    pub faults: u8,
+    pub faults_left: u8,
     /// Milestones and violations of the last step.
     pub notes: Notes,
 }
 
-/// A possible action. Numbers are clients, or indices in `strays` and `pushes`.
+/// Whether a message stays in flight when it is delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Delivery {
+    /// It leaves the messages in flight.
+    Last,
+    /// A copy of it stays in flight.
+    Repeated,
+}
+
+/// A possible action. Numbers are clients, or indices in `unawaited_calls` and `pushes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Time passes.
     Tick,
-    /// A request asks for the lock.
+    /// A request for the lock starts.
     Start(usize),
     /// A task joins the local queue, behind the request that waits or holds.
     Arrive(usize),
     /// An acquire without an answer is repeated.
-    AskAgain(usize),
-    /// The keeper renews, or asks for the standing of a waiter.
+    RepeatAcquire(usize),
+    /// The keeper renews the claim of a holder or a waiter.
     Renew(usize),
     /// A holder extends its lease.
     Extend(usize),
@@ -67,7 +76,7 @@ pub enum Action {
     Release(usize),
     /// The same, and the first waiter to be granted the lock is taken for unreachable.
     ReleaseSkipping(usize),
-    /// A request that asks or waits is cancelled.
+    /// A request without a guard is cancelled.
     Cancel(usize),
     /// A holder writes with its fence, valid or not.
     Write(usize),
@@ -86,52 +95,54 @@ pub enum Action {
     /// The same, and the first waiter to be granted the lock is taken for unreachable.
     RunSkipping(usize),
     /// The answer arrives.
-    Answer(usize),
+    DeliverAnswer(usize),
     /// The store runs a call whose answer is not awaited.
-    Late(usize),
+    RunUnawaited(usize),
     /// The same, and a copy of it stays in flight.
-    LateTwice(usize),
+    RunUnawaitedTwice(usize),
     /// The same, and the first waiter to be granted the lock is taken for unreachable.
-    LateSkipping(usize),
+    RunUnawaitedSkipping(usize),
     /// A push arrives.
-    Push(usize),
-    /// A push arrives, and will again.
-    PushTwice(usize),
+    DeliverPush(usize),
+    /// A push arrives, and a copy of it stays in flight.
+    DeliverPushTwice(usize),
     /// A push is lost.
     LosePush(usize),
 }
 
 impl World {
-    /// The initial state: no client has asked.
+    /// The initial state: no client has sent anything.
     pub fn new(setup: &Setup) -> Self {
         Self {
             table: Table::default(),
             clients: setup.plans.iter().map(Client::new).collect(),
-            strays: Vec::new(),
+            unawaited_calls: Vec::new(),
             pushes: Vec::new(),
             fenced: [Fenced::default(); 2],
-            faults: setup.faults,
+            faults_left: setup.faults,
             notes: Notes::default(),
         }
     }
 
     /// Adds a call whose answer is not awaited.
-    pub fn stray(&mut self, call: Call) {
-        if let Err(at) = self.strays.binary_search(&call) {
-            self.strays.insert(at, call);
+    pub fn send_unawaited(&mut self, call: Call) {
+        if let Err(at) = self.unawaited_calls.binary_search(&call) {
+            self.unawaited_calls.insert(at, call);
         }
     }
 
-    fn run(&mut self, call: &Call, skips: bool, setup: &Setup) -> Standing {
-        let mut execution = Execution::new(setup.rules, skips);
-        let wish = setup.wish(usize::from(call.id.client));
-        let standing = self.table.run(call, wish, &mut execution);
+    fn run(&mut self, call: &Call, next_waiter: NextWaiter, setup: &Setup) -> Standing {
+        let mut execution = Execution::new(setup.rules, next_waiter);
+        let claim_spec = setup.claim_spec(usize::from(call.id.client));
+        let standing = self.table.run(call, claim_spec, &mut execution);
         self.notes |= execution.notes;
-        let crashed = |world: &Self, id: u8| matches!(world.clients[usize::from(id)].phase, Phase::Crashed);
-        let died = |held| execution.expired.iter().any(|(id, did_hold)| *did_hold == held && crashed(self, id.client));
-        let two_died = died(true) && died(false);
+        let is_crashed = |world: &Self, client: u8| matches!(world.clients[usize::from(client)].phase, Phase::Crashed);
+        let has_died =
+            |held| execution.expired.iter().any(|(id, did_hold)| *did_hold == held && is_crashed(self, id.client));
+        // A dead holder and a dead waiter.
+        let two_died = has_died(true) && has_died(false);
         for push in execution.pushes {
-            if crashed(self, push.id().client) {
+            if is_crashed(self, push.id().client) {
                 continue;
             }
             let is_held = matches!(push, Push::Held { .. });
@@ -147,31 +158,32 @@ impl World {
         standing
     }
 
-    fn run_in_flight(&mut self, c: usize, skips: bool, setup: &Setup) {
-        let InFlight::Asked(call) = self.clients[c].in_flight else { return };
-        let reply = match self.run(&call, skips, setup) {
+    fn run_in_flight(&mut self, c: usize, next_waiter: NextWaiter, setup: &Setup) {
+        let InFlight::Sent(call) = self.clients[c].in_flight else { return };
+        let reply = match self.run(&call, next_waiter, setup) {
             Standing::Held(block) => Reply::Held(block),
             Standing::Waiting { ticket, position, .. } => {
-                Reply::Waiting { ticket, alarm: position <= 1 || setup.rules.keep(Rule::AllWaitersRecheck) }
+                Reply::Waiting { ticket, will_poll: position <= 1 || setup.rules.keeps(Rule::AllWaitersRecheck) }
             }
             Standing::Gone => Reply::Gone,
         };
         self.clients[c].in_flight = InFlight::Answered { verb: call.verb, reply, age: call.age };
     }
 
-    fn run_stray(&mut self, at: usize, stays: bool, skips: bool, setup: &Setup) {
-        let call = self.strays[at];
-        if !stays {
-            self.strays.remove(at);
+    fn run_unawaited(&mut self, at: usize, delivery: Delivery, next_waiter: NextWaiter, setup: &Setup) {
+        let call = self.unawaited_calls[at];
+        if delivery == Delivery::Last {
+            self.unawaited_calls.remove(at);
         }
-        self.run(&call, skips, setup);
+        self.run(&call, next_waiter, setup);
     }
 
     /// Whether no call has to run before the next tick.
     fn may_tick(&self, setup: &Setup) -> bool {
         let is_due = |call: &Call| call.age + 1 >= setup.lease;
-        let awaited = self.clients.iter().any(|it| matches!(&it.in_flight, InFlight::Asked(call) if is_due(call)));
-        !awaited && !self.strays.iter().any(|call| call.verb.is_release() && is_due(call))
+        let is_awaited_due =
+            self.clients.iter().any(|it| matches!(&it.in_flight, InFlight::Sent(call) if is_due(call)));
+        !is_awaited_due && !self.unawaited_calls.iter().any(|call| call.verb.is_release() && is_due(call))
     }
 
     fn tick(&mut self, setup: &Setup) {
@@ -179,17 +191,17 @@ impl World {
         for client in &mut self.clients {
             client.age(setup.lease);
         }
-        for call in &mut self.strays {
+        for call in &mut self.unawaited_calls {
             call.age += 1;
         }
-        self.strays.retain(|call| call.age < setup.lease);
-        self.strays.sort_unstable();
-        self.strays.dedup();
+        self.unawaited_calls.retain(|call| call.age < setup.lease);
+        self.unawaited_calls.sort_unstable();
+        self.unawaited_calls.dedup();
     }
 
     fn write(&mut self, c: usize, setup: &Setup) {
         let Phase::Inside { fence } = self.clients[c].phase else { return };
-        let is_valid = self.clients[c].valid > 0;
+        let is_valid = self.clients[c].valid_ticks > 0;
         for (bit, fenced) in self.fenced.iter_mut().enumerate() {
             if setup.plans[c].names & (1 << bit) == 0 {
                 continue;
@@ -204,35 +216,35 @@ impl World {
         }
     }
 
-    fn push(&mut self, at: usize, stays: bool, setup: &Setup) {
+    fn deliver_push(&mut self, at: usize, delivery: Delivery, setup: &Setup) {
         let push = self.pushes[at];
-        if !stays {
+        if delivery == Delivery::Last {
             self.pushes.remove(at);
         }
-        self.pushed(usize::from(push.id().client), push, setup);
+        self.on_push(usize::from(push.id().client), push, setup);
     }
 
     fn step(&mut self, action: Action, setup: &Setup) {
-        let costs = matches!(
+        let is_fault = matches!(
             action,
             Action::Timeout(_)
                 | Action::RunTwice(_)
                 | Action::RunSkipping(_)
                 | Action::ReleaseSkipping(_)
-                | Action::LateTwice(_)
-                | Action::LateSkipping(_)
-                | Action::PushTwice(_)
+                | Action::RunUnawaitedTwice(_)
+                | Action::RunUnawaitedSkipping(_)
+                | Action::DeliverPushTwice(_)
         );
-        self.faults -= u8::from(costs);
+        self.faults_left -= u8::from(is_fault);
         match action {
             Action::Tick => self.tick(setup),
-            Action::Start(c) => self.begin(c),
+            Action::Start(c) => self.start_request(c),
             Action::Arrive(c) => self.clients[c].arrive(),
-            Action::AskAgain(c) => self.ask(c),
-            Action::Renew(c) => self.renew(c, setup.lease),
+            Action::RepeatAcquire(c) => self.send_acquire(c),
+            Action::Renew(c) => self.send_renewal(c, setup.lease),
             Action::Extend(c) => {
-                self.clients[c].extended = true;
-                self.renew(c, setup.longer());
+                self.clients[c].has_extended = true;
+                self.send_renewal(c, setup.extended_lease());
             }
             Action::Release(c) | Action::ReleaseSkipping(c) => self.release(c, setup),
             Action::Cancel(c) => self.cancel(c, setup),
@@ -241,70 +253,75 @@ impl World {
             Action::Pause(c) => self.clients[c].pause(),
             Action::Resume(c) => self.clients[c].resume(),
             Action::Timeout(c) => self.timeout(c, setup),
-            Action::Run(c) => self.run_in_flight(c, false, setup),
-            Action::RunSkipping(c) => self.run_in_flight(c, true, setup),
+            Action::Run(c) => self.run_in_flight(c, NextWaiter::Reachable, setup),
+            Action::RunSkipping(c) => self.run_in_flight(c, NextWaiter::Unreachable, setup),
             Action::RunTwice(c) => {
-                if let InFlight::Asked(call) = self.clients[c].in_flight {
-                    self.stray(call);
+                if let InFlight::Sent(call) = self.clients[c].in_flight {
+                    self.send_unawaited(call);
                 }
-                self.run_in_flight(c, false, setup);
+                self.run_in_flight(c, NextWaiter::Reachable, setup);
             }
-            Action::Answer(c) => self.answered(c, setup),
-            Action::Late(at) => self.run_stray(at, false, false, setup),
-            Action::LateTwice(at) => self.run_stray(at, true, false, setup),
-            Action::LateSkipping(at) => self.run_stray(at, false, true, setup),
-            Action::Push(at) => self.push(at, false, setup),
-            Action::PushTwice(at) => self.push(at, true, setup),
+            Action::DeliverAnswer(c) => self.on_reply(c, setup),
+            Action::RunUnawaited(at) => self.run_unawaited(at, Delivery::Last, NextWaiter::Reachable, setup),
+            Action::RunUnawaitedTwice(at) => self.run_unawaited(at, Delivery::Repeated, NextWaiter::Reachable, setup),
+            Action::RunUnawaitedSkipping(at) => self.run_unawaited(at, Delivery::Last, NextWaiter::Unreachable, setup),
+            Action::DeliverPush(at) => self.deliver_push(at, Delivery::Last, setup),
+            Action::DeliverPushTwice(at) => self.deliver_push(at, Delivery::Repeated, setup),
             Action::LosePush(at) => drop(self.pushes.remove(at)),
         }
-        self.call_promptly(matches!(action, Action::ReleaseSkipping(_)), setup);
+        let next_waiter = match action {
+            Action::ReleaseSkipping(_) => NextWaiter::Unreachable,
+            _ => NextWaiter::Reachable,
+        };
+        self.run_prompt_calls(next_waiter, setup);
     }
 
-    /// The call of a client with a good connection is run and answered in the same step.
-    fn call_promptly(&mut self, skips: bool, setup: &Setup) {
+    /// Runs and answers the calls of clients with a good connection, in the same step. `next_waiter` is for releases.
+    fn run_prompt_calls(&mut self, next_waiter: NextWaiter, setup: &Setup) {
         let is_prompt = |call: &Call| !setup.plans[usize::from(call.id.client)].slow;
         loop {
-            if let Some(at) = self.strays.iter().position(is_prompt) {
-                self.run_stray(at, false, skips, setup);
+            if let Some(at) = self.unawaited_calls.iter().position(is_prompt) {
+                self.run_unawaited(at, Delivery::Last, next_waiter, setup);
                 continue;
             }
-            let asks = |client: &Client| matches!(&client.in_flight, InFlight::Asked(call) if is_prompt(call));
-            let Some(c) = self.clients.iter().position(asks) else { return };
-            self.run_in_flight(c, false, setup);
-            self.answered(c, setup);
+            let has_prompt_call =
+                |client: &Client| matches!(&client.in_flight, InFlight::Sent(call) if is_prompt(call));
+            let Some(c) = self.clients.iter().position(has_prompt_call) else { return };
+            self.run_in_flight(c, NextWaiter::Reachable, setup);
+            self.on_reply(c, setup);
         }
     }
 
     fn store_actions(&self, setup: &Setup, actions: &mut Vec<Action>) {
-        let fails = self.faults > 0;
+        let may_fail = self.faults_left > 0;
         for (c, client) in self.clients.iter().enumerate() {
             match &client.in_flight {
-                InFlight::Asked(call) => {
+                InFlight::Sent(call) => {
                     actions.push(Action::Run(c));
                     let is_acquire = matches!(call.verb, Verb::Acquire { .. });
-                    if fails && (!is_acquire || !setup.rules.keep(Rule::AnsweredAcquireIsOver)) {
+                    if may_fail && (!is_acquire || !setup.rules.keeps(Rule::AnsweredAcquireIsOver)) {
                         actions.push(Action::RunTwice(c));
                     }
-                    if fails && setup.skips {
+                    if may_fail && setup.skips {
                         actions.push(Action::RunSkipping(c));
                     }
                 }
-                InFlight::Answered { .. } if client.is_running() => actions.push(Action::Answer(c)),
+                InFlight::Answered { .. } if client.is_running() => actions.push(Action::DeliverAnswer(c)),
                 _ => {}
             }
         }
-        for at in 0..self.strays.len() {
-            actions.push(Action::Late(at));
-            if fails {
-                actions.push(Action::LateTwice(at));
-                actions.extend(setup.skips.then_some(Action::LateSkipping(at)));
+        for at in 0..self.unawaited_calls.len() {
+            actions.push(Action::RunUnawaited(at));
+            if may_fail {
+                actions.push(Action::RunUnawaitedTwice(at));
+                actions.extend(setup.skips.then_some(Action::RunUnawaitedSkipping(at)));
             }
         }
         for (at, push) in self.pushes.iter().enumerate() {
             actions.push(Action::LosePush(at));
             if self.clients[usize::from(push.id().client)].is_running() {
-                actions.push(Action::Push(at));
-                actions.extend(fails.then_some(Action::PushTwice(at)));
+                actions.push(Action::DeliverPush(at));
+                actions.extend(may_fail.then_some(Action::DeliverPushTwice(at)));
             }
         }
     }
@@ -320,7 +337,7 @@ impl Model for Setup {
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         for (c, client) in world.clients.iter().enumerate() {
-            client.actions(c, self, world.faults > 0, actions);
+            client.actions(c, self, world.faults_left > 0, actions);
         }
         world.store_actions(self, actions);
         if world.may_tick(self) {

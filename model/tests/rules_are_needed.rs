@@ -4,8 +4,8 @@ use model::rules::{Rule, Rules};
 use model::search::search;
 use model::setups::{self, PLAIN, Setup};
 
-/// Which law breaks without a rule, and the world in which it is seen.
-fn shown_by(rule: Rule) -> (Setup, &'static str) {
+/// The world in which the search finds a broken law without this rule, and how the name of that law begins.
+fn broken_law(rule: Rule) -> (Setup, &'static str) {
     match rule {
         Rule::PushMatchesTicket => (setups::hand_off(2), "honest"),
         Rule::NewIdAfterGone => (setups::hand_off(2), "honest"),
@@ -30,20 +30,20 @@ fn shown_by(rule: Rule) -> (Setup, &'static str) {
 #[test]
 fn with_all_rules_no_law_breaks_and_all_milestones_are_reached() {
     for setup in setups::small() {
-        let found = search(&setup, 2);
-        assert!(found.is_good(), "{found}");
+        let result = search(&setup, 2);
+        assert!(result.is_good(), "{result}");
     }
 }
 
 #[test]
 fn without_any_one_of_the_rules_a_law_is_broken() {
-    let mut missed = Vec::new();
+    let mut unnoticed = Vec::new();
     for rule in Rule::ALL {
-        let (setup, law) = shown_by(rule);
-        let found = search(&Setup { rules: Rules::without(rule), ..setup }, 1);
-        if !found.broken().iter().any(|name| name.starts_with(law)) {
-            missed.push(format!("{rule:?}: expected {law:?} to break in {found}"));
+        let (setup, law) = broken_law(rule);
+        let result = search(&Setup { rules: Rules::without(rule), ..setup }, 1);
+        if !result.broken().iter().any(|name| name.starts_with(law)) {
+            unnoticed.push(format!("{rule:?}: expected {law:?} to break in {result}"));
         }
     }
-    assert!(missed.is_empty(), "{}", missed.join("\n"));
+    assert!(unnoticed.is_empty(), "{}", unnoticed.join("\n"));
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Names, Query, Standing as Stands};
+use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Names, Query, Standing as RealStanding};
 use lockfast::store::{Claim, ClaimHash, ClaimId, ClientId, Demand, Demands, Moment, Name, Ticket, Tickets};
-use lockfast::table::Table as Real;
+use lockfast::table::Table as RealTable;
 use model::messages::{Block, Call, Id, Push, Standing, Verb};
 use model::rules::Rules;
-use model::table::{ALL, Execution, Table, Wish};
+use model::table::{ALL, ClaimSpec, Execution, NextWaiter, Table};
 
 const HISTORIES: u64 = 3_000;
 const STEPS: usize = 40;
@@ -21,18 +21,18 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 #[derive(Clone)]
 struct Request {
     id: Id,
-    wish: Wish,
+    claim_spec: ClaimSpec,
     block: u8,
     claim: Arc<Claim>,
 }
 
-struct Both {
+struct TablePair {
     random: fastrand::Rng,
-    real: Real,
+    real: RealTable,
     model: Table,
     now: Moment,
     requests: Vec<Option<Request>>,
-    asked: u8,
+    last_serial: u8,
     /// Which verbs were answered how: a history in which little happens compares little.
     answers: BTreeSet<(&'static str, &'static str)>,
 }
@@ -73,24 +73,24 @@ fn standing_word(standing: Standing) -> &'static str {
     }
 }
 
-impl Both {
+impl TablePair {
     fn new(seed: u64) -> Self {
         Self {
             random: fastrand::Rng::with_seed(seed),
-            real: Real::new(Ticket(0)),
+            real: RealTable::new(Ticket(0)),
             model: Table::default(),
             now: Moment::START + tick(100),
             requests: vec![None; usize::from(CLIENTS)],
-            asked: 0,
+            last_serial: 0,
             answers: BTreeSet::new(),
         }
     }
 
-    /// A request asks with a new id; the lease of its last claim is left to end.
+    /// A request with a new id; the lease of its last claim is left to end.
     fn new_request(&mut self, client: u8) -> Request {
-        self.asked += 1;
-        let id = Id { client, serial: self.asked };
-        let wish = Wish {
+        self.last_serial += 1;
+        let id = Id { client, serial: self.last_serial };
+        let claim_spec = ClaimSpec {
             names: self.random.u8(1..8),
             weight: if self.random.u8(..3) == 0 { 1 } else { ALL },
             ttl: self.random.u8(1..6),
@@ -98,23 +98,23 @@ impl Both {
         let block = self.random.u8(1..4);
         let demand = |name: &str| {
             let name = Name::new(name).expect("a letter is a name");
-            if wish.weight == ALL { Demand::exclusive(name) } else { Demand::shared(name) }
+            if claim_spec.weight == ALL { Demand::exclusive(name) } else { Demand::shared(name) }
         };
-        let wanted = NAMES.iter().enumerate().filter(|(bit, _)| wish.names & (1 << bit) != 0);
+        let names = NAMES.iter().enumerate().filter(|(bit, _)| claim_spec.names & (1 << bit) != 0);
         let claim = Claim {
             id: claim_id(id),
             client: ClientId(u64::from(client)),
-            demands: Demands::of(wanted.map(|(_, name)| demand(name)).collect()).expect("one to three different names"),
-            ttl: tick(wish.ttl),
+            demands: Demands::of(names.map(|(_, name)| demand(name)).collect()).expect("one to three different names"),
+            ttl: tick(claim_spec.ttl),
             block: u32::from(block),
             floor: Ticket(0),
             detached: false,
             note: Arc::default(),
         };
-        Request { id, wish, block, claim: Arc::new(claim) }
+        Request { id, claim_spec, block, claim: Arc::new(claim) }
     }
 
-    fn ask_real(&mut self, request: &Request, verb: Verb) -> Standing {
+    fn run_real(&mut self, request: &Request, verb: Verb) -> Standing {
         let claim = Arc::clone(&request.claim);
         let answer = match verb {
             Verb::Acquire { .. } => {
@@ -124,8 +124,8 @@ impl Both {
                         let (ticket, position) = (ticket.0 as u8, position as u8);
                         return Standing::Waiting { ticket, position, recheck_in: recheck_in.as_secs() as u8 };
                     }
-                    Admission::Held(tickets) => Stands::Held(tickets),
-                    Admission::Gone(why) => Stands::Gone(why),
+                    Admission::Held(tickets) => RealStanding::Held(tickets),
+                    Admission::Gone(why) => RealStanding::Gone(why),
                     other => panic!("{other:?} was not asked for"),
                 }
             }
@@ -138,9 +138,9 @@ impl Both {
             }
         };
         match answer {
-            Stands::Held(tickets) => Standing::Held(block_of(tickets)),
+            RealStanding::Held(tickets) => Standing::Held(block_of(tickets)),
             // Only an acquire says the position; the model always does.
-            Stands::Waiting { ticket, recheck_in } => {
+            RealStanding::Waiting { ticket, recheck_in } => {
                 Standing::Waiting { ticket: ticket.0 as u8, position: 0, recheck_in: recheck_in.as_secs() as u8 }
             }
             _ => Standing::Gone,
@@ -162,14 +162,14 @@ impl Both {
             7 => Verb::Unknown,
             _ => Verb::UnlessAlone { block: self.random.u8(1..4), floor },
         };
-        let mut execution = Execution::new(Rules::KEPT, false);
-        let mut modelled = self.model.run(&Call { id: request.id, verb, age: 0 }, request.wish, &mut execution);
+        let mut execution = Execution::new(Rules::KEPT, NextWaiter::Reachable);
+        let mut modelled = self.model.run(&Call { id: request.id, verb, age: 0 }, request.claim_spec, &mut execution);
         if let Standing::Waiting { position, .. } = &mut modelled
             && !matches!(verb, Verb::Acquire { .. })
         {
             *position = 0;
         }
-        assert_eq!(modelled, self.ask_real(&request, verb), "{verb:?} by {:?}", request.id);
+        assert_eq!(modelled, self.run_real(&request, verb), "{verb:?} by {:?}", request.id);
         self.answers.insert((verb_word(verb), standing_word(modelled)));
         self.compare_pushes(execution.pushes);
         self.compare_queues();
@@ -187,7 +187,7 @@ impl Both {
                 Push::Gone { id } => (hash_of(id), None),
             })
             .collect();
-        let real = self.real.take_news().into_iter();
+        let real = self.real.take_pushes().into_iter();
         let mut real: Vec<_> = real
             .map(|(_, change)| match change {
                 Change::Held(hash, ticket) => (hash, Some(ticket.0)),
@@ -221,7 +221,7 @@ impl Both {
 fn the_table_of_the_model_agrees_with_the_real_one() {
     let mut answers = BTreeSet::new();
     for seed in 0..HISTORIES {
-        let mut both = Both::new(seed);
+        let mut both = TablePair::new(seed);
         for _ in 0..STEPS {
             let step = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| both.step()));
             step.unwrap_or_else(|_| panic!("the tables disagree in the history of seed {seed}"));

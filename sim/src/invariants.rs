@@ -236,7 +236,7 @@ pub(crate) fn check_forged_release(store: &mut Store, name: &Name, now: Moment) 
     let before = store.table.len();
     let standing = store.table.release(&Leaving::Done(claim), now);
     let is_nothing = standing == Standing::Gone(Why::Unknown) && store.table.len() == before;
-    match is_nothing && store.table.take_news().is_empty() {
+    match is_nothing && store.table.take_pushes().is_empty() {
         true => Ok(()),
         false => violated(Invariant::OwnerOnly, "that a forged release does nothing", format!("{standing:?}")),
     }

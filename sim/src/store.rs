@@ -237,7 +237,7 @@ impl World<'_> {
     /// Removes the claims that the store said are gone.
     fn note_gone(&mut self, cause: Cause, now: Moment) {
         debug_assert!(self.store.pushes.is_empty() && self.store.removed.is_empty(), "each verb is noted by itself");
-        self.store.pushes = self.store.table.take_news();
+        self.store.pushes = self.store.table.take_pushes();
         for index in 0..self.store.pushes.len() {
             let (_, Change::Gone(owner)) = self.store.pushes[index] else { continue };
             let Some(entry) = self.store.ledger.get_mut(owner) else {

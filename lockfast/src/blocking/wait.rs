@@ -33,7 +33,7 @@ impl Wake for ThreadWaker {
 
 thread_local! {
     /// How many calls of [`block_on`] are on this thread's stack.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static BLOCK_ON_DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Whether a call of [`block_on`] is on this thread's stack. If so, a store must not rely on the tokio runtime of this thread: it may
@@ -42,22 +42,22 @@ thread_local! {
 /// It is also `true` inside a runtime that the future itself starts: the answer errs on the side of *blocked*.
 #[allow(dead_code, reason = "the features decide which stores are compiled, and not every store calls it")]
 pub(crate) fn is_blocking_here() -> bool {
-    DEPTH.get() > 0
+    BLOCK_ON_DEPTH.get() > 0
 }
 
-/// One call of [`block_on`]. Its drop ends the call, also after a panic in the future.
-struct Blocking;
+/// Counts one call of [`block_on`]. Its drop ends the call, also after a panic in the future.
+struct BlockOnCall;
 
-impl Blocking {
+impl BlockOnCall {
     fn begin() -> Self {
-        DEPTH.set(DEPTH.get() + 1);
+        BLOCK_ON_DEPTH.set(BLOCK_ON_DEPTH.get() + 1);
         Self
     }
 }
 
-impl Drop for Blocking {
+impl Drop for BlockOnCall {
     fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
+        BLOCK_ON_DEPTH.set(BLOCK_ON_DEPTH.get() - 1);
     }
 }
 
@@ -65,13 +65,13 @@ impl Drop for Blocking {
 /// locks. So each call has a flag of its own: an inner call may consume the thread's unpark token, never the flag of an outer one.
 pub(crate) fn block_on<T, E: From<Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     if is_keeper_thread() {
-        // It would wait for work that only this thread does.
-        let what =
+        // It would wait for the keeper, which is this thread.
+        let message =
             "a callback of on_lost waits for a lock, on the thread that keeps them; send a message to another thread";
-        return Err(Error::invalid(what).into());
+        return Err(Error::invalid(message).into());
     }
     // Order matters: declared before the future is pinned, so that the future is dropped within the call.
-    let _blocking = Blocking::begin();
+    let _call = BlockOnCall::begin();
     // Inside a task, tokio's own futures are pending after 128 polls until the task yields to its runtime (cooperative budget). A
     // blocked thread does not yield: without `unconstrained` it would poll for ever.
     let mut work = pin!(tokio::task::unconstrained(work));
@@ -93,21 +93,21 @@ mod tests {
 
     use super::*;
 
-    fn seen() -> Result<bool> {
+    fn is_blocking_inside() -> Result<bool> {
         block_on(async { Ok(is_blocking_here()) })
     }
 
     #[test]
     fn a_thread_blocks_here_only_while_it_polls() {
         assert!(!is_blocking_here());
-        assert!(seen().unwrap());
+        assert!(is_blocking_inside().unwrap());
         assert!(!is_blocking_here());
     }
 
     #[test]
     fn the_end_of_an_inner_call_does_not_end_the_outer() {
         let after_inner = block_on(async {
-            assert!(seen()?);
+            assert!(is_blocking_inside()?);
             Ok::<_, Error>(is_blocking_here())
         });
         assert!(after_inner.unwrap());
@@ -139,32 +139,32 @@ mod tests {
         let on_drop = OnDrop(&answer);
         // Not an `async` block: that would drop its captured values as soon as it is ready. This closure keeps them until the future
         // is dropped.
-        let owns = std::future::poll_fn(move |_| {
+        let future = std::future::poll_fn(move |_| {
             let _owned = &on_drop;
             Poll::Ready(Ok::<_, Error>(()))
         });
-        block_on(owns).unwrap();
+        block_on(future).unwrap();
         assert!(answer.get());
     }
 
     /// tokio makes a task yield to its runtime after 128 polls. A thread that blocks inside a task never yields.
     #[test]
     fn a_call_in_a_task_ends_however_often_it_polls() {
-        let (sender, ended) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let polls = async {
                 for _ in 0..1000 {
-                    let (answer, answered) = tokio::sync::oneshot::channel();
-                    answer.send(()).unwrap();
-                    answered.await.unwrap();
+                    let (sender, receiver) = tokio::sync::oneshot::channel();
+                    sender.send(()).unwrap();
+                    receiver.await.unwrap();
                 }
                 Ok::<_, Error>(())
             };
             runtime.block_on(async { block_on(polls) }).unwrap();
             sender.send(()).unwrap();
         });
-        ended
+        receiver
             .recv_timeout(std::time::Duration::from_secs(10))
             .expect("the call must not wait for its runtime, which waits for the call");
     }

@@ -12,7 +12,7 @@ use crate::store::Resource;
 use super::Guard;
 use super::wait::block_on;
 
-fn hold_while<T>(guard: Guard, work: impl FnOnce(&Guard) -> T) -> Result<T> {
+fn run_and_release<T>(guard: Guard, work: impl FnOnce(&Guard) -> T) -> Result<T> {
     let value = work(&guard);
     match guard.release() {
         Err(error @ Error::Lost { .. }) => Err(error),
@@ -76,7 +76,7 @@ wrapper! {
         /// See [`crate::Mutex::with`]. Blocking work cannot be stopped: it has to call [`check`](crate::Guard::check) itself. A
         /// loss is returned as an error afterwards.
         pub fn with<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
-            hold_while(self.lock()?, work)
+            run_and_release(self.lock()?, work)
         }
 
         /// See [`crate::Mutex::is_locked`].
@@ -203,7 +203,7 @@ wrapper! {
 
         /// See [`crate::Multi::with`], and [`Mutex::with`] for what differs.
         pub fn with<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T> {
-            hold_while(self.lock()?, work)
+            run_and_release(self.lock()?, work)
         }
     }
 }

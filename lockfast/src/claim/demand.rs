@@ -71,7 +71,7 @@ impl Demand {
     }
 
     /// The error for a demand whose capacity differs from that of the claims in the queue.
-    pub(crate) fn disagrees_with(&self, capacity: u32) -> Error {
+    pub(crate) fn capacity_error(&self, capacity: u32) -> Error {
         Error::invalid(format!(
             "{:?} is in use with {}, and was asked for with {}; use the same everywhere, or wait until it is unused",
             self.name,
@@ -143,21 +143,24 @@ enum Inner {
 }
 
 impl Demands {
-    /// How many names one claim may take.
+    /// The largest number of names in one claim.
     pub const MOST: usize = 256;
 
     /// Several demands as one claim: sorted, and refused when empty, too many or with a name twice.
     pub fn of(mut demands: Vec<Demand>) -> Result<Self> {
         demands.sort_by(|a, b| a.name.cmp(&b.name));
-        if let Some(twice) = demands.windows(2).find(|pair| pair[0].name == pair[1].name) {
-            return Err(Error::invalid(format!("{:?} is asked for twice in one claim; name it once", twice[0].name)));
+        if let Some(duplicates) = demands.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            return Err(Error::invalid(format!(
+                "{:?} is asked for twice in one claim; name it once",
+                duplicates[0].name
+            )));
         }
         match demands.len() {
             0 => Err(Error::invalid("no names to lock together; give at least one")),
             1 => Ok(demands.remove(0).into()),
             2..=Self::MOST => Ok(Self(Inner::Many(demands.into()))),
-            many => Err(Error::invalid(format!(
-                "{many} names in one claim; take at most {}, or one name that stands for them all",
+            count => Err(Error::invalid(format!(
+                "{count} names in one claim; take at most {}, or one name that stands for them all",
                 Self::MOST
             ))),
         }

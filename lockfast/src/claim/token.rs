@@ -54,7 +54,7 @@ impl Token {
         self.ttl
     }
 
-    /// What is held, under the names as the store knows them: the prefix of the acquiring client included.
+    /// The names that are held, and how much of each. The names include the prefix of the acquiring client.
     pub fn demands(&self) -> &Demands {
         &self.demands
     }
@@ -74,39 +74,40 @@ impl Token {
         bytes
     }
 
-    fn of_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut rest = Rest(bytes);
-        let id = ClaimId::from_secret(rest.take()?);
-        let unsure = rest.take::<1>()? != [0];
-        let fence = Ticket(u64::from_be_bytes(rest.take()?));
-        let ttl = Duration::from_millis(u64::from_be_bytes(rest.take()?));
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut unread = UnreadBytes(bytes);
+        let id = ClaimId::from_secret(unread.take()?);
+        let unsure = unread.take::<1>()? != [0];
+        let fence = Ticket(u64::from_be_bytes(unread.take()?));
+        let ttl = Duration::from_millis(u64::from_be_bytes(unread.take()?));
         let mut demands = Vec::new();
-        for _ in 0..u16::from_be_bytes(rest.take()?) {
-            let (capacity, weight) = (u32::from_be_bytes(rest.take()?), u32::from_be_bytes(rest.take()?));
-            let length = usize::from(u16::from_be_bytes(rest.take()?));
-            let (name, after) = rest.0.split_at_checked(length)?;
-            rest.0 = after;
-            // The prefix is part of the name, so it may be longer than what a user may write.
+        for _ in 0..u16::from_be_bytes(unread.take()?) {
+            let (capacity, weight) = (u32::from_be_bytes(unread.take()?), u32::from_be_bytes(unread.take()?));
+            let length = usize::from(u16::from_be_bytes(unread.take()?));
+            let (name, after) = unread.0.split_at_checked(length)?;
+            unread.0 = after;
+            // With its prefix, a name may be longer than a user may write. It is split so that the second part is short enough; where
+            // the prefix really ended makes no difference.
             let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?;
-            let longest = name.len().saturating_sub(Name::LONGEST);
-            let split = (longest..).find(|at| name.is_char_boundary(*at))?;
+            let min_split = name.len().saturating_sub(Name::LONGEST);
+            let split = (min_split..).find(|at| name.is_char_boundary(*at))?;
             let name = Name::prefixed(&name[..split], &name[split..]).ok()?;
             if weight == 0 || weight > capacity {
                 return None;
             }
             demands.push(Demand { name, capacity, weight });
         }
-        if !rest.0.is_empty() {
+        if !unread.0.is_empty() {
             return None;
         }
         Some(Self { id, demands: Demands::of(demands).ok()?, ttl, fence, unsure })
     }
 }
 
-/// The bytes still to be read.
-struct Rest<'a>(&'a [u8]);
+/// The bytes of a token that are not parsed yet.
+struct UnreadBytes<'a>(&'a [u8]);
 
-impl Rest<'_> {
+impl UnreadBytes<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (first, after) = self.0.split_first_chunk()?;
         self.0 = after;
@@ -141,17 +142,17 @@ impl FromStr for Token {
                 false => "this is not a token; pass what `acquire` gave, unchanged",
             }));
         };
-        let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
+        let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(parse_hex_byte).collect();
         bytes
             .as_deref()
-            .and_then(Self::of_bytes)
+            .and_then(Self::from_bytes)
             .ok_or_else(|| Error::invalid("this token is damaged or not whole; pass what `acquire` gave, unchanged"))
     }
 }
 
-fn byte(digits: &[u8]) -> Option<u8> {
+fn parse_hex_byte(digits: &[u8]) -> Option<u8> {
     let [high, low] = digits else { return None };
-    let digit = |it: &u8| char::from(*it).to_digit(16);
+    let digit = |ascii: &u8| char::from(*ascii).to_digit(16);
     Some((digit(high)? * 16 + digit(low)?) as u8)
 }
 
@@ -195,9 +196,9 @@ mod tests {
             text[..FORMAT.len()].to_owned(),
         ];
         for damaged in damaged.into_iter().chain((1..text.len()).map(|end| text[..end].to_owned())) {
-            let refused = damaged.parse::<Token>().unwrap_err();
-            let said = format!("{refused} {refused:?}");
-            assert!(damaged.len() < 30 || !said.contains(&damaged[12..28]), "{said}");
+            let error = damaged.parse::<Token>().unwrap_err();
+            let message = format!("{error} {error:?}");
+            assert!(damaged.len() < 30 || !message.contains(&damaged[12..28]), "{message}");
         }
     }
 

@@ -235,7 +235,7 @@ impl<'a> Lockstep<'a> {
                 Change::Held(owner, _) if Some(client) == dead && !detached.contains(&owner) => Some(owner),
                 _ => None,
             };
-            let owners: Vec<_> = self.table.take_news().into_iter().filter_map(passed_over).collect();
+            let owners: Vec<_> = self.table.take_pushes().into_iter().filter_map(passed_over).collect();
             if owners.is_empty() {
                 return;
             }

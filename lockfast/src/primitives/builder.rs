@@ -32,7 +32,7 @@ pub struct Builder {
     clock: Clock,
     pub(crate) count_children: bool,
     #[cfg(feature = "record")]
-    record: Option<PathBuf>,
+    record_file: Option<PathBuf>,
 }
 
 impl Default for Builder {
@@ -44,7 +44,7 @@ impl Default for Builder {
             clock,
             count_children: false,
             #[cfg(feature = "record")]
-            record: None,
+            record_file: None,
         }
     }
 }
@@ -56,8 +56,8 @@ impl Builder {
         self
     }
 
-    /// Sets the prefix of a URL, unless the caller has set one.
-    pub(crate) fn or_prefix(mut self, prefix: Option<String>) -> Self {
+    /// Sets the prefix that came from a URL, unless the caller has set one.
+    pub(crate) fn prefix_if_unset(mut self, prefix: Option<String>) -> Self {
         self.prefix = self.prefix.or(prefix);
         self
     }
@@ -108,8 +108,8 @@ impl Builder {
     }
 
     /// See [`Mutex::local_handoff`](crate::Mutex::local_handoff).
-    pub fn local_handoff(mut self, wanted: bool) -> Self {
-        self.options.local_handoff = wanted;
+    pub fn local_handoff(mut self, enabled: bool) -> Self {
+        self.options.local_handoff = enabled;
         self
     }
 
@@ -120,10 +120,10 @@ impl Builder {
     }
 
     /// Whether child processes count as part of this process, in a store that watches processes (`sqlite:`): then a lock becomes free
-    /// only when all of them have ended, or the lease has. For programs that hold a lock for a child. To be set before
+    /// only when all of them have ended, or the lease has. For programs that hold a lock for a child. Set it before
     /// [`connect`](Self::connect).
-    pub fn count_children(mut self, wanted: bool) -> Self {
-        self.count_children = wanted;
+    pub fn count_children(mut self, enabled: bool) -> Self {
+        self.count_children = enabled;
         self
     }
 
@@ -151,25 +151,25 @@ impl Builder {
     /// ```
     #[cfg(feature = "record")]
     pub fn record_to(mut self, file: impl Into<PathBuf>) -> Self {
-        self.record = Some(file.into());
+        self.record_file = Some(file.into());
         self
     }
 
     #[cfg(feature = "record")]
-    fn recording(&self) -> Option<PathBuf> {
-        // An empty variable is one that was meant to be unset.
-        let named = || std::env::var_os("LOCKFAST_RECORD").filter(|file| !file.is_empty());
-        self.record.clone().or_else(|| named().map(PathBuf::from))
+    fn recording_file(&self) -> Option<PathBuf> {
+        // An empty variable counts as unset.
+        let from_env = || std::env::var_os("LOCKFAST_RECORD").filter(|file| !file.is_empty());
+        self.record_file.clone().or_else(|| from_env().map(PathBuf::from))
     }
 
     #[cfg(not(feature = "record"))]
-    fn recording(&self) -> Option<PathBuf> {
+    fn recording_file(&self) -> Option<PathBuf> {
         None
     }
 
     /// A client of this store. Starts its keeper (watchdog) thread, which renews its locks.
     pub fn build(self, store: Arc<dyn Store>) -> Result<Locks> {
-        let record = self.recording();
+        let recording_file = self.recording_file();
         let prefix = self.prefix.unwrap_or_else(|| "lock:".to_owned());
         if prefix.len() > Name::LONGEST_PREFIX {
             return Err(Error::invalid(format!(
@@ -181,30 +181,30 @@ impl Builder {
         self.options.check(&store.guarantees())?;
         let Options { text, labels, .. } = &self.options;
         let note = Note {
-            host: host(),
+            host: host_name(),
             pid: std::process::id(),
-            program: program(),
+            program: program_name(),
             text: text.clone(),
             labels: labels.clone(),
         };
         // Text and labels are in the client's note now, which every claim starts from.
         let defaults = Options { text: None, labels: Vec::new(), ..self.options };
-        Client::start(store, self.clock, prefix, defaults, note, record).map(Locks::of)
+        Client::start(store, self.clock, prefix, defaults, note, recording_file).map(Locks::from_handle)
     }
 }
 
 #[cfg(unix)]
-fn host() -> String {
+fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[cfg(not(unix))]
-fn host() -> String {
+fn host_name() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown".to_owned())
 }
 
 /// The program's name only: arguments carry secrets.
-fn program() -> String {
+fn program_name() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

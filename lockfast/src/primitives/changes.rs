@@ -10,7 +10,7 @@ use crate::name::Name;
 use crate::store::{Change, Scope};
 
 use super::Locks;
-use super::ask::Ask;
+use super::requester::Requester;
 
 /// After this long without a push, the stream yields `None`: the store may have no pushes.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
@@ -39,7 +39,7 @@ impl Locks {
             Ok(()) => self.client().store.watch(scope.clone()),
             Err(_) => stream::empty().boxed(),
         };
-        let watcher = Watcher { ask: self.ask(), scope, changes };
+        let watcher = Watcher { requester: self.requester(), scope, changes };
         stream::unfold(watcher, |mut watcher| async move {
             let change = watcher.next().await?;
             Some((change, watcher))
@@ -48,15 +48,17 @@ impl Locks {
     }
 }
 
+/// The state of the stream that [`Locks::changes`] returns.
 struct Watcher {
-    ask: Ask,
+    requester: Requester,
     scope: Scope,
     changes: BoxStream<'static, Change>,
 }
 
 impl Watcher {
+    /// A changed name, or `Some(None)` if any name may have changed; `None` once the client is closed.
     async fn next(&mut self) -> Option<Option<Name>> {
-        let client = self.ask.client();
+        let client = self.requester.client();
         let pause = |span| client.sleep_until(client.clock.now() + span);
         // A closed client has no timers: waiting on one would never end, or never wait.
         if client.check_usable().is_err() || client.is_closed() {

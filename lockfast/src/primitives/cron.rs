@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::client::Guard;
 use crate::error::{Error, Result};
 
-use super::once::{Once, Outcome};
+use super::once::{DEFAULT_KEEP, Once, Outcome};
+use super::requester::run_and_release;
 use super::{Locks, Mutex};
 
 /// A job that every server starts at the same time, and one of them runs.
@@ -27,14 +28,14 @@ pub struct Cron {
     locks: Locks,
     name: String,
     ttl: Option<Duration>,
-    at_least: Option<Duration>,
-    at_most: Option<Duration>,
+    hold_at_least: Option<Duration>,
+    hold_at_most: Option<Duration>,
     keep: Duration,
 }
 
 impl Cron {
     pub(super) fn new(locks: Locks, name: String) -> Self {
-        Self { locks, name, ttl: None, at_least: None, at_most: None, keep: super::once::A_DAY }
+        Self { locks, name, ttl: None, hold_at_least: None, hold_at_most: None, keep: DEFAULT_KEEP }
     }
 
     /// See [`Mutex::ttl`]: how long the job stays locked after the server that runs it has died.
@@ -46,13 +47,13 @@ impl Cron {
     /// How long the job stays locked at least, counted from its start, even if it ends sooner. Choose more than the servers' clocks
     /// differ by, so that a late server does not run it again. For [`run`](Self::run).
     pub fn at_least(mut self, span: Duration) -> Self {
-        self.at_least = Some(span);
+        self.hold_at_least = Some(span);
         self
     }
 
     /// How long the job may run: after this it is stopped.
     pub fn at_most(mut self, span: Duration) -> Self {
-        self.at_most = Some(span);
+        self.hold_at_most = Some(span);
         self
     }
 
@@ -83,14 +84,14 @@ impl Cron {
         if let Some(ttl) = self.ttl {
             mutex = mutex.ttl(ttl);
         }
-        if let Some(span) = self.at_least {
+        if let Some(span) = self.hold_at_least {
             mutex = mutex.hold_at_least(span);
         }
-        if let Some(span) = self.at_most {
+        if let Some(span) = self.hold_at_most {
             mutex = mutex.hold_at_most(span);
         }
         match mutex.try_lock().await? {
-            Some(guard) => super::ask::hold_while(guard, work).await?.map(Some),
+            Some(guard) => run_and_release(guard, work).await?.map(Some),
             None => Ok(None),
         }
     }
@@ -106,14 +107,13 @@ impl Cron {
         slot: impl AsRef<str>,
         work: impl AsyncFnOnce(&Guard) -> Result<(), E>,
     ) -> Result<Outcome<()>, E> {
-        let mut once: Once = self
-            .locks
-            .once(format!("{}@{}", self.name.replace('%', "%25").replace('@', "%40"), slot.as_ref()))
-            .keep(self.keep);
+        // The first `@` ends the job's name, so an `@` in the name is escaped, and with it the `%` of the escape.
+        let escaped_name = self.name.replace('%', "%25").replace('@', "%40");
+        let mut once: Once = self.locks.once(format!("{escaped_name}@{}", slot.as_ref())).keep(self.keep);
         if let Some(ttl) = self.ttl {
             once = once.ttl(ttl);
         }
-        if let Some(span) = self.at_most {
+        if let Some(span) = self.hold_at_most {
             once = once.hold_at_most(span);
         }
         Ok(match once.try_run(async |guard: &Guard| work(guard).await.map(|()| "")).await? {

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::select;
+use futures::future::{Either, select};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::claim::{Demand, Demands, Note};
@@ -16,7 +16,7 @@ use crate::error::{Error, LostWhy, Result};
 use crate::name::Name;
 use crate::store::{Change, Entry, Scope};
 
-use super::ask::{Ask, options, while_held};
+use super::requester::{LocalHandOff, Requester, options, run_while_held};
 
 /// After this long without a push, an observer reads the queue: the store may have no pushes.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Clone)]
 pub struct Election {
-    pub(super) ask: Ask,
+    pub(super) requester: Requester,
     pub(super) name: Result<Name>,
     pub(super) on_elected: Option<Arc<dyn Fn(u64) + Send + Sync>>,
     pub(super) on_lost: Option<Arc<dyn Fn(LostWhy) + Send + Sync>>,
@@ -132,7 +132,7 @@ impl Election {
     pub async fn campaign(&self) -> Result<Leadership> {
         // Without local hand-off: the store shows each leader's own note.
         let demands = self.demands()?;
-        match self.ask.enter(demands, None, false).await? {
+        match self.requester.enter(demands, None, LocalHandOff::Never).await? {
             Entered::Held(guard) => {
                 if let (Some(callback), Ok(fence)) = (&self.on_elected, guard.fence()) {
                     callback(fence);
@@ -174,9 +174,9 @@ impl Election {
                 }
                 Err(error) => return Err(error),
             };
-            let began = self.ask.client().clock.now();
-            let done = while_held(&leadership, async |_: &Guard| work(&leadership).await).await;
-            match done {
+            let led_since = self.requester.client().clock.now();
+            let outcome = run_while_held(&leadership, async |_: &Guard| work(&leadership).await).await;
+            match outcome {
                 Ok(value) => {
                     // The work is done; if the store does not answer, the keeper repeats the release.
                     let _ = leadership.step_down().await;
@@ -184,7 +184,7 @@ impl Election {
                 }
                 Err(Error::Lost { why: LostWhy::Shutdown, .. }) => return Err(Error::Closed("it was shut down")),
                 // A very short `hold_at_most` must not cause campaigns without a pause.
-                Err(Error::Lost { why: LostWhy::HeldAtMost, .. }) if self.has_led_briefly(began) => {
+                Err(Error::Lost { why: LostWhy::HeldAtMost, .. }) if self.has_led_briefly(led_since) => {
                     drop(leadership);
                     self.pause(RETRY_AFTER).await;
                 }
@@ -193,12 +193,12 @@ impl Election {
         }
     }
 
-    /// The leader now.
+    /// The present leader, if there is one.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        let resource = self.ask.look_at_front(&self.demands()).await?;
+        let resource = self.requester.inspect_front(&self.demands()).await?;
         // A lingering entry has no owner: it does not lead.
-        let leads = |entry: &&Entry| !entry.lingers;
-        Ok(resource.and_then(|resource| resource.holders().find(leads).map(Leader::from)))
+        let is_leader = |entry: &&Entry| !entry.lingers;
+        Ok(resource.and_then(|resource| resource.holders().find(is_leader).map(Leader::from)))
     }
 
     /// The leader, now and whenever it changes; `None` while there is none. While the store does not answer, nothing is yielded. Ends
@@ -217,11 +217,11 @@ impl Election {
     /// # Ok(()) }
     /// ```
     pub fn observe(&self) -> Result<impl Stream<Item = Option<Leader>> + Send + Unpin + use<>> {
-        self.ask.client().check_usable()?;
+        self.requester.client().check_usable()?;
         let name = self.name.clone()?;
         let scope = Scope::Queues(name.as_str().to_owned());
-        let changes = self.ask.client().store.watch(scope.clone());
-        let observer = Observer { election: self.clone(), name, scope, changes, last: None };
+        let changes = self.requester.client().store.watch(scope.clone());
+        let observer = Observer { election: self.clone(), name, scope, changes, last_yielded: None };
         let leaders = stream::unfold(observer, |mut observer| async move {
             let leader = observer.next().await?;
             Some((leader, observer))
@@ -229,12 +229,12 @@ impl Election {
         Ok(leaders.boxed())
     }
 
-    fn has_led_briefly(&self, began: Moment) -> bool {
-        self.ask.client().clock.now().since(began) < RETRY_AFTER
+    fn has_led_briefly(&self, led_since: Moment) -> bool {
+        self.requester.client().clock.now().since(led_since) < RETRY_AFTER
     }
 
     async fn pause(&self, span: Duration) {
-        let client = self.ask.client();
+        let client = self.requester.client();
         client.sleep_until(client.clock.now() + span).await;
     }
 
@@ -243,28 +243,28 @@ impl Election {
     }
 }
 
-/// Watches for a change of the leader.
+/// The state of the stream that [`Election::observe`] returns.
 struct Observer {
     election: Election,
     name: Name,
     scope: Scope,
     changes: BoxStream<'static, Change>,
-    /// The fence of the leader that was yielded last (`None` inside: no leader); `None` before the first.
-    last: Option<Option<u64>>,
+    /// The fence of the last yielded leader, `Some(None)` if there was no leader; `None` before the first item.
+    last_yielded: Option<Option<u64>>,
 }
 
 impl Observer {
     /// The next leader that differs from the last one; `None` once the client is closed.
     async fn next(&mut self) -> Option<Option<Leader>> {
         // A closed client has no timers: waiting on one would never end, or never wait.
-        while !self.election.ask.client().is_closed() {
+        while !self.election.requester.client().is_closed() {
             match self.election.leader().await {
                 Ok(leader) => {
                     let fence = leader.as_ref().map(|leader| leader.fence);
-                    if self.last.replace(fence) != Some(fence) {
+                    if self.last_yielded.replace(fence) != Some(fence) {
                         return Some(leader);
                     }
-                    self.changed().await;
+                    self.wait_for_change().await;
                 }
                 // The last push may be about a change that this call could not read: read again.
                 Err(_) => self.election.pause(RETRY_AFTER).await,
@@ -274,10 +274,11 @@ impl Observer {
     }
 
     /// Waits until the queue has changed, or may have changed without a push.
-    async fn changed(&mut self) {
+    async fn wait_for_change(&mut self) {
         let election = self.election.clone();
         let silence = pin!(election.pause(SILENCE_LIMIT));
-        let pushed = async {
+        // `false` once the subscription has ended.
+        let next_push = async {
             loop {
                 match self.changes.next().await {
                     Some(Change::Resource(name)) if name != self.name => {}
@@ -286,9 +287,9 @@ impl Observer {
                 }
             }
         };
-        if let futures::future::Either::Left((false, silence)) = select(pin!(pushed), silence).await {
+        if let Either::Left((false, silence)) = select(pin!(next_push), silence).await {
             silence.await;
-            self.changes = self.election.ask.client().store.watch(self.scope.clone());
+            self.changes = self.election.requester.client().store.watch(self.scope.clone());
         }
     }
 }

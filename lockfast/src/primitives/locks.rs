@@ -9,12 +9,12 @@ use crate::client::{Client, Events, Handle, Stats};
 use crate::error::Result;
 use crate::store::{Counters, Guarantees, Names, Query, Resource, Store};
 
-use super::ask::{Ask, shown};
-use super::once::A_DAY;
+use super::once::DEFAULT_KEEP;
+use super::requester::{Requester, without_prefix};
 use super::{Builder, Cron, Election, Multi, Mutex, Once, RwLock, Semaphore};
 
 /// How many resources one page of a listing has.
-const PAGE: usize = 1000;
+const PAGE_SIZE: usize = 1000;
 
 /// A client of one store. Cheap to clone; all clones are one client, with one keeper (watchdog) thread.
 ///
@@ -50,7 +50,7 @@ impl Locks {
         Builder::default()
     }
 
-    pub(crate) fn of(handle: Handle) -> Self {
+    pub(crate) fn from_handle(handle: Handle) -> Self {
         Self { handle: Arc::new(handle) }
     }
 
@@ -65,7 +65,7 @@ impl Locks {
     /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         let name = self.client().name(name.as_ref());
-        Mutex { ask: self.ask(), demands: name.map(|name| Demand::exclusive(name).into()) }
+        Mutex { requester: self.requester(), demands: name.map(|name| Demand::exclusive(name).into()) }
     }
 
     /// Many readers or one writer of one name.
@@ -78,7 +78,7 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock { ask: self.ask(), name: self.client().name(name.as_ref()) }
+        RwLock { requester: self.requester(), name: self.client().name(name.as_ref()) }
     }
 
     /// At most `permits` permits held at once. All clients have to name the same number.
@@ -91,7 +91,7 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
-        Semaphore { ask: self.ask(), name: self.client().name(name.as_ref()), permits }
+        Semaphore { requester: self.requester(), name: self.client().name(name.as_ref()), permits }
     }
 
     /// Exclusive access to several names, all or nothing.
@@ -106,10 +106,10 @@ impl Locks {
     pub fn multi<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Multi {
         let demand = |name: N| self.client().name(name.as_ref()).map(Demand::exclusive);
         let demands: Result<Vec<_>> = names.into_iter().map(demand).collect();
-        let together = |demands: Vec<Demand>| {
+        let to_one_claim = |demands: Vec<Demand>| {
             Demands::of(demands.clone()).map_err(|error| self.client().in_users_words(error, &demands))
         };
-        Multi { ask: self.ask(), demands: demands.and_then(together) }
+        Multi { requester: self.requester(), demands: demands.and_then(to_one_claim) }
     }
 
     /// Work that is done once per name, with its result remembered for a day, or for as long as [`keep`](Once::keep) says.
@@ -122,7 +122,7 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub fn once(&self, name: impl AsRef<str>) -> Once {
-        Once { ask: self.ask(), name: self.client().name(name.as_ref()), keep: A_DAY }
+        Once { requester: self.requester(), name: self.client().name(name.as_ref()), keep: DEFAULT_KEEP }
     }
 
     /// A job that every server starts, and one of them runs.
@@ -148,7 +148,12 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub fn election(&self, name: impl AsRef<str>) -> Election {
-        Election { ask: self.ask(), name: self.client().name(name.as_ref()), on_elected: None, on_lost: None }
+        Election {
+            requester: self.requester(),
+            name: self.client().name(name.as_ref()),
+            on_elected: None,
+            on_lost: None,
+        }
     }
 
     /// The queues of all names that begin with `beginning`, in name order: holders and waiters.
@@ -167,12 +172,12 @@ impl Locks {
         let client = self.client();
         client.check_usable()?;
         let names = Names::Beginning(format!("{}{beginning}", client.prefix));
-        let mut query = Query { names, after: None, limit: PAGE, entries: usize::MAX };
+        let mut query = Query { names, after: None, limit: PAGE_SIZE, entries: usize::MAX };
         let mut resources = Vec::new();
-        let failed = |error| client.explain_as(error, || format!("listing {beginning:?}"), iter::empty());
+        let explain = |error| client.explain_as(error, || format!("listing {beginning:?}"), iter::empty());
         loop {
-            let page = client.inspect(&query).await.map_err(failed)?;
-            resources.extend(page.resources.into_iter().map(|resource| shown(client, resource)));
+            let page = client.inspect(&query).await.map_err(explain)?;
+            resources.extend(page.resources.into_iter().map(|resource| without_prefix(client, resource)));
             match page.next {
                 None => return Ok(resources),
                 next => query.after = next,
@@ -185,7 +190,8 @@ impl Locks {
         self.client().stats()
     }
 
-    /// The sum of the counters of all clients of the store: this client's up to now, the others' up to a second ago.
+    /// The sum of the counters of all clients of the store. The counters of this client are up to date, those of other clients up
+    /// to a second old.
     ///
     /// ```
     /// # use lockfast::Locks;
@@ -200,8 +206,8 @@ impl Locks {
         client.report_now().await?;
         let names = Names::Beginning(client.prefix.clone());
         let page = client.inspect(&Query { names, after: None, limit: 1, entries: 1 }).await;
-        let failed = |error| client.explain_as(error, || "reading the counters".to_owned(), iter::empty());
-        Ok(page.map_err(failed)?.fleet)
+        let explain = |error| client.explain_as(error, || "reading the counters".to_owned(), iter::empty());
+        Ok(page.map_err(explain)?.fleet)
     }
 
     /// The events of this client's locks from now on.
@@ -216,7 +222,7 @@ impl Locks {
 
     /// Breaks the claim on `name` that has this fencing token, as an operator. A holder is notified that its lock is lost, and the
     /// lock passes to the next waiter once the holder has left or its lease has ended. `false` if there is no such claim any more. If
-    /// the answer to a first request was lost, that request may have ended it.
+    /// the answer to a first request was lost, the first request may have broken the claim.
     ///
     /// ```
     /// # use lockfast::{Locks, LostWhy};
@@ -228,13 +234,15 @@ impl Locks {
     /// # Ok(()) }
     /// ```
     pub async fn break_lock(&self, name: impl AsRef<str>, fence: u64) -> Result<bool> {
-        self.end_claim(name.as_ref(), fence, false).await
+        let at_once = false;
+        self.end_claim(name.as_ref(), fence, at_once).await
     }
 
     /// As [`break_lock`](Self::break_lock), but the lock passes to the next waiter at once, whether its holder has stopped or not. For a
     /// moment both may be at work: use the fencing token.
     pub async fn break_lock_now(&self, name: impl AsRef<str>, fence: u64) -> Result<bool> {
-        self.end_claim(name.as_ref(), fence, true).await
+        let at_once = true;
+        self.end_claim(name.as_ref(), fence, at_once).await
     }
 
     async fn end_claim(&self, name: &str, fence: u64, at_once: bool) -> Result<bool> {
@@ -265,7 +273,7 @@ impl Locks {
         &self.handle.0
     }
 
-    pub(super) fn ask(&self) -> Ask {
-        Ask::new(&self.handle)
+    pub(super) fn requester(&self) -> Requester {
+        Requester::new(&self.handle)
     }
 }

@@ -1,7 +1,6 @@
 //! The primitives that users call: mutex, reader-writer lock, semaphore and so on. Each is a thin layer that turns options and names
 //! into a request; none of them knows a store.
 
-mod ask;
 mod builder;
 mod changes;
 mod cron;
@@ -10,6 +9,7 @@ mod locks;
 mod multi;
 mod mutex;
 mod once;
+mod requester;
 mod rwlock;
 mod semaphore;
 mod tokens;

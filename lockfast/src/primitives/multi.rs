@@ -6,7 +6,7 @@ use crate::claim::Demands;
 use crate::client::Guard;
 use crate::error::Result;
 
-use super::ask::{Ask, detachable, hold_while, options};
+use super::requester::{Requester, detachable, options, run_and_release};
 
 /// Exclusive access to several names, all or nothing, in one step. Claims on several names cannot deadlock, in whatever order the
 /// names are written. The price: while a claim on `a` and `b` waits for `b`, the claims behind it wait for `a` too.
@@ -21,7 +21,7 @@ use super::ask::{Ask, detachable, hold_while, options};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Multi {
-    pub(super) ask: Ask,
+    pub(super) requester: Requester,
     pub(super) demands: Result<Demands>,
 }
 
@@ -45,7 +45,7 @@ impl Multi {
     /// ```
     pub async fn lock(&self) -> Result<Guard> {
         let demands = self.demands.clone()?;
-        self.ask.wait(demands, None).await
+        self.requester.acquire(demands, None).await
     }
 
     /// As [`lock`](Self::lock), for at most `patience`.
@@ -55,7 +55,7 @@ impl Multi {
     /// As for [`lock`](Self::lock).
     pub async fn lock_within(&self, patience: Duration) -> Result<Guard> {
         let demands = self.demands.clone()?;
-        self.ask.wait(demands, Some(patience)).await
+        self.requester.acquire(demands, Some(patience)).await
     }
 
     /// One attempt: `None` if another claim holds one of the names or waits for it. Leaves no entry in the queues.
@@ -65,7 +65,7 @@ impl Multi {
     /// As for [`lock`](Self::lock).
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         let demands = self.demands.clone()?;
-        self.ask.try_now(demands).await
+        self.requester.try_acquire(demands).await
     }
 
     /// Runs `work` while holding them all, and stops it (drops its future) when they are lost.
@@ -74,6 +74,6 @@ impl Multi {
     ///
     /// Dropping this future drops the work and releases the locks.
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
-        hold_while(self.lock().await?, work).await
+        run_and_release(self.lock().await?, work).await
     }
 }

@@ -7,7 +7,7 @@ use crate::client::Guard;
 use crate::error::Result;
 use crate::store::Resource;
 
-use super::ask::{Ask, detachable, hold_while, options};
+use super::requester::{Requester, detachable, options, run_and_release};
 
 /// Exclusive access to one name, across all processes that use the same store. The same as the write half of a
 /// [`RwLock`](crate::RwLock) with that name.
@@ -23,7 +23,7 @@ use super::ask::{Ask, detachable, hold_while, options};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Mutex {
-    pub(super) ask: Ask,
+    pub(super) requester: Requester,
     pub(super) demands: Result<Demands>,
 }
 
@@ -47,7 +47,7 @@ impl Mutex {
     /// ```
     pub async fn lock(&self) -> Result<Guard> {
         let demands = self.demands.clone()?;
-        self.ask.wait(demands, None).await
+        self.requester.acquire(demands, None).await
     }
 
     /// Waits in the queue for at most `patience`, then fails as [`Busy`](crate::Error::Busy), which names the holder. One
@@ -71,7 +71,7 @@ impl Mutex {
     /// ```
     pub async fn lock_within(&self, patience: Duration) -> Result<Guard> {
         let demands = self.demands.clone()?;
-        self.ask.wait(demands, Some(patience)).await
+        self.requester.acquire(demands, Some(patience)).await
     }
 
     /// One attempt: `None` if another claim holds it or waits for it. Leaves no entry in the queue.
@@ -91,7 +91,7 @@ impl Mutex {
     /// ```
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
         let demands = self.demands.clone()?;
-        self.ask.try_now(demands).await
+        self.requester.try_acquire(demands).await
     }
 
     /// Runs `work` while holding the lock, and stops it (drops its future) when the lock is lost.
@@ -109,7 +109,7 @@ impl Mutex {
     /// # Ok(()) }
     /// ```
     pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
-        hold_while(self.lock().await?, work).await
+        run_and_release(self.lock().await?, work).await
     }
 
     /// Whether it is held now.
@@ -122,7 +122,11 @@ impl Mutex {
     /// # Ok(()) }
     /// ```
     pub async fn is_locked(&self) -> Result<bool> {
-        Ok(self.ask.look_at_front(&self.demands).await?.is_some_and(|resource| resource.holders().next().is_some()))
+        Ok(self
+            .requester
+            .inspect_front(&self.demands)
+            .await?
+            .is_some_and(|resource| resource.holders().next().is_some()))
     }
 
     /// Its queue, with holder and waiters; `None` if it is empty.
@@ -139,6 +143,6 @@ impl Mutex {
     /// # Ok(()) }
     /// ```
     pub async fn info(&self) -> Result<Option<Resource>> {
-        self.ask.look(&self.demands).await
+        self.requester.inspect(&self.demands).await
     }
 }

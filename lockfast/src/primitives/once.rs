@@ -10,12 +10,12 @@ use crate::client::{Attempt, Entered, Guard, LONGEST_HOLD};
 use crate::error::{Error, Result};
 use crate::name::Name;
 
-use super::ask::{Ask, options, while_held};
+use super::requester::{LocalHandOff, Requester, options, run_while_held};
 
-/// Waiters have to get the result before it is forgotten, or they would run the work again.
-const SHORTEST_KEPT: Duration = Duration::from_secs(1);
+/// How long a result is remembered at least. Waiters have to get it in this time, or they would run the work again.
+const MIN_KEEP: Duration = Duration::from_secs(1);
 /// How long a result is remembered by default.
-pub(super) const A_DAY: Duration = Duration::from_secs(24 * 3600);
+pub(super) const DEFAULT_KEEP: Duration = Duration::from_secs(24 * 3600);
 
 /// Work that succeeds at most once for each name, with its result remembered: a webhook that is delivered twice, a request with an
 /// idempotency key.
@@ -36,7 +36,7 @@ pub(super) const A_DAY: Duration = Duration::from_secs(24 * 3600);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Once {
-    pub(super) ask: Ask,
+    pub(super) requester: Requester,
     pub(super) name: Result<Name>,
     pub(super) keep: Duration,
 }
@@ -170,10 +170,10 @@ impl Once {
         V: Into<Bytes>,
         E: From<Error>,
     {
-        self.check()?;
+        self.check_keep()?;
         let demands = self.demands()?;
-        let entered = self.ask.enter(demands, None, false).await?;
-        self.finish(entered, work).await
+        let entered = self.requester.enter(demands, None, LocalHandOff::Never).await?;
+        self.run_and_seal(entered, work).await
     }
 
     /// As [`run`](Self::run), but waits for another caller for at most `patience`; then the outcome is
@@ -191,10 +191,10 @@ impl Once {
         V: Into<Bytes>,
         E: From<Error>,
     {
-        self.check()?;
+        self.check_keep()?;
         let demands = self.demands()?;
-        match self.ask.enter(demands, Some(patience), false).await {
-            Ok(entered) => self.finish(entered, work).await,
+        match self.requester.enter(demands, Some(patience), LocalHandOff::Never).await {
+            Ok(entered) => self.run_and_seal(entered, work).await,
             Err(Error::Busy { .. }) => Ok(Outcome::InProgress),
             Err(error) => Err(error.into()),
         }
@@ -224,10 +224,10 @@ impl Once {
         V: Into<Bytes>,
         E: From<Error>,
     {
-        self.check()?;
+        self.check_keep()?;
         let demands = self.demands()?;
-        match self.ask.attempt(demands).await? {
-            Attempt::Entered(entered) => self.finish(entered, work).await,
+        match self.requester.attempt(demands).await? {
+            Attempt::Entered(entered) => self.run_and_seal(entered, work).await,
             Attempt::Refused(_) => Ok(Outcome::InProgress),
         }
     }
@@ -252,7 +252,7 @@ impl Once {
     /// # Ok(()) }
     /// ```
     pub async fn begin(&self) -> Result<OnceState> {
-        self.begin_before(None).await
+        self.begin_with(None).await
     }
 
     /// As [`begin`](Self::begin), but fails as [`Busy`](Error::Busy) if another caller works for longer than `patience`.
@@ -261,13 +261,13 @@ impl Once {
     ///
     /// As for [`begin`](Self::begin).
     pub async fn begin_within(&self, patience: Duration) -> Result<OnceState> {
-        self.begin_before(Some(patience)).await
+        self.begin_with(Some(patience)).await
     }
 
-    async fn begin_before(&self, patience: Option<Duration>) -> Result<OnceState> {
-        self.check()?;
+    async fn begin_with(&self, patience: Option<Duration>) -> Result<OnceState> {
+        self.check_keep()?;
         let demands = self.demands()?;
-        Ok(match self.ask.enter(demands, patience, false).await? {
+        Ok(match self.requester.enter(demands, patience, LocalHandOff::Never).await? {
             Entered::Held(guard) => OnceState::Ours(OnceGuard { guard, keep: self.keep }),
             Entered::Sealed(value) => OnceState::AlreadyDone(value),
         })
@@ -287,12 +287,12 @@ impl Once {
     pub async fn result(&self) -> Result<Option<Bytes>> {
         // Order matters: the seal is read first. Requesting the lock of work that is not done would, for a moment, keep a caller from
         // doing it, and a `try_run` would return `InProgress`.
-        match self.ask.look_at_front(&self.demands()).await? {
+        match self.requester.inspect_front(&self.demands()).await? {
             Some(resource) if resource.sealed_for.is_some() => {}
             _ => return Ok(None),
         }
         let demands = self.demands()?;
-        match self.ask.attempt(demands).await? {
+        match self.requester.attempt(demands).await? {
             Attempt::Entered(Entered::Sealed(value)) => Ok(Some(value)),
             Attempt::Entered(Entered::Held(guard)) => guard.release().await.map(|()| None),
             Attempt::Refused(_) => Ok(None),
@@ -316,24 +316,27 @@ impl Once {
         T: serde::Serialize + serde::de::DeserializeOwned,
         E: From<Error>,
     {
-        let unfit = |error: serde_json::Error| Error::invalid(format!("the result does not fit its type: {error}"));
-        let mut ran = None;
-        let written = self.run(async |guard: &Guard| {
+        let json_error =
+            |error: serde_json::Error| Error::invalid(format!("the result does not fit its type: {error}"));
+        let mut own_value = None;
+        let run = self.run(async |guard: &Guard| {
             let value = work(guard).await?;
-            let bytes = serde_json::to_vec(&value).map_err(|error| E::from(unfit(error)))?;
+            let bytes = serde_json::to_vec(&value).map_err(|error| E::from(json_error(error)))?;
             // A result that cannot be read back must not be remembered: every later caller would fail on it.
-            serde_json::from_slice::<T>(&bytes).map_err(|error| E::from(unfit(error)))?;
-            ran = Some(value);
+            serde_json::from_slice::<T>(&bytes).map_err(|error| E::from(json_error(error)))?;
+            own_value = Some(value);
             Ok::<_, E>(bytes)
         });
-        let outcome = written.await?;
-        match (outcome, ran) {
+        let outcome = run.await?;
+        match (outcome, own_value) {
             (Outcome::Ran(_), Some(value)) => Ok(Outcome::Ran(value)),
-            (outcome, _) => outcome.try_map(|bytes| serde_json::from_slice(&bytes).map_err(unfit)).map_err(E::from),
+            (outcome, _) => {
+                outcome.try_map(|bytes| serde_json::from_slice(&bytes).map_err(json_error)).map_err(E::from)
+            }
         }
     }
 
-    async fn finish<V, E>(
+    async fn run_and_seal<V, E>(
         &self,
         entered: Entered,
         work: impl AsyncFnOnce(&Guard) -> Result<V, E>,
@@ -346,7 +349,7 @@ impl Once {
             Entered::Held(guard) => guard,
             Entered::Sealed(value) => return Ok(Outcome::AlreadyDone(value)),
         };
-        let value: Bytes = while_held(&guard, work).await??.into();
+        let value: Bytes = run_while_held(&guard, work).await??.into();
         guard.seal(value.clone(), self.keep).await?;
         Ok(Outcome::Ran(value))
     }
@@ -355,8 +358,8 @@ impl Once {
         Ok(Demand::exclusive(self.name.clone()?).into())
     }
 
-    fn check(&self) -> Result<()> {
-        match (SHORTEST_KEPT..=LONGEST_HOLD).contains(&self.keep) {
+    fn check_keep(&self) -> Result<()> {
+        match (MIN_KEEP..=LONGEST_HOLD).contains(&self.keep) {
             true => Ok(()),
             false => Err(Error::invalid("a result is kept for 1 s to 366 days; a day if in doubt")),
         }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::store::Resource;
 
-use super::ask::{Ask, detachable, options};
+use super::requester::{Requester, detachable, options};
 
 /// Many readers or one writer of one name. First come, first served: a reader behind a waiting writer waits too, so writers
 /// do not starve.
@@ -24,7 +24,7 @@ use super::ask::{Ask, detachable, options};
 /// ```
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    pub(super) ask: Ask,
+    pub(super) requester: Requester,
     pub(super) name: Result<Name>,
 }
 
@@ -47,7 +47,7 @@ impl RwLock {
     /// ```
     pub async fn read(&self) -> Result<Guard> {
         let demands = self.shared()?;
-        self.ask.wait(demands, None).await
+        self.requester.acquire(demands, None).await
     }
 
     /// As [`read`](Self::read), for at most `patience`.
@@ -57,7 +57,7 @@ impl RwLock {
     /// As for [`read`](Self::read).
     pub async fn read_within(&self, patience: Duration) -> Result<Guard> {
         let demands = self.shared()?;
-        self.ask.wait(demands, Some(patience)).await
+        self.requester.acquire(demands, Some(patience)).await
     }
 
     /// One attempt: `None` if a writer holds it or waits for it. Leaves no entry in the queue.
@@ -67,7 +67,7 @@ impl RwLock {
     /// As for [`read`](Self::read).
     pub async fn try_read(&self) -> Result<Option<Guard>> {
         let demands = self.shared()?;
-        self.ask.try_now(demands).await
+        self.requester.try_acquire(demands).await
     }
 
     /// Waits in the queue until it holds alone. The same as [`Mutex::lock`](crate::Mutex::lock) on that name.
@@ -87,7 +87,7 @@ impl RwLock {
     /// ```
     pub async fn write(&self) -> Result<Guard> {
         let demands = self.exclusive()?;
-        self.ask.wait(demands, None).await
+        self.requester.acquire(demands, None).await
     }
 
     /// As [`write`](Self::write), for at most `patience`.
@@ -97,7 +97,7 @@ impl RwLock {
     /// As for [`read`](Self::read).
     pub async fn write_within(&self, patience: Duration) -> Result<Guard> {
         let demands = self.exclusive()?;
-        self.ask.wait(demands, Some(patience)).await
+        self.requester.acquire(demands, Some(patience)).await
     }
 
     /// One attempt: `None` if another claim holds it or waits for it. Leaves no entry in the queue.
@@ -107,12 +107,12 @@ impl RwLock {
     /// As for [`read`](Self::read).
     pub async fn try_write(&self) -> Result<Option<Guard>> {
         let demands = self.exclusive()?;
-        self.ask.try_now(demands).await
+        self.requester.try_acquire(demands).await
     }
 
     /// Its queue, with readers, writers and waiters; `None` if it is empty.
     pub async fn info(&self) -> Result<Option<Resource>> {
-        self.ask.look(&self.shared()).await
+        self.requester.inspect(&self.shared()).await
     }
 
     fn shared(&self) -> Result<Demands> {

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::store::Resource;
 
-use super::ask::{Ask, detachable, options};
+use super::requester::{Requester, detachable, options};
 
 /// A number of permits, shared by all processes that use the same store. All of them have to name the same number: a request with
 /// another number is refused while the semaphore is in use; an unused semaphore adopts the new number.
@@ -24,7 +24,7 @@ use super::ask::{Ask, detachable, options};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    pub(super) ask: Ask,
+    pub(super) requester: Requester,
     pub(super) name: Result<Name>,
     pub(super) permits: u32,
 }
@@ -85,7 +85,7 @@ impl Semaphore {
     /// ```
     pub async fn acquire_many(&self, permits: u32) -> Result<Guard> {
         let demands = self.demands(permits)?;
-        self.ask.wait(demands, None).await
+        self.requester.acquire(demands, None).await
     }
 
     /// As [`acquire_many`](Self::acquire_many), for at most `patience`.
@@ -95,7 +95,7 @@ impl Semaphore {
     /// As for [`acquire`](Self::acquire).
     pub async fn acquire_many_within(&self, permits: u32, patience: Duration) -> Result<Guard> {
         let demands = self.demands(permits)?;
-        self.ask.wait(demands, Some(patience)).await
+        self.requester.acquire(demands, Some(patience)).await
     }
 
     /// One attempt for several permits.
@@ -105,12 +105,12 @@ impl Semaphore {
     /// As for [`acquire`](Self::acquire).
     pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<Guard>> {
         let demands = self.demands(permits)?;
-        self.ask.try_now(demands).await
+        self.requester.try_acquire(demands).await
     }
 
     /// Its queue, with holders and waiters; `None` if it is empty.
     pub async fn info(&self) -> Result<Option<Resource>> {
-        self.ask.look(&self.demands(1)).await
+        self.requester.inspect(&self.demands(1)).await
     }
 
     fn demands(&self, weight: u32) -> Result<Demands> {

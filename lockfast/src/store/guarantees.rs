@@ -27,11 +27,11 @@ pub struct Guarantees {
     pub fenced: Fenced,
     /// Hand-offs arrive as pushes; otherwise waiters learn of them by polling.
     pub push: bool,
-    /// Which clients can share it.
+    /// Which clients can share the store.
     pub shared: Shared,
     /// What a held lock survives, besides the death of other clients.
     pub survives: Survives,
-    /// The shortest lease it can keep.
+    /// The shortest lease that the store accepts.
     pub min_ttl: Duration,
     /// When a claim on several names is one atomic step.
     pub atomic: Atomic,
@@ -40,7 +40,7 @@ pub struct Guarantees {
 }
 
 impl Guarantees {
-    /// Those of a store inside this process; the starting point for others.
+    /// The guarantees of a store inside this process: a starting point for other stores.
     pub fn in_process() -> Self {
         Self {
             fair: true,

@@ -74,8 +74,8 @@ pub enum Standing {
 pub enum Why {
     /// It left by itself.
     Left,
-    /// It left by itself, and this claim of the same client, which waited, holds now, with this ticket. This answer replaces the
-    /// push. A store may give it to a [`Leaving::Done`], and to nothing else.
+    /// It left by itself, and a waiting claim of the same client holds now: the hash and the ticket of that claim. This answer
+    /// replaces the push. A store may give it only to a [`Leaving::Done`].
     PassedOn(ClaimHash, Ticket),
     /// Its lease expired.
     Expired,

@@ -113,14 +113,14 @@ impl Inner {
     /// Adds the pushes of a verb to inboxes, and returns the inboxes to wake. Without pushes it does not allocate.
     fn enqueue_pushes(&mut self) -> Vec<Arc<Inbox>> {
         let mut to_wake = Vec::new();
-        for (client, change) in self.table.take_news() {
+        for (client, change) in self.table.take_pushes() {
             self.subscribers.tell(client, &change, &mut to_wake);
         }
         for name in self.table.take_touched() {
             self.subscribers.tell_of_queue(&name, &mut to_wake);
         }
         if !self.subscribers.watch_queues() {
-            self.table.note_touched(false);
+            self.table.record_touched(false);
         }
         to_wake
     }
@@ -164,7 +164,7 @@ impl Store for Memory {
         let mut inner = self.inner();
         let pushes = inner.subscribers.subscribe(scope);
         if inner.subscribers.watch_queues() {
-            inner.table.note_touched(true);
+            inner.table.record_touched(true);
         }
         pushes.boxed()
     }

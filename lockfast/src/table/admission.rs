@@ -12,12 +12,12 @@ impl Table {
         // By 2: a claim heavier than the capacity could never hold.
         demand.check_weight()?;
         match self.queues.get(&demand.name) {
-            Some(queue) if !queue.agrees_on(demand.capacity) => Err(demand.disagrees_with(queue.capacity())),
+            Some(queue) if !queue.accepts_capacity(demand.capacity) => Err(demand.capacity_error(queue.capacity())),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn seal_on(&self, claim: &Claim) -> Option<Bytes> {
+    pub(super) fn find_seal(&self, claim: &Claim) -> Option<Bytes> {
         let mut seals = claim.demands.iter().filter_map(|demand| self.queues.get(&demand.name)?.seal.as_ref());
         seals.next().map(|seal| seal.value.clone())
     }

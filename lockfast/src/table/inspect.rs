@@ -8,7 +8,7 @@ use crate::name::Name;
 use crate::store::{Admission, BusyWith, Counters, Entry, Names, Page, Query, Resource, Standing};
 
 use super::queue::Queue;
-use super::{ClaimState, LOOKAHEAD, Table};
+use super::{ClaimState, MAX_LOOKAHEAD, Table};
 
 impl Table {
     /// What [`Store::inspect`](crate::store::Store::inspect) promises, without the counters.
@@ -33,10 +33,10 @@ impl Table {
         Page { resources, next, fleet: Counters::default() }
     }
 
-    fn resource(&self, name: &Name, most: usize, now: Moment) -> Resource {
+    fn resource(&self, name: &Name, max_entries: usize, now: Moment) -> Resource {
         let queue = &self.queues[name];
         let entries = queue.entries();
-        let front = entries.iter().take(most.max(1));
+        let front = entries.iter().take(max_entries.max(1));
         let shown: Vec<_> = front.map(|entry| self.entry(name, &self.claims[&entry.owner], now)).collect();
         let more = entries.len() - shown.len();
         let sealed_for = queue.seal.as_ref().map(|seal| seal.until.since(now));
@@ -54,8 +54,8 @@ impl Table {
             mode: demand.mode(),
             weight: demand.weight,
             holds: state.holds(),
-            since: now.since(state.since),
-            expires_in: state.expires.since(now),
+            since: now.since(state.standing_since),
+            expires_in: state.expires_at.since(now),
             lingers: state.lingers,
             broken: state.broken,
             note: state.claim.note.clone(),
@@ -81,15 +81,16 @@ impl Table {
             return Standing::Held(state.tickets);
         }
         let queues = state.claim.demands.iter().map(|demand| &self.queues[&demand.name]);
-        let ends = queues.map(|queue| self.leases_end(queue, queue.index_of(state.tickets.first))).max();
-        Standing::Waiting { ticket: state.tickets.first, recheck_in: ends.unwrap_or(now).since(now) }
+        let last_end = queues.map(|queue| self.last_lease_end(queue, queue.index_of(state.tickets.first))).max();
+        Standing::Waiting { ticket: state.tickets.first, recheck_in: last_end.unwrap_or(now).since(now) }
     }
 
-    /// When the leases of the first `ahead` entries of a queue will have expired.
-    fn leases_end(&self, queue: &Queue, ahead: usize) -> Moment {
-        let front = queue.entries().iter().take(ahead.min(LOOKAHEAD));
+    /// When all leases of the first `ahead` entries of a queue will have expired, as far as [`MAX_LOOKAHEAD`] shows.
+    fn last_lease_end(&self, queue: &Queue, ahead: usize) -> Moment {
+        let front = queue.entries().iter().take(ahead.min(MAX_LOOKAHEAD));
+        // Also the entry right ahead of the waiter, which in a long queue is beyond the lookahead.
         let just_ahead = ahead.checked_sub(1).and_then(|index| queue.entries().get(index));
-        front.chain(just_ahead).map(|entry| self.claims[&entry.owner].expires).max().unwrap_or(Moment::START)
+        front.chain(just_ahead).map(|entry| self.claims[&entry.owner].expires_at).max().unwrap_or(Moment::START)
     }
 
     pub(super) fn busy_with(&self, name: &Name, now: Moment) -> BusyWith {
@@ -98,7 +99,7 @@ impl Table {
         };
         let entries = queue.entries().iter().map(|entry| &self.claims[&entry.owner]);
         let holder = entries.clone().find(|state| state.holds());
-        let held_for = |state: &ClaimState| -> Duration { now.since(state.since) };
+        let held_for = |state: &ClaimState| -> Duration { now.since(state.standing_since) };
         BusyWith {
             held_for: holder.map(held_for),
             holder: holder.map(|state| Holder {

@@ -1,4 +1,4 @@
-//! A client acts: it asks, renews, hands off, leaves, gives up, dies.
+//! A client acts: it acquires, renews, hands off, leaves, gives up, dies.
 
 use super::{InFlight, Pace, Phase};
 use crate::messages::{Block, Call, Verb};
@@ -8,122 +8,123 @@ use crate::setups::Setup;
 use crate::world::World;
 
 impl World {
-    /// A new request asks, if the client has one left.
-    pub(crate) fn begin(&mut self, c: usize) {
-        self.be_idle(c);
+    /// Starts a new request, if the client has one left.
+    pub(crate) fn start_request(&mut self, c: usize) {
+        self.become_idle(c);
         let client = &mut self.clients[c];
-        if client.asks > 0 {
-            client.asks -= 1;
+        if client.requests_left > 0 {
+            client.requests_left -= 1;
             client.id.serial += 1;
-            client.phase = Phase::Asking;
-            client.block.count = 1 + client.behind;
-            self.ask(c);
+            client.phase = Phase::Acquiring;
+            client.block.count = 1 + client.waiting_tasks;
+            self.send_acquire(c);
         }
     }
 
-    /// Asks again for a request whose claim is gone, or was given back.
-    pub(super) fn begin_anew(&mut self, c: usize, setup: &Setup) {
-        self.begin(c);
+    /// Starts a request anew after its claim is gone, or was given back.
+    pub(super) fn restart_request(&mut self, c: usize, setup: &Setup) {
+        self.start_request(c);
         let client = &mut self.clients[c];
-        if client.phase == Phase::Asking && !setup.rules.keep(Rule::NewIdAfterGone) {
+        if client.phase == Phase::Acquiring && !setup.rules.keeps(Rule::NewIdAfterGone) {
             client.id.serial -= 1;
-            self.ask(c);
+            self.send_acquire(c);
         }
     }
 
-    pub(crate) fn ask(&mut self, c: usize) {
+    /// Sends the acquire of the present request.
+    pub(crate) fn send_acquire(&mut self, c: usize) {
         let client = &mut self.clients[c];
         let verb = Verb::Acquire { block: client.block.count, floor: 0 };
-        client.in_flight = InFlight::Asked(Call { id: client.id, verb, age: 0 });
+        client.in_flight = InFlight::Sent(Call { id: client.id, verb, age: 0 });
     }
 
-    pub(crate) fn renew(&mut self, c: usize, ttl: u8) {
-        self.let_go(c);
+    pub(crate) fn send_renewal(&mut self, c: usize, ttl: u8) {
+        self.abandon_call(c);
         let client = &mut self.clients[c];
         let waits = matches!(client.phase, Phase::Waiting { .. });
-        client.in_flight = InFlight::Asked(Call { id: client.id, verb: Verb::Renew { ttl, waits }, age: 0 });
+        client.in_flight = InFlight::Sent(Call { id: client.id, verb: Verb::Renew { ttl, waits }, age: 0 });
     }
 
     /// Stops waiting for an answer; a call that has not run yet still may.
-    fn let_go(&mut self, c: usize) {
-        if let InFlight::Asked(call) = std::mem::replace(&mut self.clients[c].in_flight, InFlight::Nothing) {
-            self.stray(call);
+    fn abandon_call(&mut self, c: usize) {
+        if let InFlight::Sent(call) = std::mem::replace(&mut self.clients[c].in_flight, InFlight::Nothing) {
+            self.send_unawaited(call);
         }
     }
 
-    /// Sends a release of the claim.
-    pub(super) fn depart(&mut self, c: usize, is_unknown: bool, setup: &Setup) {
-        self.let_go(c);
+    /// Sends a release of the claim: `Done`, or `Unknown` if an acquire of it may still run.
+    pub(super) fn send_release(&mut self, c: usize, verb: Verb, setup: &Setup) {
+        self.abandon_call(c);
         let client = &mut self.clients[c];
-        let unsure = client.unsure && setup.rules.keep(Rule::UnsureLeavesAsUnknown);
-        let verb = if is_unknown || unsure { Verb::Unknown } else { Verb::Done };
+        let is_unsure = client.has_unanswered_acquire && setup.rules.keeps(Rule::UnsureLeavesAsUnknown);
+        let verb = if is_unsure { Verb::Unknown } else { verb };
         if verb == Verb::Unknown {
-            client.withdrawn |= 1 << client.id.serial;
+            client.withdrawn_ids |= 1 << client.id.serial;
         }
         let id = client.id;
-        self.stray(Call { id, verb, age: 0 });
+        self.send_unawaited(Call { id, verb, age: 0 });
     }
 
-    fn be_idle(&mut self, c: usize) {
+    fn become_idle(&mut self, c: usize) {
         let client = &mut self.clients[c];
-        (client.phase, client.in_flight, client.valid) = (Phase::Idle, InFlight::Nothing, 0);
-        (client.block, client.early, client.unsure) = (Block::default(), 0, false);
+        (client.phase, client.in_flight, client.valid_ticks) = (Phase::Idle, InFlight::Nothing, 0);
+        (client.block, client.early_ticket, client.has_unanswered_acquire) = (Block::default(), 0, false);
     }
 
-    /// The request has ended; the next task of the process, if any, asks for itself.
-    pub(super) fn hand_lead_on(&mut self, c: usize) {
-        self.be_idle(c);
-        if self.clients[c].behind > 0 {
-            self.clients[c].behind -= 1;
-            self.begin(c);
+    /// The request has ended. The next waiting task of the process, if there is one, starts a request.
+    pub(super) fn start_next_task(&mut self, c: usize) {
+        self.become_idle(c);
+        if self.clients[c].waiting_tasks > 0 {
+            self.clients[c].waiting_tasks -= 1;
+            self.start_request(c);
         }
     }
 
     pub(crate) fn release(&mut self, c: usize, setup: &Setup) {
         let client = &mut self.clients[c];
         let Phase::Inside { fence } = client.phase else { return };
-        if client.valid > 0 && client.behind > 0 {
-            if client.block.contains(fence + 1) && client.has_enough(setup.lease) {
-                client.behind -= 1;
+        if client.valid_ticks > 0 && client.waiting_tasks > 0 {
+            if client.block.contains(fence + 1) && client.has_half_a_lease(setup.lease) {
+                client.waiting_tasks -= 1;
                 self.enter(c, fence + 1, setup);
                 self.notes |= Notes::HANDED_OFF_LOCALLY;
                 return;
             }
             // Only the tickets of this claim matter as the floor: the model's store never loses its counter.
-            let (block, floor, id) = (client.behind, client.block.last(), client.id);
-            self.let_go(c);
+            let (block, floor, id) = (client.waiting_tasks, client.block.last(), client.id);
+            self.abandon_call(c);
             self.clients[c].phase = Phase::Leaving;
-            self.clients[c].in_flight = InFlight::Asked(Call { id, verb: Verb::UnlessAlone { block, floor }, age: 0 });
+            self.clients[c].in_flight = InFlight::Sent(Call { id, verb: Verb::UnlessAlone { block, floor }, age: 0 });
             return;
         }
-        self.depart(c, false, setup);
-        self.hand_lead_on(c);
+        self.send_release(c, Verb::Done, setup);
+        self.start_next_task(c);
     }
 
     pub(crate) fn cancel(&mut self, c: usize, setup: &Setup) {
-        let is_asking = self.clients[c].phase == Phase::Asking;
-        self.depart(c, is_asking, setup);
-        self.hand_lead_on(c);
+        let verb = if self.clients[c].phase == Phase::Acquiring { Verb::Unknown } else { Verb::Done };
+        self.send_release(c, verb, setup);
+        self.start_next_task(c);
     }
 
     pub(crate) fn crash(&mut self, c: usize) {
-        self.let_go(c);
-        self.be_idle(c);
+        self.abandon_call(c);
+        self.become_idle(c);
         let client = &mut self.clients[c];
-        (client.phase, client.asks, client.behind, client.to_come) = (Phase::Crashed, 0, 0, 0);
+        (client.phase, client.requests_left, client.waiting_tasks, client.later_tasks) = (Phase::Crashed, 0, 0, 0);
         client.pace = Pace::Running;
-        (client.withdrawn, client.extended) = (0, true);
+        (client.withdrawn_ids, client.has_extended) = (0, true);
         self.pushes.retain(|push| usize::from(push.id().client) != c);
     }
 
     pub(crate) fn timeout(&mut self, c: usize, setup: &Setup) {
-        self.let_go(c);
+        self.abandon_call(c);
         match self.clients[c].phase {
-            Phase::Asking => self.clients[c].unsure = true,
+            Phase::Acquiring => self.clients[c].has_unanswered_acquire = true,
             Phase::Leaving => {
-                // It may still hold; local waiters do not wait to find out.
-                self.depart(c, false, setup);
-                self.hand_lead_on(c);
+                // The claim may still hold; the local waiters do not wait to find out.
+                self.send_release(c, Verb::Done, setup);
+                self.start_next_task(c);
             }
             _ => {}
         }

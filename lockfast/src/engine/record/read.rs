@@ -154,7 +154,7 @@ made_of! {
     Moment: nanos => Self::from_nanos(nanos),
     Duration: nanos => Self::from_nanos(nanos),
     Span: span => Self::of(span),
-    ClaimId: hash => Self::of_hash(hash),
+    ClaimId: hash => Self::from_hash(hash),
     Bytes: length => Self::from(vec![0; LONGEST_VALUE.min(length)]),
 }
 

@@ -65,7 +65,7 @@ fn read_admission(reply: &Value, claim: &Claim) -> Option<Result<Admission>> {
         ("weight", [index]) => demand(index)?.check_weight().err().map(Err),
         ("capacity", [index, capacity]) => {
             let demand = demand(index)?;
-            Some(Err(demand.disagrees_with(u32::try_from(number(capacity)?).ok()?)))
+            Some(Err(demand.capacity_error(u32::try_from(number(capacity)?).ok()?)))
         }
         ("busy", [position]) => {
             let position = usize::try_from(number(position)?).ok()?;

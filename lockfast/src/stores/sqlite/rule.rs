@@ -123,7 +123,7 @@ impl TransactionView<'_> {
         let last = if is_empty { None } else { self.last_in_queue(&demand.name)? };
         let Some(last) = last else { return Ok(true) };
         if last.capacity != demand.capacity {
-            return Err(demand.disagrees_with(last.capacity).into());
+            return Err(demand.capacity_error(last.capacity).into());
         }
         // If the last entry fits, all entries fit.
         let is_full = !last.fits || demand.weight == demand.capacity || last.weight == last.capacity;

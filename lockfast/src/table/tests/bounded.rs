@@ -3,7 +3,7 @@
 use super::*;
 
 /// More expired claims than one verb removes. All of them expire before the claims of the queues under test.
-const MANY: u64 = 2 * EXPIRED_PER_VERB as u64;
+const MANY: u64 = 2 * MAX_EXPIRED_PER_VERB as u64;
 
 fn table_with_many_expiring() -> Table {
     let mut table = Table::new(Ticket(0));
@@ -25,10 +25,10 @@ fn nothing_is_granted_over_an_unswept_expired_lease() {
     let standing = table.renew(&Lease { claim: second.clone(), ttl: secs(60) }, at(111));
     assert!(matches!(standing, Standing::Waiting { .. }), "{standing:?}");
     assert!(table.claims.contains_key(&holder.id.hash()), "the holder must not be swept yet");
-    table.take_news();
+    table.take_pushes();
     // The holder leaves by itself. The next claim of the queue has expired, and was not swept yet.
     assert_eq!(table.release(&Leaving::Done(holder), at(111)), Standing::Gone(Why::Expired));
-    let pushes: Vec<_> = table.take_news().into_iter().filter(|(client, _)| client.0 < 1_000).collect();
+    let pushes: Vec<_> = table.take_pushes().into_iter().filter(|(client, _)| client.0 < 1_000).collect();
     assert!(pushes.contains(&(second.client, Change::Held(second.id.hash(), Ticket(MANY + 3)))), "{pushes:?}");
     assert!(pushes.contains(&(front.client, Change::Gone(front.id.hash()))), "{pushes:?}");
     assert_eq!(pushes.len(), 2, "{pushes:?}");
@@ -42,7 +42,7 @@ fn a_new_claim_waits_behind_an_unswept_expired_lease() {
     let mut admission = table.acquire(&newcomer, Busy::Wait, at(111)).unwrap();
     assert!(matches!(admission, Admission::Queued { recheck_in: Duration::ZERO, .. }), "{admission:?}");
     // The waiter is told to poll at once. It holds after as many verbs as removing the expired claims takes.
-    for _ in 0..MANY.div_ceil(EXPIRED_PER_VERB as u64) {
+    for _ in 0..MANY.div_ceil(MAX_EXPIRED_PER_VERB as u64) {
         admission = table.acquire(&newcomer, Busy::Wait, at(111)).unwrap();
     }
     assert_eq!(admission, Admission::Held(Tickets::new(Ticket(MANY + 2), 1)));
@@ -64,11 +64,11 @@ fn an_unswept_expired_claim_is_not_revived() {
 #[test]
 fn many_entries_ahead_make_a_waiter_poll_early_never_late() {
     let mut table = Table::new(Ticket(0));
-    let ahead = 3 * LOOKAHEAD as u64;
+    let ahead = 3 * MAX_LOOKAHEAD as u64;
     for id in 0..ahead {
         table.acquire(&mutex(1_000 + id, "a"), Busy::Wait, at(100)).unwrap();
     }
-    let hidden = mutex(1_000 + 2 * LOOKAHEAD as u64, "a");
+    let hidden = mutex(1_000 + 2 * MAX_LOOKAHEAD as u64, "a");
     table.renew(&Lease { claim: hidden, ttl: secs(60) }, at(100));
     let admission = table.acquire(&mutex(1, "a"), Busy::Wait, at(100)).unwrap();
     assert!(matches!(admission, Admission::Queued { recheck_in, .. } if recheck_in == secs(10)), "{admission:?}");

@@ -9,7 +9,7 @@ use crate::store::BusyWith;
 pub(super) struct Entry {
     pub(super) claim: Arc<Claim>,
     pub(super) tickets: Tickets,
-    expires: Moment,
+    expires_at: Moment,
     since: Moment,
     lingers: bool,
     broken: bool,
@@ -19,9 +19,11 @@ pub(super) struct Entry {
 pub(super) struct Naive {
     /// All claims of all queues, by ticket.
     entries: Vec<Entry>,
+    /// The id, the end, and why the claim is gone.
     tombstones: Vec<(ClaimHash, Moment, Why)>,
+    /// The name, the end, and the value.
     seals: Vec<(Name, Moment, Bytes)>,
-    last: u64,
+    last_ticket: u64,
     pushes: Vec<(ClientId, Change)>,
 }
 
@@ -38,13 +40,13 @@ impl Naive {
 
     /// The first claim in each queue of `claim` that does not fit there, each once.
     fn first_waiters(&self, claim: &Claim) -> HashSet<(ClientId, ClaimHash)> {
-        let unfitting = |demand: &Demand| {
+        let first_waiter = |demand: &Demand| {
             let mut queue: Vec<_> = self.queue(&demand.name).collect();
             queue.sort_by_key(|entry| entry.tickets.first);
             let first = queue.into_iter().find(|entry| !self.fits(entry, demand_of(entry, &demand.name)))?;
             Some((first.claim.client, first.claim.id.hash()))
         };
-        claim.demands.iter().filter_map(unfitting).collect()
+        claim.demands.iter().filter_map(first_waiter).collect()
     }
 
     fn queue(&self, name: &Name) -> impl Iterator<Item = &Entry> {
@@ -60,50 +62,51 @@ impl Naive {
     }
 
     /// Runs `change`, then pushes to the claims that waited before it and hold after it.
-    fn pushing_grants(&mut self, now: Moment, change: impl FnOnce(&mut Self)) {
-        let waited: Vec<_> = self.entries.iter().filter(|it| !self.holds(it)).map(|it| it.claim.id.hash()).collect();
+    fn change_and_push_grants(&mut self, now: Moment, change: impl FnOnce(&mut Self)) {
+        let waiters_before: Vec<_> =
+            self.entries.iter().filter(|it| !self.holds(it)).map(|it| it.claim.id.hash()).collect();
         change(self);
         let holders = self.holders();
         for entry in &mut self.entries {
             let owner = entry.claim.id.hash();
-            if waited.contains(&owner) && holders.contains(&owner) {
+            if waiters_before.contains(&owner) && holders.contains(&owner) {
                 entry.since = now;
                 self.pushes.push((entry.claim.client, Change::Held(owner, entry.tickets.first)));
             }
         }
     }
 
-    fn drop_pushing_gone(&mut self, is_dropped: impl Fn(&Entry) -> bool) {
+    fn remove_and_push_gone(&mut self, must_remove: impl Fn(&Entry) -> bool) {
         let pushes = &mut self.pushes;
         self.entries.retain(|entry| {
-            let dropped = is_dropped(entry);
-            if dropped {
+            let is_removed = must_remove(entry);
+            if is_removed {
                 pushes.push((entry.claim.client, Change::Gone(entry.claim.id.hash())));
             }
-            !dropped
+            !is_removed
         });
     }
 
     pub(super) fn settle(&mut self, now: Moment) {
         self.tombstones.retain(|(_, until, _)| *until > now);
         self.seals.retain(|(_, until, _)| *until > now);
-        self.pushing_grants(now, |it| it.drop_pushing_gone(|entry| entry.expires <= now));
+        self.change_and_push_grants(now, |it| it.remove_and_push_gone(|entry| entry.expires_at <= now));
     }
 
     fn tombstone_of(&self, owner: ClaimHash) -> Option<Why> {
-        self.tombstones.iter().find(|(buried, ..)| *buried == owner).map(|(.., why)| *why)
+        self.tombstones.iter().find(|(id, ..)| *id == owner).map(|(.., why)| *why)
     }
 
-    fn bury(&mut self, owner: ClaimHash, until: Moment, why: Why) {
-        match self.tombstones.iter_mut().find(|(buried, ..)| *buried == owner) {
+    fn leave_tombstone(&mut self, owner: ClaimHash, until: Moment, why: Why) {
+        match self.tombstones.iter_mut().find(|(id, ..)| *id == owner) {
             Some((_, old, _)) => *old = until.max(*old),
             None => self.tombstones.push((owner, until, why)),
         }
     }
 
-    fn draw(&mut self, block: u32, floor: Ticket) -> Tickets {
-        let tickets = Tickets::new(Ticket(self.last.max(floor.0) + 1), block);
-        self.last = tickets.last().0;
+    fn draw_tickets(&mut self, block: u32, floor: Ticket) -> Tickets {
+        let tickets = Tickets::new(Ticket(self.last_ticket.max(floor.0) + 1), block);
+        self.last_ticket = tickets.last().0;
         tickets
     }
 
@@ -115,7 +118,7 @@ impl Naive {
             return Some(Admission::Gone(why));
         }
         if let Some(index) = self.find(owner) {
-            return Some(match self.renewed(index, claim.ttl, now) {
+            return Some(match self.renew_entry(index, claim.ttl, now) {
                 Standing::Held(tickets) => Admission::Held(tickets),
                 Standing::Gone(why) => Admission::Gone(why),
                 Standing::Waiting { .. } => self.queued(&self.entries[index], now),
@@ -127,22 +130,22 @@ impl Naive {
         }
         for demand in claim.demands.iter() {
             let mut queue = self.queue(&demand.name);
-            let agrees = queue.all(|other| demand_of(other, &demand.name).capacity == demand.capacity);
-            if !agrees || demand.weight > demand.capacity {
+            let capacities_agree = queue.all(|other| demand_of(other, &demand.name).capacity == demand.capacity);
+            if !capacities_agree || demand.weight > demand.capacity {
                 return None;
             }
         }
         let is_busy = |demand: &&Demand| {
-            let taken: u32 = self.queue(&demand.name).map(|other| demand_of(other, &demand.name).weight).sum();
-            taken + demand.weight > demand.capacity
+            let used_weight: u32 = self.queue(&demand.name).map(|other| demand_of(other, &demand.name).weight).sum();
+            used_weight + demand.weight > demand.capacity
         };
         if let (Busy::Refuse, Some(demand)) = (busy, claim.demands.iter().find(is_busy)) {
             return Some(Admission::Refused(self.busy_with(&demand.name, now)));
         }
-        let tickets = self.draw(claim.block, claim.floor);
+        let tickets = self.draw_tickets(claim.block, claim.floor);
         let claim = Arc::clone(claim);
-        let expires = now + claim.ttl;
-        self.entries.push(Entry { claim, tickets, expires, since: now, lingers: false, broken: false });
+        let expires_at = now + claim.ttl;
+        self.entries.push(Entry { claim, tickets, expires_at, since: now, lingers: false, broken: false });
         let entry = &self.entries[self.entries.len() - 1];
         Some(if self.holds(entry) { Admission::Held(tickets) } else { self.queued(entry, now) })
     }
@@ -172,15 +175,15 @@ impl Naive {
 
     fn recheck_in(&self, entry: &Entry, now: Moment) -> Duration {
         let ahead = entry.claim.demands.iter().flat_map(|demand| self.ahead_of(entry, &demand.name));
-        ahead.map(|other| other.expires.since(now)).max().unwrap()
+        ahead.map(|other| other.expires_at.since(now)).max().unwrap()
     }
 
-    fn renewed(&mut self, index: usize, ttl: Duration, now: Moment) -> Standing {
+    fn renew_entry(&mut self, index: usize, ttl: Duration, now: Moment) -> Standing {
         let entry = &mut self.entries[index];
         if entry.broken || entry.lingers {
             return Standing::Gone(if entry.broken { Why::Broken } else { Why::Left });
         }
-        entry.expires = entry.expires.max(now + ttl);
+        entry.expires_at = entry.expires_at.max(now + ttl);
         let entry = &self.entries[index];
         if self.holds(entry) {
             Standing::Held(entry.tickets)
@@ -193,7 +196,7 @@ impl Naive {
         self.settle(now);
         let owner = lease.claim.id.hash();
         match self.find(owner) {
-            Some(index) => self.renewed(index, lease.ttl, now),
+            Some(index) => self.renew_entry(index, lease.ttl, now),
             None => Standing::Gone(self.tombstone_of(owner).unwrap_or(Why::Unknown)),
         }
     }
@@ -201,24 +204,24 @@ impl Naive {
     pub(super) fn release(&mut self, leaving: &Leaving, now: Moment) -> Standing {
         self.settle(now);
         match leaving {
-            Leaving::Done(claim) => self.done(claim, now),
+            Leaving::Done(claim) => self.remove_and_explain(claim, now),
             Leaving::Unknown(claim) => {
-                let standing = self.done(claim, now);
+                let standing = self.remove_and_explain(claim, now);
                 let Standing::Gone(why) = standing else { unreachable!("it has left") };
-                self.bury(claim.id.hash(), now + claim.ttl.min(secs(60)), why);
+                self.leave_tombstone(claim.id.hash(), now + claim.ttl.min(secs(60)), why);
                 standing
             }
             Leaving::Linger(claim, span) => match self.find(claim.id.hash()) {
                 Some(index) if self.holds(&self.entries[index]) && !self.entries[index].broken && *span > secs(0) => {
                     let entry = &mut self.entries[index];
                     if !entry.lingers {
-                        (entry.lingers, entry.expires) = (true, now + *span);
+                        (entry.lingers, entry.expires_at) = (true, now + *span);
                         let waiters = self.first_waiters(claim).into_iter();
                         self.pushes.extend(waiters.map(|(client, owner)| (client, Change::Recheck(owner, *span))));
                     }
                     Standing::Gone(Why::Left)
                 }
-                _ => self.done(claim, now),
+                _ => self.remove_and_explain(claim, now),
             },
             Leaving::Seal { claim, value, keep } => self.seal(claim, value, now + *keep, now),
             Leaving::UnlessAlone { claim, block, floor } => match self.find(claim.id.hash()) {
@@ -226,30 +229,30 @@ impl Naive {
                     match &self.entries[index] {
                         Entry { broken: true, .. } => Standing::Gone(Why::Broken),
                         Entry { lingers: true, .. } => Standing::Gone(Why::Left),
-                        _ => self.renewed(index, claim.ttl, now),
+                        _ => self.renew_entry(index, claim.ttl, now),
                     }
                 }
                 Some(index) if self.is_alone(index) => {
-                    let tickets = self.draw(*block, *floor);
+                    let tickets = self.draw_tickets(*block, *floor);
                     let mut entry = self.entries.remove(index);
                     entry.tickets = tickets;
-                    entry.expires = entry.expires.max(now + claim.ttl);
+                    entry.expires_at = entry.expires_at.max(now + claim.ttl);
                     self.entries.push(entry);
                     Standing::Held(tickets)
                 }
-                _ => self.done(claim, now),
+                _ => self.remove_and_explain(claim, now),
             },
             Leaving::Break { name, ticket, at_once } => self.break_claim(name, *ticket, *at_once, now),
         }
     }
 
-    fn done(&mut self, claim: &Claim, now: Moment) -> Standing {
+    fn remove_and_explain(&mut self, claim: &Claim, now: Moment) -> Standing {
         let owner = claim.id.hash();
         let Some(index) = self.find(owner) else {
             return Standing::Gone(self.tombstone_of(owner).unwrap_or(Why::Unknown));
         };
         let why = if self.entries[index].broken { Why::Broken } else { Why::Left };
-        self.pushing_grants(now, |it| drop(it.entries.remove(index)));
+        self.change_and_push_grants(now, |it| drop(it.entries.remove(index)));
         Standing::Gone(why)
     }
 
@@ -268,14 +271,14 @@ impl Naive {
     }
 
     fn seal(&mut self, claim: &Arc<Claim>, value: &Bytes, until: Moment, now: Moment) -> Standing {
-        let exclusive = claim.demands.iter().all(|demand| demand.mode() == Mode::Exclusive);
-        let Some(index) = self.find(claim.id.hash()).filter(|index| exclusive && self.is_at_work(*index)) else {
-            return self.done(claim, now);
+        let is_exclusive = claim.demands.iter().all(|demand| demand.mode() == Mode::Exclusive);
+        let Some(index) = self.find(claim.id.hash()).filter(|index| is_exclusive && self.is_at_work(*index)) else {
+            return self.remove_and_explain(claim, now);
         };
-        let sealed = |name: &Name| claim.demands.iter().any(|demand| demand.name == *name);
-        self.pushing_grants(now, |it| {
+        let is_sealed = |name: &Name| claim.demands.iter().any(|demand| demand.name == *name);
+        self.change_and_push_grants(now, |it| {
             it.entries.remove(index);
-            it.drop_pushing_gone(|entry| entry.claim.demands.iter().any(|demand| sealed(&demand.name)));
+            it.remove_and_push_gone(|entry| entry.claim.demands.iter().any(|demand| is_sealed(&demand.name)));
             it.seals.extend(claim.demands.iter().map(|demand| (demand.name.clone(), until, value.clone())));
         });
         Standing::Gone(Why::Left)
@@ -287,8 +290,8 @@ impl Naive {
         };
         let (owner, client, ttl) = (entry.claim.id.hash(), entry.claim.client, entry.claim.ttl);
         if at_once || entry.lingers || !self.holds(entry) {
-            self.pushing_grants(now, |it| it.drop_pushing_gone(|entry| entry.claim.id.hash() == owner));
-            self.bury(owner, now + ttl, Why::Broken);
+            self.change_and_push_grants(now, |it| it.remove_and_push_gone(|entry| entry.claim.id.hash() == owner));
+            self.leave_tombstone(owner, now + ttl, Why::Broken);
         } else if !entry.broken {
             let index = self.find(owner).unwrap();
             self.entries[index].broken = true;
@@ -313,7 +316,7 @@ impl Naive {
     }
 
     /// Compares the reference with a page that the table shows.
-    pub(super) fn assert_shows_as(&self, page: &Page, now: Moment) {
+    pub(super) fn assert_agrees_with(&self, page: &Page, now: Moment) {
         for resource in &page.resources {
             let expected: Vec<_> = self.queue(&resource.name).collect();
             assert_eq!(resource.queue.len(), expected.len(), "length of the queue of {:?}", resource.name);
@@ -324,7 +327,7 @@ impl Naive {
                 assert_eq!(shown.holds, self.holds(entry), "whether {:?} holds", entry.tickets);
                 assert_eq!((shown.mode, shown.weight), (demand.mode(), demand.weight));
                 assert_eq!((shown.lingers, shown.broken), (entry.lingers, entry.broken));
-                assert_eq!(shown.expires_in, entry.expires.since(now));
+                assert_eq!(shown.expires_in, entry.expires_at.since(now));
                 assert_eq!(shown.since, now.since(entry.since));
                 assert_eq!(resource.capacity, demand.capacity);
             }
