@@ -26,7 +26,7 @@ impl Subject for InMemory {
         self.store.clone()
     }
 
-    async fn pass(&self, span: Duration) {
+    async fn advance(&self, span: Duration) {
         self.hand.advance(span);
     }
 

@@ -29,7 +29,7 @@ impl Subject for InOneFile {
         options.open(self.folder.join("locks.db")).expect("a new file can be opened")
     }
 
-    async fn pass(&self, span: Duration) {
+    async fn advance(&self, span: Duration) {
         self.hand.advance(span);
     }
 

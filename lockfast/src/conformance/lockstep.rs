@@ -22,7 +22,7 @@ use crate::store::{Busy, Change, Lease, Leaving, Resource, Standing};
 use crate::table::Table;
 
 use super::Time;
-use super::fixture::{Client, Fixture, promised};
+use super::fixture::{Client, Fixture, expect_supported};
 
 /// Set this variable to the seed that a failure printed, to repeat the same history.
 pub const SEED: &str = "LOCKFAST_LOCKSTEP_SEED";
@@ -50,7 +50,7 @@ pub(crate) struct Pace<'a> {
     pub(crate) steps: u32,
     /// All spans are multiples of this. Without it, no claim ends by time.
     pub(crate) unit: Option<Duration>,
-    /// How far apart two times may be that should be equal. If it is not zero, `pass_time(ZERO)` is called after every
+    /// How far apart two times may be that should be equal. If it is not zero, `advance(ZERO)` is called after every
     /// step, to correct for the time that has passed by itself.
     pub(crate) tolerance: Duration,
     /// Disturbances of the store.
@@ -73,7 +73,7 @@ pub(crate) trait Trouble: Sync {
 
 /// One history for each seed.
 pub(crate) async fn run(fixture: &Fixture, pace: Pace<'_>, seeds: impl IntoIterator<Item = u64>) {
-    fixture.needs(fixture.guarantees().fair, "a queue");
+    fixture.require(fixture.guarantees().fair, "a queue");
     let mut clients = vec![fixture.client().await, fixture.client().await, fixture.client().await];
     if pace.trouble.is_some() {
         clients.push(fixture.client_without_subscription().await);
@@ -199,12 +199,12 @@ impl<'a> Lockstep<'a> {
             0..9 => self.acquire_new().await,
             9..11 => self.acquire_again().await,
             11..14 => self.renew().await,
-            14..16 => self.renew_some().await,
+            14..16 => self.renew_several().await,
             16..22 => self.leave().await,
-            22..24 => self.leave_together().await,
-            24..26 => self.break_one().await,
+            22..24 => self.leave_several().await,
+            24..26 => self.break_claim().await,
             26 if self.pace.trouble.is_some() && self.dead.is_none() => self.die().await,
-            _ if self.is_timed() => return self.pass().await,
+            _ if self.is_timed() => return self.advance_time().await,
             _ => self.acquire_new().await,
         }
         self.inspect_queues().await;
@@ -212,7 +212,7 @@ impl<'a> Lockstep<'a> {
 
     async fn inspect_queues(&mut self) {
         if !self.pace.tolerance.is_zero() {
-            self.fixture.pass_time(Duration::ZERO).await;
+            self.fixture.advance(Duration::ZERO).await;
         }
         self.settle_table();
         self.compare_queues().await;
@@ -277,12 +277,12 @@ impl<'a> Lockstep<'a> {
     }
 
     /// Several claims in one call, some of them with a zero TTL, some detached from then on.
-    async fn renew_some(&mut self) {
+    async fn renew_several(&mut self) {
         let pairs = self.some_pairs(4);
         let Some(client) = pairs.first().map(|pair| pair.client) else { return };
         let leases = self.leases(&pairs);
         self.note(format_args!("renew {leases:?}"));
-        let store = promised(self.clients[client].store().renew(&leases).await);
+        let store = expect_supported(self.clients[client].store().renew(&leases).await);
         for (store, (lease, pair)) in store.into_iter().zip(leases.iter().zip(pairs)) {
             let owner = lease.claim.id.hash();
             let lease_of_table = Lease { claim: pair.of_table, ttl: lease.ttl };
@@ -304,20 +304,20 @@ impl<'a> Lockstep<'a> {
         self.compare_standings(store, table, true);
     }
 
-    async fn leave_together(&mut self) {
+    async fn leave_several(&mut self) {
         let pairs = self.some_pairs(3);
         let [first, _, ..] = &pairs[..] else { return };
         let client = first.client;
         let (of_table, of_store): (Vec<_>, Vec<_>) = pairs.iter().map(|pair| self.leaving(pair)).unzip();
         self.note(format_args!("release {of_table:?}"));
-        let store = promised(self.clients[client].store().release(&of_store).await);
+        let store = expect_supported(self.clients[client].store().release(&of_store).await);
         for (store, leaving) in store.into_iter().zip(&of_table) {
             let table = self.in_table(|table, now| table.release(leaving, now));
             self.compare_standings(store, table, false);
         }
     }
 
-    async fn break_one(&mut self) {
+    async fn break_claim(&mut self) {
         if self.unseen_since.is_some() {
             // An operator breaks claims that were shown.
             self.inspect_queues().await;
@@ -346,10 +346,10 @@ impl<'a> Lockstep<'a> {
     }
 
     /// Expired claims are noticed at once, or by the next verb.
-    async fn pass(&mut self) {
+    async fn advance_time(&mut self) {
         let span = self.pace.unit.unwrap_or_default() * self.rng.u32(0..6);
         self.note(format_args!("pass {span:?}"));
-        self.fixture.pass_time(span).await;
+        self.fixture.advance(span).await;
         self.unseen_since.get_or_insert(self.now);
         self.now = self.now + span;
         if self.rng.bool() {
@@ -360,10 +360,10 @@ impl<'a> Lockstep<'a> {
     /// Releases all claims, so that nothing is left for the next history.
     async fn end(&mut self) {
         for pair in std::mem::take(&mut self.pairs) {
-            self.clients[pair.client].done(&pair.of_store).await;
+            self.clients[pair.client].release(&pair.of_store).await;
         }
         if let Some(unit) = self.pace.unit {
-            self.fixture.pass_time(16 * unit).await;
+            self.fixture.advance(16 * unit).await;
         }
         for (name, _) in &self.names {
             assert_eq!(self.fixture.inspect(name).await, None, "left behind by seed {}", self.seed);

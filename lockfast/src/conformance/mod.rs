@@ -1,7 +1,7 @@
 //! The suite that every store must pass, for authors of stores (cargo feature `conformance`).
 //!
 //! A store is tested through [`Store`], from several handles at once, and through [`Locks`](crate::Locks) as [`users`]
-//! do. Implement [`Subject`] to open the store under test and to let its time pass;
+//! do. Implement [`Subject`] to open the store under test and to advance its time;
 //! [`conformance!`](crate::conformance!) then makes one test for each case, so that a failure names the case and the
 //! store:
 //!
@@ -28,7 +28,7 @@
 //!         self.store.clone()
 //!     }
 //!
-//!     async fn pass(&self, span: Duration) {
+//!     async fn advance(&self, span: Duration) {
 //!         self.hand.advance(span);
 //!     }
 //!
@@ -98,12 +98,12 @@ pub trait Subject: Send + Sync + 'static {
     async fn open(&self) -> Arc<dyn Store>;
 
     /// Lets time pass for the leases in the store. Where time is real, [`sleep`] does that on any executor.
-    async fn pass(&self, span: Duration);
+    async fn advance(&self, span: Duration);
 
-    /// How [`pass`](Self::pass) works.
+    /// How [`advance`](Self::advance) works.
     fn time(&self) -> Time;
 
-    /// The clock of the clients: for [`Time::Set`] the one that [`pass`](Self::pass) moves, otherwise the machine's.
+    /// The clock of the clients: for [`Time::Set`] the one that [`advance`](Self::advance) moves, otherwise the machine's.
     fn clock(&self) -> Clock {
         Clock::boot()
     }
@@ -112,9 +112,9 @@ pub trait Subject: Send + Sync + 'static {
 /// How time passes in a [`Subject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// It stands still except for [`Subject::pass`]: replies can be compared to the nanosecond.
+    /// It stands still except for [`Subject::advance`]: replies can be compared to the nanosecond.
     Set,
-    /// It passes by itself; [`Subject::pass`] waits.
+    /// It passes by itself; [`Subject::advance`] waits.
     Real,
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Admission, Names, Query, Resource, Standing, Why};
 
-use super::super::fixture::promised;
+use super::super::fixture::expect_supported;
 use super::{Lockstep, Pair, SEED};
 
 impl Lockstep<'_> {
@@ -94,7 +94,7 @@ impl Lockstep<'_> {
             shown = look().await;
         }
         for (query, store) in queries.iter().zip(shown) {
-            let store = promised(store);
+            let store = expect_supported(store);
             let table = self.table.inspect(query, self.now);
             let same = store.resources.len() == table.resources.len();
             self.check(same, "resources", (&store.resources, &table.resources));
