@@ -37,7 +37,7 @@ fn client(fixture: &Fixture) -> Locks {
     Locks::from(wait_for(fixture.user()).locks())
 }
 
-fn two(fixture: &Fixture) -> [Locks; 2] {
+fn two_clients(fixture: &Fixture) -> [Locks; 2] {
     [client(fixture), client(fixture)]
 }
 
@@ -108,7 +108,7 @@ fn is_free(locks: &Locks, name: &str) -> bool {
 /// Threads that read a number, let others run, and write one more under a lock lose no increment.
 pub fn threads_never_overlap(fixture: &Fixture) {
     const ROUNDS: usize = 12;
-    let (clients, number) = (two(fixture), AtomicU64::new(0));
+    let (clients, number) = (two_clients(fixture), AtomicU64::new(0));
     let acquire = |locks: &Locks, round: usize| match round % 4 {
         0 => locks.mutex("a").lock(),
         1 => locks.rwlock("a").write(),
@@ -132,7 +132,7 @@ pub fn threads_never_overlap(fixture: &Fixture) {
 
 /// A release hands the lock off to a waiting thread, whether the thread of the case releases or waits.
 pub fn a_release_hands_the_lock_to_a_waiting_thread(fixture: &Fixture) {
-    let [one, two] = two(fixture);
+    let [one, two] = two_clients(fixture);
     let held = expect_supported(one.mutex("a").lock());
     let before = expect_supported(held.fence());
     let waiter = enqueue(&two, |locks| locks.mutex("a").lock());
@@ -152,7 +152,7 @@ pub fn a_release_hands_the_lock_to_a_waiting_thread(fixture: &Fixture) {
 
 /// The error of `lock_within` names the holder, and the waiter's entry is withdrawn.
 pub fn patience_ends_and_the_holder_is_named(fixture: &Fixture) {
-    let [one, two] = two(fixture);
+    let [one, two] = two_clients(fixture);
     let held = expect_supported(one.mutex("a").options(|it| it.note("the first")).lock());
     let patience = fixture.brief_ttl().mul_f64(0.2);
     let waiter = spawn_thread({
@@ -175,7 +175,7 @@ pub fn patience_ends_and_the_holder_is_named(fixture: &Fixture) {
 
 /// An acquisition with a retry policy ends after its number of attempts, and its pauses need no timer of a runtime.
 pub fn attempts_end_after_their_count(fixture: &Fixture) {
-    let [one, two] = two(fixture);
+    let [one, two] = two_clients(fixture);
     let held = expect_supported(one.mutex("a").lock());
     let retry = Retry { count: Some(2), base: PAUSE, max: PAUSE * 2, jitter: true };
     let request = spawn_thread(move || two.mutex("a").options(|it| it.retry(retry)).lock());
@@ -186,7 +186,7 @@ pub fn attempts_end_after_their_count(fixture: &Fixture) {
 
 /// The weights of all holders never add up to more than the permits.
 pub fn a_semaphore_never_exceeds_its_permits(fixture: &Fixture) {
-    let (clients, held_weight) = (two(fixture), AtomicI64::new(0));
+    let (clients, held_weight) = (two_clients(fixture), AtomicI64::new(0));
     on_all_threads(|index| {
         for round in 0..9 {
             let weight = 1 + (index + round) as u32 % 2;
@@ -210,7 +210,7 @@ pub fn a_semaphore_never_exceeds_its_permits(fixture: &Fixture) {
 
 /// Readers hold together, a writer waits for all of them, and a reader behind a waiting writer waits too.
 pub fn readers_share_and_a_writer_waits_for_them(fixture: &Fixture) {
-    let [one, two] = two(fixture);
+    let [one, two] = two_clients(fixture);
     let (first, second) =
         (expect_supported(one.rwlock("a").read()), expect_supported(two.rwlock("a").read_within(PATIENCE)));
     assert!(expect_supported(one.rwlock("a").try_write()).is_none());
@@ -228,7 +228,7 @@ pub fn readers_share_and_a_writer_waits_for_them(fixture: &Fixture) {
 
 /// A lock on several names takes all of them or none, and a waiter that gives up leaves every queue.
 pub fn a_multi_is_all_or_nothing(fixture: &Fixture) {
-    let [one, two] = two(fixture);
+    let [one, two] = two_clients(fixture);
     let both = expect_supported(one.multi(["a", "b"]).lock());
     for name in ["a", "b"] {
         assert!(expect_supported(two.mutex(name).try_lock()).is_none());
@@ -246,7 +246,7 @@ pub fn a_multi_is_all_or_nothing(fixture: &Fixture) {
 
 /// Of many threads that run the same `once` one does the work, which may take locks of its own; all get the result.
 pub fn many_threads_run_it_once(fixture: &Fixture) {
-    let (clients, times, ran) = (two(fixture), AtomicU64::new(0), AtomicU64::new(0));
+    let (clients, times, ran) = (two_clients(fixture), AtomicU64::new(0), AtomicU64::new(0));
     on_all_threads(|index| {
         let locks = &clients[index % 2];
         let done = locks.once("a").options(|it| it.keep(LONG)).run(|held| {
@@ -265,7 +265,7 @@ pub fn many_threads_run_it_once(fixture: &Fixture) {
 
 /// Of many threads that start a job one runs it: the lingering lock and the slot keep it from running twice.
 pub fn one_of_many_threads_runs_the_job(fixture: &Fixture) {
-    let (clients, times) = (two(fixture), AtomicU64::new(0));
+    let (clients, times) = (two_clients(fixture), AtomicU64::new(0));
     on_all_threads(|index| {
         let job = || {
             times.fetch_add(1, Ordering::SeqCst);
@@ -282,7 +282,7 @@ pub fn one_of_many_threads_runs_the_job(fixture: &Fixture) {
 
 /// A candidate's thread waits until the leader before it has stepped down.
 pub fn the_next_candidate_leads_when_the_leader_steps_down(fixture: &Fixture) {
-    let [one, two] = two(fixture);
+    let [one, two] = two_clients(fixture);
     assert!(expect_supported(one.election("a").leader()).is_none());
     let first = expect_supported(one.election("a").options(|it| it.note("first")).campaign());
     let leader = expect_supported(two.election("a").leader()).expect("the first leads");
@@ -300,7 +300,7 @@ pub fn the_next_candidate_leads_when_the_leader_steps_down(fixture: &Fixture) {
 
 /// A guard without renewal is lost when its lease ends, and a waiting thread gets the lock.
 pub fn the_end_of_a_lease_is_noticed(fixture: &Fixture) {
-    let [one, two] = two(fixture);
+    let [one, two] = two_clients(fixture);
     let brief = fixture.brief_ttl();
     let expiring = expect_supported(one.mutex("a").options(|it| it.ttl(brief).no_renewal()).lock());
     let (sender, lost) = mpsc::channel();
@@ -316,7 +316,7 @@ pub fn the_end_of_a_lease_is_noticed(fixture: &Fixture) {
 
 /// The holder and its waiters are shown to a third client.
 pub fn a_queue_is_shown_while_threads_wait(fixture: &Fixture) {
-    let ([one, two], third) = (two(fixture), client(fixture));
+    let ([one, two], third) = (two_clients(fixture), client(fixture));
     assert!(is_free(&third, "a"));
     let held = expect_supported(one.mutex("a").options(|it| it.label("job", "42")).lock());
     let waiter = enqueue(&two, |locks| locks.mutex("a").lock());
@@ -338,7 +338,7 @@ pub fn a_queue_is_shown_while_threads_wait(fixture: &Fixture) {
 
 /// A guard that is dropped on any thread, also by a panic, releases its lock.
 pub fn a_dropped_guard_is_released(fixture: &Fixture) {
-    let [one, two] = two(fixture);
+    let [one, two] = two_clients(fixture);
     let held = expect_supported(one.mutex("a").lock());
     let waiter = enqueue(&two, |locks| locks.mutex("a").lock());
     drop(held);
@@ -353,7 +353,7 @@ pub fn a_dropped_guard_is_released(fixture: &Fixture) {
 
 /// A shutdown releases all locks of its client, and a thread that waits through it gets `Closed`.
 pub fn a_shutdown_ends_waiters_and_holders(fixture: &Fixture) {
-    let [one, two] = two(fixture);
+    let [one, two] = two_clients(fixture);
     let (a, b) = (expect_supported(one.mutex("a").lock()), expect_supported(two.mutex("b").lock()));
     let closed = enqueue(&one, |locks| locks.mutex("b").lock());
     let waiter = enqueue(&two, |locks| locks.mutex("a").lock());
@@ -384,7 +384,7 @@ pub fn a_guard_outlives_the_runtime_it_was_acquired_in(fixture: &Fixture) {
 /// Any number of calls can follow each other in a task: tokio's cooperative budget, which makes a task yield, must not
 /// block a thread that never yields.
 pub fn a_thousand_calls_follow_each_other(fixture: &Fixture) {
-    let [one, two] = two(fixture);
+    let [one, two] = two_clients(fixture);
     for round in 0..500 {
         let locks = if round % 2 == 0 { &one } else { &two };
         release(expect_supported(locks.mutex("a").lock()));

@@ -24,8 +24,8 @@ use crate::table::Table;
 use super::Time;
 use super::fixture::{Client, Fixture, expect_supported};
 
-/// Set this variable to the seed that a failure printed, to repeat the same history.
-pub const SEED: &str = "LOCKFAST_LOCKSTEP_SEED";
+/// The environment variable with a seed. Set it to the seed that a failure printed, to repeat the same history.
+pub const SEED_VAR: &str = "LOCKFAST_LOCKSTEP_SEED";
 
 /// Random histories of verbs get the same replies from the store as from a [`Table`], each history on names of its own.
 pub async fn random_verbs_are_answered_as_by_a_table(fixture: &Fixture) {
@@ -41,7 +41,7 @@ pub async fn random_verbs_are_answered_as_by_a_table(fixture: &Fixture) {
 
 /// The seed to repeat, if one is given.
 pub(crate) fn given_seed() -> Option<u64> {
-    std::env::var(SEED).ok().and_then(|text| text.parse().ok())
+    std::env::var(SEED_VAR).ok().and_then(|text| text.parse().ok())
 }
 
 /// How a history goes.
@@ -80,6 +80,7 @@ pub(crate) async fn run(fixture: &Fixture, pace: Pace<'_>, seeds: impl IntoItera
     }
     for seed in seeds {
         let mut clients: Vec<_> = clients.iter().collect();
+        // With trouble, each history has one more client, the last one, which may die.
         let dying = match pace.trouble {
             Some(trouble) => {
                 let dying = fixture.client().await;
@@ -131,8 +132,8 @@ struct Lockstep<'a> {
     pairs: Vec<Pair>,
     /// The blocks of the same claims, in the table and in the store, in order.
     blocks: Vec<(Tickets, Tickets)>,
-    /// The client that has died.
-    dead: Option<usize>,
+    /// The index of the client that has died.
+    dead_client: Option<usize>,
     detached: BTreeSet<ClaimHash>,
     history: Vec<String>,
 }
@@ -161,7 +162,7 @@ impl<'a> Lockstep<'a> {
         }
         let name = |(text, capacity): &(&str, u32)| (fixture.name(&format!("{seed}.{text}")), *capacity);
         let (names, now) = (names.iter().map(name).collect(), Moment::from_nanos(1_000_000_000_000));
-        let (table, unseen_since, dead) = (Table::new(Ticket(0)), None, None);
+        let (table, unseen_since, dead_client) = (Table::new(Ticket(0)), None, None);
         let (pairs, blocks, detached, history) = Default::default();
         Self {
             fixture,
@@ -176,7 +177,7 @@ impl<'a> Lockstep<'a> {
             names,
             pairs,
             blocks,
-            dead,
+            dead_client,
             detached,
             history,
         }
@@ -203,7 +204,7 @@ impl<'a> Lockstep<'a> {
             16..22 => self.leave().await,
             22..24 => self.leave_several().await,
             24..26 => self.break_claim().await,
-            26 if self.pace.trouble.is_some() && self.dead.is_none() => self.die().await,
+            26 if self.pace.trouble.is_some() && self.dead_client.is_none() => self.die().await,
             _ if self.is_timed() => return self.advance_time().await,
             _ => self.acquire_new().await,
         }
@@ -230,7 +231,7 @@ impl<'a> Lockstep<'a> {
     fn settle_table(&mut self) {
         self.table.settle(self.now);
         loop {
-            let (dead, detached) = (self.dead.map(|index| self.clients[index].id()), &self.detached);
+            let (dead, detached) = (self.dead_client.map(|index| self.clients[index].id()), &self.detached);
             let passed_over = |(client, change): (ClientId, Change)| match change {
                 Change::Held(owner, _) if Some(client) == dead && !detached.contains(&owner) => Some(owner),
                 _ => None,
@@ -276,7 +277,7 @@ impl<'a> Lockstep<'a> {
         self.compare_standings(store, table, true);
     }
 
-    /// Several claims in one call, some of them with a zero TTL, some detached from then on.
+    /// Renews several claims in one call, some of them with a zero TTL, some detached from then on.
     async fn renew_several(&mut self) {
         let pairs = self.some_pairs(4);
         let Some(client) = pairs.first().map(|pair| pair.client) else { return };
@@ -304,6 +305,7 @@ impl<'a> Lockstep<'a> {
         self.compare_standings(store, table, true);
     }
 
+    /// Releases several claims of one client in one call.
     async fn leave_several(&mut self) {
         let pairs = self.some_pairs(3);
         let [first, _, ..] = &pairs[..] else { return };
@@ -335,20 +337,21 @@ impl<'a> Lockstep<'a> {
 
     /// The last client dies: it makes no more calls.
     async fn die(&mut self) {
-        let (Some(trouble), Some(last), None) = (self.pace.trouble, self.clients.len().checked_sub(1), self.dead)
+        let (Some(trouble), Some(last), None) =
+            (self.pace.trouble, self.clients.len().checked_sub(1), self.dead_client)
         else {
             return;
         };
         self.note(format_args!("client {:?} dies", self.clients[last].id()));
         self.clients[last].unsubscribe();
         trouble.until_subscribed(self.clients[last].id(), false).await;
-        self.dead = Some(last);
+        self.dead_client = Some(last);
     }
 
-    /// Expired claims are noticed at once, or by the next verb.
+    /// Advances time. Expired claims are noticed at once, or by the next verb.
     async fn advance_time(&mut self) {
         let span = self.pace.unit.unwrap_or_default() * self.rng.u32(0..6);
-        self.note(format_args!("pass {span:?}"));
+        self.note(format_args!("advance {span:?}"));
         self.fixture.advance(span).await;
         self.unseen_since.get_or_insert(self.now);
         self.now = self.now + span;

@@ -11,7 +11,7 @@ use crate::name::Name;
 use crate::store::{Admission, Names, Query, Resource, Standing, Why};
 
 use super::super::fixture::expect_supported;
-use super::{Lockstep, Pair, SEED};
+use super::{Lockstep, Pair, SEED_VAR};
 
 impl Lockstep<'_> {
     pub(super) fn compare_admissions(&mut self, pair: &Pair, store: Result<Admission>, table: Result<Admission>) {
@@ -133,7 +133,7 @@ impl Lockstep<'_> {
         if !same {
             let (seed, history) = (self.seed, self.history.join("\n  "));
             panic!(
-                "{what} of store and table differ: {store_and_table:?}\nafter\n  {history}\nagain with {SEED}={seed}"
+                "{what} of store and table differ: {store_and_table:?}\nafter\n  {history}\nagain with {SEED_VAR}={seed}"
             );
         }
     }

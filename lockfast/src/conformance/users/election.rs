@@ -325,7 +325,7 @@ pub async fn work_ends_before_the_successor_begins(fixture: &Fixture) {
     let successor = successor.await;
     one.die();
     if fixture.time() == Time::Set {
-        // Between the end of the lease by the leader's clock and its end in the store no client leading.
+        // Between the end of the lease by the leader's clock and its end in the store no client leads.
         fixture.advance_brief_ttls(0.995).await;
         assert_eq!(soon(received.recv()).await, Some(WorkEvent::Stopped));
         assert!(!successor.is_over());

@@ -13,7 +13,7 @@ use futures::StreamExt;
 
 use crate::Redis;
 use crate::claim::{Claim, ClientId, Demand};
-use crate::conformance::lockstep::{self, Pace, SEED, Trouble};
+use crate::conformance::lockstep::{self, Pace, SEED_VAR, Trouble};
 use crate::conformance::{self, Subject, Time};
 use crate::name::Name;
 use crate::store::{Busy, Change, Lease, Leaving, Resource, Scope, Standing, Store};
@@ -191,7 +191,7 @@ fn random_verbs_are_answered_as_a_table_would_while_time_passes() {
     if given.is_none() {
         assert_every_branch_was_taken(&server);
     } else {
-        eprintln!("with {SEED} set, branches are not counted");
+        eprintln!("with {SEED_VAR} set, branches are not counted");
     }
 }
 
