@@ -25,6 +25,7 @@ use super::fixture::{Fixture, LONG, expect_supported};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The pause before a thread checks a condition again.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How many threads compete.
 const THREADS: usize = 6;
 
 /// Runs a future of the suite to its end, on this thread and without a runtime.

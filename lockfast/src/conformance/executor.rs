@@ -25,7 +25,7 @@ pub enum Executor {
     WithoutTime,
     /// A tokio runtime of two threads without an I/O driver: a `tokio::net::TcpStream` made on it panics.
     WithoutIo,
-    /// A tokio runtime of one thread, with neither.
+    /// A tokio runtime of one thread, with neither a timer nor an I/O driver.
     Bare,
     /// A tokio runtime of one thread whose time is paused, as in `#[tokio::test(start_paused = true)]`: as soon as it has nothing
     /// to do, its clock jumps to its next timer.
@@ -50,7 +50,8 @@ impl Executor {
     }
 }
 
-/// Sleeps by the machine's clock, on any executor. For [`Subject::advance`](super::Subject::advance) where time is real.
+/// Sleeps by the machine's clock, on any executor. For [`Subject::advance`](super::Subject::advance) where time is
+/// real.
 ///
 /// ```
 /// # use std::time::Duration;

@@ -9,6 +9,7 @@ use crate::store::{Admission, Leaving, Standing, Why};
 
 use super::fixture::{Client, Fixture};
 
+/// Lingers for this many brief TTLs.
 async fn linger(fixture: &Fixture, client: &Client<'_>, claim: &Arc<Claim>, brief_ttls: f64) -> Standing {
     client.leave(Leaving::Linger(Arc::clone(claim), fixture.brief_ttl().mul_f64(brief_ttls))).await
 }
@@ -17,7 +18,15 @@ async fn seal(fixture: &Fixture, client: &Client<'_>, claim: &Arc<Claim>, value:
     client.leave(Leaving::Seal { claim: Arc::clone(claim), value: value.clone(), keep: fixture.brief_ttl() }).await
 }
 
-async fn break_claim(fixture: &Fixture, client: &Client<'_>, text: &str, ticket: Ticket, at_once: bool) -> Standing {
+async fn break_claim(fixture: &Fixture, client: &Client<'_>, text: &str, ticket: Ticket) -> Standing {
+    break_with(fixture, client, text, ticket, false).await
+}
+
+async fn break_at_once(fixture: &Fixture, client: &Client<'_>, text: &str, ticket: Ticket) -> Standing {
+    break_with(fixture, client, text, ticket, true).await
+}
+
+async fn break_with(fixture: &Fixture, client: &Client<'_>, text: &str, ticket: Ticket, at_once: bool) -> Standing {
     client.leave(Leaving::Break { name: fixture.name(text), ticket, at_once }).await
 }
 
@@ -124,7 +133,7 @@ pub async fn a_broken_holder_keeps_its_entry_until_it_leaves(fixture: &Fixture) 
     let tickets = one.acquire_held(&holder).await;
     two.acquire_queued(&waiter).await;
     let any_of_the_block = Ticket(tickets.first.0 + 2);
-    assert_eq!(break_claim(fixture, &two, "a", any_of_the_block, false).await, Standing::Gone(Why::Broken));
+    assert_eq!(break_claim(fixture, &two, "a", any_of_the_block).await, Standing::Gone(Why::Broken));
     assert_eq!(one.assert_gone(&holder).await, Why::Broken);
     let again = one.acquire(&holder).await;
     assert_eq!(again, Admission::Gone(Why::Broken));
@@ -139,7 +148,7 @@ pub async fn a_broken_holder_ends_with_its_lease(fixture: &Fixture) {
     let (holder, waiter) = (client.brief_mutex("a"), client.mutex("a"));
     let tickets = client.acquire_held(&holder).await;
     client.acquire_queued(&waiter).await;
-    break_claim(fixture, &client, "a", tickets.first, false).await;
+    break_claim(fixture, &client, "a", tickets.first).await;
     fixture.advance_brief_ttls(0.5).await;
     client.assert_gone(&holder).await;
     client.assert_waits(&waiter).await;
@@ -153,7 +162,7 @@ pub async fn a_break_at_once_hands_off(fixture: &Fixture) {
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     let tickets = client.acquire_held(&holder).await;
     client.acquire_queued(&waiter).await;
-    assert_eq!(break_claim(fixture, &client, "a", tickets.first, true).await, Standing::Gone(Why::Broken));
+    assert_eq!(break_at_once(fixture, &client, "a", tickets.first).await, Standing::Gone(Why::Broken));
     client.assert_holds(&waiter).await;
     assert!(matches!(client.acquire(&holder).await, Admission::Gone(_)), "a broken id does not come back");
     assert!(matches!(client.release(&holder).await, Standing::Gone(_)));
@@ -167,7 +176,7 @@ pub async fn a_waiting_claim_can_be_broken(fixture: &Fixture) {
     client.acquire_held(&holder).await;
     let ticket = client.acquire_queued(&front).await;
     client.acquire_queued(&last).await;
-    assert_eq!(break_claim(fixture, &client, "a", ticket, false).await, Standing::Gone(Why::Broken));
+    assert_eq!(break_claim(fixture, &client, "a", ticket).await, Standing::Gone(Why::Broken));
     client.assert_gone(&front).await;
     client.assert_holds(&holder).await;
     client.release(&holder).await;
@@ -181,7 +190,7 @@ pub async fn a_lingering_claim_can_be_broken(fixture: &Fixture) {
     let tickets = client.acquire_held(&holder).await;
     linger(fixture, &client, &holder, 3.0).await;
     client.acquire_queued(&waiter).await;
-    assert_eq!(break_claim(fixture, &client, "a", tickets.first, false).await, Standing::Gone(Why::Broken));
+    assert_eq!(break_claim(fixture, &client, "a", tickets.first).await, Standing::Gone(Why::Broken));
     client.assert_holds(&waiter).await;
 }
 
@@ -195,9 +204,9 @@ pub async fn a_break_needs_the_right_fence(fixture: &Fixture) {
     let above = Ticket(tickets.last().0 + 1);
     for at_once in [false, true] {
         for ticket in [seen, above, Ticket(0)] {
-            assert_eq!(break_claim(fixture, &client, "a", ticket, at_once).await, Standing::Gone(Why::Unknown));
+            assert_eq!(break_with(fixture, &client, "a", ticket, at_once).await, Standing::Gone(Why::Unknown));
         }
-        assert_eq!(break_claim(fixture, &client, "b", tickets.first, at_once).await, Standing::Gone(Why::Unknown));
+        assert_eq!(break_with(fixture, &client, "b", tickets.first, at_once).await, Standing::Gone(Why::Unknown));
     }
     assert_eq!(client.assert_holds(&holder).await, tickets);
 }

@@ -274,7 +274,7 @@ impl<'a> Lockstep<'a> {
         self.note(format_args!("renew {} by {ttl:?}", pair.of_table.id.hash()));
         let store = self.clients[pair.client].renew_by(&pair.of_store, ttl).await;
         let table = self.in_table(|table, now| table.renew(&Lease { claim: pair.of_table, ttl }, now));
-        self.compare_standings(store, table, true);
+        self.compare_standings(store, table);
     }
 
     /// Renews several claims in one call, some of them with a zero TTL, some detached from then on.
@@ -291,8 +291,7 @@ impl<'a> Lockstep<'a> {
             if lease.claim.detached && !matches!(table, Standing::Gone(_)) {
                 self.detached.insert(owner);
             }
-            // The order of the renewals decides how long the others wait.
-            self.compare_standings(store, table, false);
+            self.compare_standings_of_batch(store, table);
         }
     }
 
@@ -302,7 +301,7 @@ impl<'a> Lockstep<'a> {
         self.note(format_args!("release {of_table:?}"));
         let store = self.clients[pair.client].leave(of_store).await;
         let table = self.in_table(|table, now| table.release(&of_table, now));
-        self.compare_standings(store, table, true);
+        self.compare_standings(store, table);
     }
 
     /// Releases several claims of one client in one call.
@@ -315,7 +314,7 @@ impl<'a> Lockstep<'a> {
         let store = expect_supported(self.clients[client].store().release(&of_store).await);
         for (store, leaving) in store.into_iter().zip(&of_table) {
             let table = self.in_table(|table, now| table.release(leaving, now));
-            self.compare_standings(store, table, false);
+            self.compare_standings_of_batch(store, table);
         }
     }
 
@@ -332,7 +331,7 @@ impl<'a> Lockstep<'a> {
         self.note(format_args!("release {of_table:?}"));
         let store = self.clients[0].leave(of_store).await;
         let table = self.in_table(|table, now| table.release(&of_table, now));
-        self.compare_standings(store, table, true);
+        self.compare_standings(store, table);
     }
 
     /// The last client dies: it makes no more calls.

@@ -11,14 +11,14 @@
 //! use lockfast::{Clock, ManualClock, Memory, store::Store};
 //!
 //! struct InMemory {
-//!     hand: ManualClock,
+//!     manual_clock: ManualClock,
 //!     store: Arc<Memory>,
 //! }
 //!
 //! impl InMemory {
 //!     async fn new() -> Self {
-//!         let hand = ManualClock::new();
-//!         Self { store: Arc::new(Memory::with_clock(hand.clock())), hand }
+//!         let manual_clock = ManualClock::new();
+//!         Self { store: Arc::new(Memory::with_clock(manual_clock.clock())), manual_clock }
 //!     }
 //! }
 //!
@@ -29,7 +29,7 @@
 //!     }
 //!
 //!     async fn advance(&self, span: Duration) {
-//!         self.hand.advance(span);
+//!         self.manual_clock.advance(span);
 //!     }
 //!
 //!     fn time(&self) -> Time {
@@ -37,7 +37,7 @@
 //!     }
 //!
 //!     fn clock(&self) -> Clock {
-//!         self.hand.clock()
+//!         self.manual_clock.clock()
 //!     }
 //! }
 //!
@@ -103,7 +103,8 @@ pub trait Subject: Send + Sync + 'static {
     /// How [`advance`](Self::advance) works.
     fn time(&self) -> Time;
 
-    /// The clock of the clients: for [`Time::Set`] the one that [`advance`](Self::advance) moves, otherwise the machine's.
+    /// The clock of the clients. For [`Time::Set`], the clock that [`advance`](Self::advance) moves; otherwise the
+    /// machine's.
     fn clock(&self) -> Clock {
         Clock::boot()
     }

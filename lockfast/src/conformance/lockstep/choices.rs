@@ -41,15 +41,15 @@ impl Lockstep<'_> {
             (false, Style::Several) if self.rng.u32(0..4) > 0 => 1 << (count - 1),
             (false, _) => 1 << self.rng.usize(..count),
         };
-        let is_invalid = !is_plain && self.rng.u32(0..20) == 0;
+        let has_odd_capacity = !is_plain && self.rng.u32(0..20) == 0;
         let mut demands = Vec::new();
         for (bit, (name, capacity)) in self.names.iter().enumerate() {
             if name_bits & (1 << bit) != 0 {
-                let capacity = if is_invalid { 4 } else { *capacity };
+                let capacity = if has_odd_capacity { 4 } else { *capacity };
                 let weight = match capacity {
                     Demand::ALL if !is_plain && self.rng.u32(0..3) < readers => 1,
                     Demand::ALL => Demand::ALL,
-                    permits if is_invalid => self.rng.u32(1..=permits + 1),
+                    permits if has_odd_capacity => self.rng.u32(1..=permits + 1),
                     permits => self.rng.u32(1..=permits).min(self.rng.u32(1..=permits)),
                 };
                 demands.push(Demand { name: name.clone(), capacity, weight });

@@ -49,14 +49,26 @@ impl Lockstep<'_> {
         self.check(same, "position", (store, table));
     }
 
-    /// `in_turn` if both sides applied this verb after the same others.
-    pub(super) fn compare_standings(&mut self, store: Standing, table: Standing, in_turn: bool) {
+    /// Compares the standing of a claim after a call about this claim alone.
+    pub(super) fn compare_standings(&mut self, store: Standing, table: Standing) {
+        let is_only = true;
+        self.compare_standings_in_call(store, table, is_only);
+    }
+
+    /// Compares the standing of one claim after a call about several. The two sides may apply such a call in different
+    /// orders, so `recheck_in` is not compared.
+    pub(super) fn compare_standings_of_batch(&mut self, store: Standing, table: Standing) {
+        let is_only = false;
+        self.compare_standings_in_call(store, table, is_only);
+    }
+
+    fn compare_standings_in_call(&mut self, store: Standing, table: Standing, is_only: bool) {
         match (store, table) {
             (Standing::Held(store), Standing::Held(table)) => self.match_blocks(table, store),
             (Standing::Waiting { ticket, recheck_in }, Standing::Waiting { ticket: expected, recheck_in: latest }) => {
                 let known = self.blocks.iter().any(|(table, store)| table.first == expected && store.first == ticket);
                 self.check(known, "ticket", (ticket, expected));
-                self.check(!self.is_timed() || !in_turn || recheck_in <= latest, "recheck", (recheck_in, latest));
+                self.check(!self.is_timed() || !is_only || recheck_in <= latest, "recheck", (recheck_in, latest));
             }
             (Standing::Gone(store), Standing::Gone(table)) => self.match_reasons(store, table),
             differ => self.check(false, "standing", differ),

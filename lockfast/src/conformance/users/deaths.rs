@@ -45,7 +45,7 @@ pub async fn a_waiter_gets_a_dead_holders_lock(fixture: &Fixture) {
         fixture.advance(NOTICED_WITHIN).await;
     }
     let next = waiter.expect_held().await;
-    // By its own clock, the dead holder's lease was over before that.
+    // By its own clock, the dead holder's lease was over before this grant.
     assert!(held.check().is_err());
     if fixture.time() == Time::Real && fixture.is_reliable() {
         let took = elapsed_since(died);

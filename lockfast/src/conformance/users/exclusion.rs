@@ -179,6 +179,7 @@ async fn assert_permits_never_exceeded(fixture: &Fixture, users: &[User], permit
 /// When one guard held, in numbers of a counter that all tasks share: it orders events without any clock.
 #[derive(Debug)]
 struct HeldInterval {
+    /// The number that was drawn after the acquisition.
     acquired: u64,
     /// The last number at which the guard certainly held.
     last_seen_held: u64,
@@ -186,7 +187,7 @@ struct HeldInterval {
 }
 
 /// While a guard says that it is held, no other guard does, whether it ends by a release or by a loss; and each fence
-/// is above all before it.
+/// is above all earlier fences.
 pub async fn guards_never_overlap_and_fences_rise(fixture: &Fixture) {
     let (counter, rounds) = (Arc::new(AtomicU64::new(0)), fixture.rounds(6));
     let hold_at_most = fixture.brief_ttl().mul_f64(0.05);

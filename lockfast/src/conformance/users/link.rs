@@ -23,6 +23,7 @@ pub(super) struct Link {
     on_cut: Arc<Notify>,
     /// How many `acquire` and `renew` calls were made.
     calls: AtomicUsize,
+    /// All names that were acquired.
     names: Mutex<BTreeSet<Name>>,
 }
 

@@ -88,7 +88,8 @@ mod tests {
 
     use super::*;
 
-    /// `clock_offset_of` for a directory like that of a process in `/proc`: links to namespaces, and the file of offsets.
+    /// `clock_offset_of` for a directory like that of a process in `/proc`, with these links to namespaces and this file
+    /// of offsets.
     fn offset_with(links: &[(&str, &str)], offsets: Option<&str>) -> Result<i64> {
         let process = std::env::temp_dir().join(format!("lockfast-timens-{:016x}", fastrand::u64(..)));
         fs::create_dir_all(process.join("ns")).unwrap();

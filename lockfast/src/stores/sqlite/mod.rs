@@ -80,8 +80,8 @@ pub struct Sqlite {
 /// # fn main() -> lockfast::Result<()> {
 /// # let folder = std::env::temp_dir().join(format!("lockfast-doc-options-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).unwrap();
-/// let hand = ManualClock::new();
-/// let store = SqliteOptions::default().clock(hand.clock()).open(folder.join("locks.db"))?;
+/// let manual_clock = ManualClock::new();
+/// let store = SqliteOptions::default().clock(manual_clock.clock()).open(folder.join("locks.db"))?;
 /// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok(()) }
 /// ```

@@ -154,10 +154,10 @@ impl OpenStore {
         Ok(messages)
     }
 
-    /// Watches the processes whose death matters to a waiter. Returns those that are dead already.
+    /// Watches the processes whose death matters to a waiter. Returns the processes that are dead already.
     ///
-    /// Order matters: inside the transaction, while no other process can change the queue. Done later, `AheadChanged`
-    /// could arrive before the claim is watched for, and would be ignored.
+    /// Order matters: this runs inside the transaction, while no other process can change the queue. After the
+    /// transaction, `AheadChanged` could arrive before the death watch knows the claim, and would be ignored.
     pub(super) fn watch_processes_ahead(
         &self,
         view: &mut TransactionView<'_>,
@@ -175,10 +175,10 @@ impl OpenStore {
             messages.extend(self.follow_up(move |store, patience| {
                 // Order matters: only a removal that succeeded leads to another check. A process that cannot be removed
                 // would be found dead and checked again for ever.
-                let mut messages = store.remove_dead_process(process, patience)?;
+                let mut follow_ups = store.remove_dead_process(process, patience)?;
                 // Other claims may be ahead now.
-                messages.push((store.endpoint.process, client, Message::AheadChanged(owner)));
-                Ok(messages)
+                follow_ups.push((store.endpoint.process, client, Message::AheadChanged(owner)));
+                Ok(follow_ups)
             }));
         }
         messages
@@ -198,7 +198,7 @@ impl OpenStore {
                     let client = claim.client;
                     messages.extend(self.follow_up(move |store, patience| store.refresh_death_watch(&claim, patience)));
                     // The process may have died after it handed a lock off and before it sent the message, so its
-                    // waiters ask.
+                    // waiters poll.
                     messages.push((self.endpoint.process, client, Message::Change(Change::Resync)));
                 }
                 self.deliver(messages);

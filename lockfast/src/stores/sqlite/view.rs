@@ -108,6 +108,7 @@ impl<'a> TransactionView<'a> {
         Ok(())
     }
 
+    /// Draws a new block of tickets, all above `floor` and above every ticket drawn before.
     pub(super) fn draw_tickets(&mut self, block: u32, floor: Ticket) -> Tickets {
         let tickets = Tickets::new(Ticket(self.last_ticket.max(floor).0 + 1), block.max(1));
         self.last_ticket = tickets.last();
@@ -215,8 +216,8 @@ impl<'a> TransactionView<'a> {
         Ok(entries)
     }
 
-    /// The claims of a process, each once, except detached and lingering ones (flags 1 and 2, together 3): these live by
-    /// their lease alone.
+    /// The claims of a process, each once, except detached and lingering ones (flags 1 and 2, both in the mask 3): these
+    /// live by their lease alone.
     pub(super) fn claims_of(&self, process: ProcessId) -> Result<Vec<Entry>> {
         let sql = entries!("WHERE process = ?1 AND flags & 3 = 0 ORDER BY ticket");
         let mut entries = self.query_all(sql, [signed(process.0)], read_entry)?;
@@ -225,7 +226,7 @@ impl<'a> TransactionView<'a> {
     }
 
     /// The processes with entries in a queue before this ticket, each once, except those with only detached and
-    /// lingering ones (flags 1 and 2, together 3).
+    /// lingering ones (flags 1 and 2, both in the mask 3).
     pub(super) fn processes_before(&self, name: &Name, ticket: Ticket) -> Result<Vec<ProcessId>> {
         let sql = "SELECT DISTINCT process FROM entries WHERE name = ?1 AND ticket < ?2 AND flags & 3 = 0";
         self.query_all(sql, (name.as_str(), signed(ticket.0)), |row| Ok(ProcessId(unsigned(row.get(0)?))))
@@ -246,7 +247,7 @@ impl<'a> TransactionView<'a> {
             .map(|count| count as usize)
     }
 
-    /// When the leases ahead of this ticket will have run out: the first [`MAX_LEASES_COMPARED`], and the one just ahead.
+    /// When the leases ahead of this ticket will have run out: the first [`MAX_LEASES_COMPARED`] and the one just ahead.
     pub(super) fn leases_ahead_end(&self, name: &Name, ticket: Ticket) -> Result<Moment> {
         let front = "SELECT max(expires) FROM (SELECT expires FROM entries WHERE name = ?1 AND ticket < ?2 ORDER BY ticket \
                      LIMIT ?3)";
@@ -362,7 +363,7 @@ impl<'a> TransactionView<'a> {
         Ok(())
     }
 
-    /// Runs a statement for the claim's entry in each of its queues: ?1 is the name, ?2 the ticket, ?3 and on the values.
+    /// Runs a statement for the claim's entry in each of its queues. ?1 is the name, ?2 the ticket, then the values.
     fn update_all_entries(&mut self, entry: &Entry, sql: &str, values: &[i64]) -> Result<()> {
         let mut statement = self.connection.prepare_cached(sql)?;
         for name in entry.names() {
