@@ -23,7 +23,7 @@ impl Subject for InMemory {
         self.0.clone()
     }
 
-    async fn pass(&self, span: Duration) {
+    async fn advance(&self, span: Duration) {
         tokio::time::sleep(span).await;
     }
 

@@ -9,14 +9,14 @@ use lockfast::store::Store;
 use lockfast::{Clock, ManualClock, Memory};
 
 struct InMemory {
-    hand: ManualClock,
+    manual_clock: ManualClock,
     store: Arc<Memory>,
 }
 
 impl InMemory {
     async fn new() -> Self {
-        let hand = ManualClock::new();
-        Self { store: Arc::new(Memory::with_clock(hand.clock())), hand }
+        let manual_clock = ManualClock::new();
+        Self { store: Arc::new(Memory::with_clock(manual_clock.clock())), manual_clock }
     }
 }
 
@@ -26,8 +26,8 @@ impl Subject for InMemory {
         self.store.clone()
     }
 
-    async fn pass(&self, span: Duration) {
-        self.hand.advance(span);
+    async fn advance(&self, span: Duration) {
+        self.manual_clock.advance(span);
     }
 
     fn time(&self) -> Time {
@@ -35,7 +35,7 @@ impl Subject for InMemory {
     }
 
     fn clock(&self) -> Clock {
-        self.hand.clock()
+        self.manual_clock.clock()
     }
 }
 

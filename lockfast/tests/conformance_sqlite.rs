@@ -10,7 +10,7 @@ use lockfast::store::Store;
 use lockfast::{Clock, ManualClock, SqliteOptions};
 
 struct InOneFile {
-    hand: ManualClock,
+    manual_clock: ManualClock,
     folder: PathBuf,
 }
 
@@ -18,19 +18,19 @@ impl InOneFile {
     async fn new() -> Self {
         let folder = std::env::temp_dir().join(format!("lockfast-suite-{:016x}", fastrand::u64(..)));
         std::fs::create_dir(&folder).expect("the directory for temporary files can be used");
-        Self { hand: ManualClock::new(), folder }
+        Self { manual_clock: ManualClock::new(), folder }
     }
 }
 
 #[async_trait]
 impl Subject for InOneFile {
     async fn open(&self) -> Arc<dyn Store> {
-        let options = SqliteOptions::default().clock(self.hand.clock());
+        let options = SqliteOptions::default().clock(self.manual_clock.clock());
         options.open(self.folder.join("locks.db")).expect("a new file can be opened")
     }
 
-    async fn pass(&self, span: Duration) {
-        self.hand.advance(span);
+    async fn advance(&self, span: Duration) {
+        self.manual_clock.advance(span);
     }
 
     fn time(&self) -> Time {
@@ -38,7 +38,7 @@ impl Subject for InOneFile {
     }
 
     fn clock(&self) -> Clock {
-        self.hand.clock()
+        self.manual_clock.clock()
     }
 }
 

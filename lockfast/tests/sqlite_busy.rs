@@ -14,7 +14,7 @@ use rusqlite::Connection;
 
 /// The file is locked for longer than every bound below, so that a bound separates right from wrong also on a slow
 /// machine.
-const LATE: Duration = Duration::from_millis(1500);
+const MAX_DELAY: Duration = Duration::from_millis(1500);
 
 struct Folder(PathBuf);
 
@@ -30,7 +30,7 @@ impl Folder {
     }
 
     /// Locks the file until the connection is dropped.
-    fn occupied(&self) -> Connection {
+    fn lock_file(&self) -> Connection {
         let connection = Connection::open(self.file()).unwrap();
         connection.execute_batch("BEGIN IMMEDIATE").unwrap();
         connection
@@ -70,23 +70,23 @@ async fn a_loss_is_noticed_on_time_while_the_file_is_locked() {
     let dropped = locks.mutex("b").lock().await.unwrap();
     let (sender, lost_at) = mpsc::channel();
     guard.on_lost(move |_| sender.send(now()).unwrap());
-    let occupied = folder.occupied();
+    let other_transaction = folder.lock_file();
     drop(dropped);
     let deadline = now() + guard.remaining();
     tokio::time::timeout(Duration::from_secs(20), guard.lost()).await.unwrap();
-    let late = now().saturating_duration_since(deadline);
-    assert!(late < LATE, "lost() came {late:?} late");
-    let late = lost_at.recv().unwrap().saturating_duration_since(deadline);
-    assert!(late < LATE, "on_lost came {late:?} late");
+    let delay = now().saturating_duration_since(deadline);
+    assert!(delay < MAX_DELAY, "lost() came {delay:?} late");
+    let delay = lost_at.recv().unwrap().saturating_duration_since(deadline);
+    assert!(delay < MAX_DELAY, "on_lost came {delay:?} late");
     waiter.await.unwrap().unwrap_err();
-    drop(occupied);
+    drop(other_transaction);
 }
 
 #[tokio::test]
 async fn patience_ends_on_time_while_the_file_is_locked() {
     let folder = Folder::new();
     let locks = locks(&folder);
-    let occupied = folder.occupied();
+    let other_transaction = folder.lock_file();
     let begun = now();
     let requests = (0..8).map(|number| {
         let mutex = locks.mutex(format!("n{number}"));
@@ -94,34 +94,34 @@ async fn patience_ends_on_time_while_the_file_is_locked() {
     });
     futures::future::join_all(requests).await;
     let waited = begun.elapsed();
-    assert!(waited < Duration::from_millis(300) + LATE, "{waited:?}");
-    drop(occupied);
+    assert!(waited < Duration::from_millis(300) + MAX_DELAY, "{waited:?}");
+    drop(other_transaction);
 }
 
 #[test]
 fn a_verb_that_waits_for_the_file_blocks_no_executor() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
-    let occupied = folder.occupied();
-    let (held, free) = (claim("a"), async { drop(occupied) });
+    let other_transaction = folder.lock_file();
+    let (held, free) = (claim("a"), async { drop(other_transaction) });
     // One thread: the file is freed only if the verb does not block the executor.
     let acquired = futures::future::join(store.acquire(&held, Busy::Wait), free);
     let begun = now();
     let (admission, ()) = futures::executor::block_on(acquired);
     assert!(matches!(admission.unwrap(), Admission::Held(_)));
-    assert!(begun.elapsed() < LATE, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < MAX_DELAY, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
 async fn a_verb_dropped_while_it_waits_does_not_run() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
-    let occupied = folder.occupied();
+    let other_transaction = folder.lock_file();
     let dropped = claim("dropped");
     let short = Duration::from_millis(10);
     tokio::time::timeout(short, store.acquire(&dropped, Busy::Wait)).await.unwrap_err();
     let kept = claim("kept");
-    let (admission, ()) = tokio::join!(store.acquire(&kept, Busy::Wait), async { drop(occupied) });
+    let (admission, ()) = tokio::join!(store.acquire(&kept, Busy::Wait), async { drop(other_transaction) });
     assert!(matches!(admission.unwrap(), Admission::Held(_)));
     let query = Query { names: Names::Beginning(String::new()), after: None, limit: 10, entries: 10 };
     let page = store.inspect(&query).await.unwrap();
@@ -133,11 +133,11 @@ async fn a_verb_dropped_while_it_waits_does_not_run() {
 async fn a_watch_begun_while_the_file_is_locked_resyncs() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
-    let occupied = folder.occupied();
+    let other_transaction = folder.lock_file();
     let begun = now();
     let mut changes = store.watch(Scope::Queues("a".to_owned()));
-    assert!(begun.elapsed() < LATE, "{:?}", begun.elapsed());
-    drop(occupied);
+    assert!(begun.elapsed() < MAX_DELAY, "{:?}", begun.elapsed());
+    drop(other_transaction);
     assert_eq!(changes.next().await, Some(Change::Resync));
     store.acquire(&claim("a"), Busy::Wait).await.unwrap();
     assert_eq!(changes.next().await, Some(Change::Resource(Name::new("a").unwrap())));

@@ -49,7 +49,7 @@ async fn hold(store: &Sqlite, claim: &Arc<Claim>) -> Ticket {
 }
 
 /// A lock that one client releases reaches a waiter of another far sooner than the waiter would ask by itself.
-async fn is_handed_off(holder: &Locks, waiter: Locks) {
+async fn assert_handed_off(holder: &Locks, waiter: Locks) {
     let guard = holder.mutex("a").lock().await.unwrap();
     let waiting = tokio::spawn(async move { waiter.mutex("a").lock().await.unwrap().fence() });
     while holder.mutex("a").info().await.unwrap().is_none_or(|info| info.waiters().count() == 0) {
@@ -60,7 +60,7 @@ async fn is_handed_off(holder: &Locks, waiter: Locks) {
 }
 
 /// Changes a file as another program could.
-fn change(path: &Path, sql: &str) {
+fn execute_sql(path: &Path, sql: &str) {
     Connection::open(path).unwrap().execute_batch(sql).unwrap();
 }
 
@@ -68,7 +68,7 @@ fn change(path: &Path, sql: &str) {
 async fn a_file_from_a_newer_version_is_refused_by_name() {
     let folder = Folder::new();
     drop(Sqlite::open(folder.file()).unwrap());
-    change(&folder.file(), "PRAGMA user_version = 3");
+    execute_sql(&folder.file(), "PRAGMA user_version = 3");
     let refused = Sqlite::open(folder.file()).unwrap_err();
     let text = refused.to_string();
     assert!(matches!(refused, Error::Unsupported(_)), "{refused:?}");
@@ -82,7 +82,7 @@ async fn a_file_from_a_newer_version_is_refused_by_name() {
 async fn a_file_from_an_older_version_is_refused_by_name() {
     let folder = Folder::new();
     drop(Sqlite::open(folder.file()).unwrap());
-    change(&folder.file(), "PRAGMA user_version = 1");
+    execute_sql(&folder.file(), "PRAGMA user_version = 1");
     let refused = Sqlite::open(folder.file()).unwrap_err();
     let text = refused.to_string();
     assert!(matches!(refused, Error::Unsupported(_)), "{refused:?}");
@@ -96,7 +96,7 @@ async fn a_file_from_an_older_version_is_refused_by_name() {
 async fn the_database_of_another_program_is_left_alone() {
     for sql in ["CREATE TABLE bills (id)", "PRAGMA application_id = 77; CREATE TABLE bills (id)"] {
         let folder = Folder::new();
-        change(&folder.file(), sql);
+        execute_sql(&folder.file(), sql);
         let refused = Sqlite::open(folder.file()).unwrap_err();
         assert!(matches!(&refused, Error::Invalid(text) if text.contains("some other program")), "{refused:?}");
         let tables: i64 = Connection::open(folder.file())
@@ -125,7 +125,7 @@ async fn a_damaged_file_is_an_error_that_says_what_to_do() {
         hold(&store, &claim(&format!("n{number}"))).await;
     }
     drop(store);
-    change(&folder.file(), "PRAGMA wal_checkpoint(TRUNCATE)");
+    execute_sql(&folder.file(), "PRAGMA wal_checkpoint(TRUNCATE)");
     let mut bytes = std::fs::read(folder.file()).unwrap();
     bytes[4096..].iter_mut().for_each(|byte| *byte ^= 0x5a);
     std::fs::write(folder.file(), bytes).unwrap();
@@ -163,11 +163,11 @@ async fn a_url_says_which_file() {
 async fn many_processes_can_create_a_file_at_once() {
     // Repeated, because the windows for a race are microseconds long.
     for _ in 0..20 {
-        many_open(&Folder::new()).await;
+        open_from_many_threads(&Folder::new()).await;
     }
 }
 
-async fn many_open(folder: &Folder) {
+async fn open_from_many_threads(folder: &Folder) {
     let threads: Vec<_> = (0..16)
         .map(|_| {
             let path = folder.file();
@@ -192,7 +192,7 @@ async fn a_socket_with_a_long_path_is_reached() {
     let path = folder.0.join(deep).join("locks.db");
     let (one, two) = (Sqlite::open(&path).unwrap(), Sqlite::open(&path).unwrap());
     let (holder, waiter) = (Locks::new(one).unwrap(), Locks::new(two).unwrap());
-    is_handed_off(&holder, waiter).await;
+    assert_handed_off(&holder, waiter).await;
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_file_that_another_machine_uses_too_is_refused() {
     let folder = Folder::new();
     let store = Sqlite::open(folder.file()).unwrap();
     hold(&store, &claim("a")).await;
-    change(&folder.file(), "UPDATE state SET boot = 'another machine'");
+    execute_sql(&folder.file(), "UPDATE state SET boot = 'another machine'");
     let failed = store.acquire(&claim("b"), Busy::Refuse).await.unwrap_err();
     assert!(failed.to_string().contains("another machine"), "{failed}");
 }
@@ -237,7 +237,7 @@ async fn a_boot_ends_claims_of_processes_and_keeps_detached_ones() {
     drop(store);
     // As if the machine had been up for an hour then and for a minute now, and as if the last tickets had been lost.
     let hour = 3_600_000_000_000_i64;
-    change(
+    execute_sql(
         &folder.file(),
         &format!(
             "UPDATE state SET boot = 'before', wall = wall - {hour}, ticket = ticket - 1000;
@@ -314,7 +314,7 @@ async fn a_client_behind_a_symlink_is_notified() {
     let direct = Sqlite::open(folder.file()).unwrap();
     std::os::unix::fs::symlink(folder.file(), &link).unwrap();
     let (holder, waiter) = (Locks::new(direct).unwrap(), Locks::new(Sqlite::open(&link).unwrap()).unwrap());
-    is_handed_off(&holder, waiter).await;
+    assert_handed_off(&holder, waiter).await;
 }
 
 #[tokio::test]
@@ -322,7 +322,7 @@ async fn a_restored_copy_gives_no_fence_twice() {
     let folder = Folder::new();
     let copy = folder.0.join("copy.db");
     drop(Sqlite::open(folder.file()).unwrap());
-    change(&folder.file(), "PRAGMA wal_checkpoint(TRUNCATE)");
+    execute_sql(&folder.file(), "PRAGMA wal_checkpoint(TRUNCATE)");
     std::fs::copy(folder.file(), &copy).unwrap();
     let store = Sqlite::open(folder.file()).unwrap();
     let fence = hold(&store, &claim("a")).await;

@@ -24,17 +24,17 @@ use crate::store::{Admission, Busy, Change, Guarantees, Lease, Leaving, Page, Qu
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
-    /// A verb waits before it runs.
+    /// The chance that a verb waits before it runs.
     pub delayed: f64,
-    /// At most this long.
+    /// The longest delay of a delayed or late verb.
     pub delay: Duration,
-    /// A verb runs, and its reply is lost.
+    /// The chance that a verb runs, and its reply is lost.
     pub unanswered: f64,
-    /// A verb is reported lost at once, and still runs after a delay.
+    /// The chance that a verb is reported lost at once, and still runs after a delay.
     pub late: f64,
-    /// A verb runs twice; either reply is returned.
+    /// The chance that a verb runs twice; either reply is returned.
     pub repeated: f64,
-    /// A push is lost. [`Change::Resync`] follows, as the contract demands.
+    /// The chance that a push is lost. [`Change::Resync`] follows, as the contract demands.
     pub unpushed: f64,
 }
 
@@ -49,7 +49,7 @@ impl Faults {
         unpushed: 0.0,
     };
 
-    /// A fault in every third verb.
+    /// A fault in about every third verb.
     pub const BAD_DAY: Self =
         Self { delayed: 0.2, unanswered: 0.05, late: 0.05, repeated: 0.1, unpushed: 0.1, ..Self::NONE };
 }
@@ -75,14 +75,15 @@ pub struct Chaos {
     runtime: Handle,
 }
 
-/// The faults of one verb.
+/// The faults of one call.
 #[derive(Debug)]
-struct Fate {
+struct CallFaults {
     delay: Option<Duration>,
     unanswered: bool,
     late: bool,
     repeated: bool,
-    second_answer: bool,
+    /// Of a repeated call, the second reply is returned.
+    returns_second: bool,
 }
 
 impl Chaos {
@@ -95,14 +96,15 @@ impl Chaos {
         Self { store, faults, rng: Mutex::new(Rng::with_seed(seed)), runtime: Handle::current() }
     }
 
-    fn fate(&self) -> Fate {
+    /// Draws the faults of the next call.
+    fn draw_faults(&self) -> CallFaults {
         let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
         let mut happens = |chance: f64| rng.f64() < chance;
         let faults = &self.faults;
         let (delayed, unanswered) = (happens(faults.delayed), happens(faults.unanswered));
-        let (late, repeated, second_answer) = (happens(faults.late), happens(faults.repeated), happens(0.5));
+        let (late, repeated, returns_second) = (happens(faults.late), happens(faults.repeated), happens(0.5));
         let delay = (delayed || late).then(|| faults.delay.mul_f64(rng.f64()));
-        Fate { delay, unanswered, late, repeated, second_answer }
+        CallFaults { delay, unanswered, late, repeated, returns_second }
     }
 
     async fn pass_on<T: Send + 'static>(
@@ -110,16 +112,16 @@ impl Chaos {
         doing: &'static str,
         verb: impl Fn(Arc<dyn Store>) -> BoxFuture<'static, Result<T>> + Send + 'static,
     ) -> Result<T> {
-        let (fate, store) = (self.fate(), Arc::clone(&self.store));
-        let (late, unanswered) = (fate.late, fate.unanswered);
+        let (call, store) = (self.draw_faults(), Arc::clone(&self.store));
+        let (late, unanswered) = (call.late, call.unanswered);
         let running = self.runtime.spawn(async move {
-            if let Some(delay) = fate.delay {
+            if let Some(delay) = call.delay {
                 tokio::time::sleep(delay).await;
             }
             let mut reply = verb(Arc::clone(&store)).await;
-            if fate.repeated {
+            if call.repeated {
                 let second = verb(store).await;
-                if fate.second_answer {
+                if call.returns_second {
                     reply = second;
                 }
             }

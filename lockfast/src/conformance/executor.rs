@@ -25,7 +25,7 @@ pub enum Executor {
     WithoutTime,
     /// A tokio runtime of two threads without an I/O driver: a `tokio::net::TcpStream` made on it panics.
     WithoutIo,
-    /// A tokio runtime of one thread, with neither.
+    /// A tokio runtime of one thread, with neither a timer nor an I/O driver.
     Bare,
     /// A tokio runtime of one thread whose time is paused, as in `#[tokio::test(start_paused = true)]`: as soon as it has nothing
     /// to do, its clock jumps to its next timer.
@@ -50,7 +50,8 @@ impl Executor {
     }
 }
 
-/// Sleeps by the machine's clock, on any executor. For [`Subject::pass`](super::Subject::pass) where time is real.
+/// Sleeps by the machine's clock, on any executor. For [`Subject::advance`](super::Subject::advance) where time is
+/// real.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -63,13 +64,13 @@ pub async fn sleep(span: Duration) {
         let mut timer = Builder::new_multi_thread();
         timer.worker_threads(1).enable_time().build().expect("a test can start threads")
     });
-    let mut sleeping = Sleeping(timer.spawn(async move { tokio::time::sleep(span).await }));
+    let mut sleeping = AbortOnDrop(timer.spawn(async move { tokio::time::sleep(span).await }));
     (&mut sleeping.0).await.expect("it is aborted by its drop alone");
 }
 
-struct Sleeping(JoinHandle<()>);
+struct AbortOnDrop(JoinHandle<()>);
 
-impl Drop for Sleeping {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -87,12 +88,12 @@ pub(super) async fn within<T>(limit: Duration, work: impl Future<Output = T>) ->
 /// on.
 pub(super) fn spawn<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Task<T> {
     let (work, stop) = abortable(AssertUnwindSafe(work).catch_unwind());
-    let (tell, end) = oneshot::channel();
+    let (sender, end) = oneshot::channel();
     let task = async move {
         // Order matters: the work is dropped before its end is sent, so that a cancelled task has been dropped when
         // `cancel` returns.
         let ended = work.await;
-        let _ = tell.send(ended);
+        let _ = sender.send(ended);
     };
     match Handle::try_current() {
         Ok(runtime) => drop(runtime.spawn(task)),

@@ -24,7 +24,7 @@ use super::{Subject, conclude};
 /// - `thread_pool`, `without_time`, `without_io`, `bare` and `paused`: some cases of the
 ///   [users' half](crate::conformance::users) on each [`Executor`](crate::conformance::Executor).
 ///
-/// Where time is real, [`Subject::pass`](crate::conformance::Subject::pass) has to work on all of them:
+/// Where time is real, [`Subject::advance`](crate::conformance::Subject::advance) has to work on all of them:
 /// [`sleep`](crate::conformance::sleep()) does.
 ///
 /// ```text
@@ -124,8 +124,8 @@ macro_rules! conformance_of_executors {
     };
 }
 
-/// A case that takes longer than this is blocked for ever: longer than the patience of the cases themselves.
-const LIMIT: Duration = Duration::from_secs(60);
+/// A case that takes longer than this is blocked for ever. Longer than the patience of the cases themselves.
+const CASE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs one of the [`blocking`](super::blocking) cases without a runtime: the body of tests that
 /// [`conformance_of_executors!`](crate::conformance_of_executors!) makes.
@@ -160,7 +160,7 @@ fn run_here<S: Subject>(subject: impl Future<Output = S>, case: impl FnOnce(&Fix
 fn on_a_thread(work: impl FnOnce() + Send + 'static) {
     let (sender, result) = mpsc::channel();
     thread::spawn(move || sender.send(catch_unwind(AssertUnwindSafe(work))));
-    match result.recv_timeout(LIMIT) {
+    match result.recv_timeout(CASE_TIMEOUT) {
         Ok(Ok(())) => {}
         Ok(Err(panic)) => resume_unwind(panic),
         Err(_) => panic!("a call blocks its thread for ever: does the store wait for the runtime of that thread?"),

@@ -21,7 +21,7 @@ use super::executor::{Task, spawn};
 use super::users::{ChaosRun, Users};
 use super::{Subject, Time, not_promised};
 
-/// Longer than any case takes.
+/// A TTL longer than any case takes.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
 /// A store under test, with names that no other test uses.
@@ -29,8 +29,11 @@ pub struct Fixture {
     subject: Box<dyn Subject>,
     store: Arc<dyn Store>,
     guarantees: Guarantees,
+    /// Random, and part of every name of this fixture.
     tag: String,
-    made: Mutex<Vec<Arc<Claim>>>,
+    /// All claims that the clients of this fixture made.
+    claims: Mutex<Vec<Arc<Claim>>>,
+    /// The clients that a case made with [`Fixture::user`].
     pub(super) users: Mutex<Users>,
     pub(super) chaos: Option<Mutex<ChaosRun>>,
 }
@@ -39,13 +42,13 @@ impl Fixture {
     pub(super) async fn new(subject: Box<dyn Subject>, chaos: Option<ChaosRun>) -> Self {
         let store = subject.open().await;
         let tag = format!("{:016x}", random());
-        let (made, users, chaos) = (Mutex::default(), Mutex::default(), chaos.map(Mutex::new));
-        Self { guarantees: store.guarantees(), subject, store, tag, made, users, chaos }
+        let (claims, users, chaos) = (Mutex::default(), Mutex::default(), chaos.map(Mutex::new));
+        Self { guarantees: store.guarantees(), subject, store, tag, claims, users, chaos }
     }
 
     /// A name of this fixture. All of them are in one slot of a store that maps names in braces to slots.
     pub fn name(&self, text: &str) -> Name {
-        legal(Name::prefixed(&self.prefix(), text))
+        expect_valid(Name::prefixed(&self.prefix(), text))
     }
 
     /// The prefix of all names of this fixture.
@@ -55,7 +58,7 @@ impl Fixture {
 
     /// A name of this fixture that is only a random tag and `text`.
     pub fn plain_name(&self, text: &str) -> Name {
-        legal(Name::prefixed(&self.tag, text))
+        expect_valid(Name::prefixed(&self.tag, text))
     }
 
     pub(super) async fn open(&self) -> Arc<dyn Store> {
@@ -82,9 +85,9 @@ impl Fixture {
         &self.guarantees
     }
 
-    /// Ends a case about something that the store does not promise.
-    pub fn needs(&self, promised: bool, what: &str) {
-        if !promised {
+    /// Ends the case, as not promised, unless the store promises `what` the case is about.
+    pub fn require(&self, is_promised: bool, what: &str) {
+        if !is_promised {
             not_promised(what);
         }
     }
@@ -95,45 +98,45 @@ impl Fixture {
     }
 
     /// A TTL that is short enough for a case to wait for its end.
-    pub fn brief(&self) -> Duration {
+    pub fn brief_ttl(&self) -> Duration {
         match self.time() {
             Time::Set => Duration::from_secs(10),
             Time::Real => self.guarantees.min_ttl.max(Duration::from_secs(1)),
         }
     }
 
-    /// Lets this many brief TTLs pass.
-    pub async fn pass(&self, briefs: f64) {
-        self.subject.pass(self.brief().mul_f64(briefs)).await;
+    /// Lets time pass. The unit is one [`brief_ttl`](Self::brief_ttl): at 0.5, half of such a lease runs out.
+    pub async fn advance_brief_ttls(&self, count: f64) {
+        self.subject.advance(self.brief_ttl().mul_f64(count)).await;
     }
 
-    /// Lets this much time pass.
-    pub async fn pass_time(&self, span: Duration) {
-        self.subject.pass(span).await;
+    /// Lets this much time pass for the leases in the store.
+    pub async fn advance(&self, span: Duration) {
+        self.subject.advance(span).await;
     }
 
     /// The queue of one name; `None` if it has neither a queue nor a seal.
     pub async fn inspect(&self, name: &Name) -> Option<Resource> {
         let query = Query { names: Names::One(name.clone()), after: None, limit: 10, entries: usize::MAX };
-        let Page { resources, next, .. } = promised(self.store.inspect(&query).await);
+        let Page { resources, next, .. } = expect_supported(self.store.inspect(&query).await);
         assert!(resources.len() <= 1 && next.is_none(), "one name was requested, {resources:?} and {next:?} shown");
         resources.into_iter().next()
     }
 
     /// Releases every claim that the case made; after that, none of their names may be in use.
     pub(super) async fn assert_nothing_is_left(&self) {
-        let made = std::mem::take(&mut *self.made.lock().unwrap_or_else(PoisonError::into_inner));
-        for claim in &made {
-            promised(self.store.release(&[Leaving::Done(Arc::clone(claim))]).await);
+        let claims = std::mem::take(&mut *self.claims.lock().unwrap_or_else(PoisonError::into_inner));
+        for claim in &claims {
+            expect_supported(self.store.release(&[Leaving::Done(Arc::clone(claim))]).await);
         }
         let names: BTreeMap<_, _> =
-            made.iter().flat_map(|claim| claim.demands.iter()).map(|it| (&it.name, ())).collect();
-        let mut waited = false;
+            claims.iter().flat_map(|claim| claim.demands.iter()).map(|it| (&it.name, ())).collect();
+        let mut has_waited = false;
         for name in names.into_keys() {
-            if !waited && self.inspect(name).await.is_some() {
-                // A seal: it ends by time, and no claim can remove it.
-                self.pass(4.0).await;
-                waited = true;
+            if !has_waited && self.inspect(name).await.is_some() {
+                // A seal: it ends by time, and no claim can remove it. No case seals for more than 4 brief TTLs.
+                self.advance_brief_ttls(4.0).await;
+                has_waited = true;
             }
             assert_eq!(self.inspect(name).await, None, "left behind");
         }
@@ -146,7 +149,9 @@ impl fmt::Debug for Fixture {
     }
 }
 
-/// One client of the store: its handle, its pushes, and its own claims.
+/// A client that calls the verbs of the store directly: its handle, its pushes, and its own claims.
+///
+/// A [`User`](super::users::User) has a client of the library in between.
 pub struct Client<'p> {
     fixture: &'p Fixture,
     store: Arc<dyn Store>,
@@ -157,13 +162,13 @@ pub struct Client<'p> {
 }
 
 impl<'p> Client<'p> {
-    fn new(fixture: &'p Fixture, store: Arc<dyn Store>, subscribes: bool) -> Self {
+    fn new(fixture: &'p Fixture, store: Arc<dyn Store>, is_subscribed: bool) -> Self {
         let id = ClientId(random());
         let (push_sender, pushes) = mpsc::unbounded_channel();
         let sender = push_sender.clone();
         // Subscribed all the time, as a real client is: some stores take a client without a subscription for dead.
-        let stream = subscribes.then(|| store.watch(Scope::Client(id)));
-        let again = Arc::clone(&store);
+        let stream = is_subscribed.then(|| store.watch(Scope::Client(id)));
+        let store_of_task = Arc::clone(&store);
         let subscription = spawn(async move {
             let Some(mut stream) = stream else { return };
             loop {
@@ -172,7 +177,7 @@ impl<'p> Client<'p> {
                     None => {
                         drop(sender.send(Change::Resync));
                         tokio::task::yield_now().await;
-                        stream = again.watch(Scope::Client(id));
+                        stream = store_of_task.watch(Scope::Client(id));
                     }
                 }
             }
@@ -207,7 +212,7 @@ impl<'p> Client<'p> {
             detached: false,
             note: Arc::new(Note { host: "conformance".into(), pid: 1, program: "suite".into(), ..Note::default() }),
         });
-        self.fixture.made.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&claim));
+        self.fixture.claims.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&claim));
         claim
     }
 
@@ -218,7 +223,7 @@ impl<'p> Client<'p> {
 
     /// A new exclusive claim with a lease that ends within the case.
     pub fn brief_mutex(&self, text: &str) -> Arc<Claim> {
-        self.with(self.mutex(text), |claim| claim.ttl = self.fixture.brief())
+        self.with(self.mutex(text), |claim| claim.ttl = self.fixture.brief_ttl())
     }
 
     /// A new shared claim.
@@ -228,13 +233,13 @@ impl<'p> Client<'p> {
 
     /// A new claim on permits.
     pub fn permits(&self, text: &str, weight: u32, capacity: u32) -> Arc<Claim> {
-        self.claim(legal(Demand::permits(self.fixture.name(text), weight, capacity)))
+        self.claim(expect_valid(Demand::permits(self.fixture.name(text), weight, capacity)))
     }
 
     /// A new exclusive claim on several names.
     pub fn multi(&self, texts: &[&str]) -> Arc<Claim> {
         let demands = texts.iter().map(|text| Demand::exclusive(self.fixture.name(text))).collect();
-        self.claim(legal(Demands::of(demands)))
+        self.claim(expect_valid(Demands::of(demands)))
     }
 
     /// The same claim, changed before its first use.
@@ -244,78 +249,78 @@ impl<'p> Client<'p> {
         Arc::new(claim)
     }
 
-    /// Acquires with [`Busy::Wait`].
-    pub async fn wait(&self, claim: &Arc<Claim>) -> Admission {
-        promised(self.store.acquire(claim, Busy::Wait).await)
+    /// Acquires with [`Busy::Wait`]. Returns at once: the claim holds, or is queued.
+    pub async fn acquire(&self, claim: &Arc<Claim>) -> Admission {
+        expect_supported(self.store.acquire(claim, Busy::Wait).await)
     }
 
     /// Acquires with [`Busy::Refuse`].
-    pub async fn try_now(&self, claim: &Arc<Claim>) -> Admission {
-        promised(self.store.acquire(claim, Busy::Refuse).await)
+    pub async fn try_acquire(&self, claim: &Arc<Claim>) -> Admission {
+        expect_supported(self.store.acquire(claim, Busy::Refuse).await)
     }
 
     /// Acquires, and must hold at once.
-    pub async fn held(&self, claim: &Arc<Claim>) -> Tickets {
-        match self.wait(claim).await {
+    pub async fn acquire_held(&self, claim: &Arc<Claim>) -> Tickets {
+        match self.acquire(claim).await {
             Admission::Held(tickets) => tickets,
             other => panic!("{:?} should hold and was answered {other:?}", claim.demands),
         }
     }
 
     /// Acquires, and must be queued.
-    pub async fn queued(&self, claim: &Arc<Claim>) -> Ticket {
-        match self.wait(claim).await {
+    pub async fn acquire_queued(&self, claim: &Arc<Claim>) -> Ticket {
+        match self.acquire(claim).await {
             Admission::Queued { ticket, .. } => ticket,
             other => panic!("{:?} should wait and was answered {other:?}", claim.demands),
         }
     }
 
     /// Acquires, and must be refused.
-    pub async fn refused(&self, claim: &Arc<Claim>) -> BusyWith {
-        match self.try_now(claim).await {
+    pub async fn acquire_refused(&self, claim: &Arc<Claim>) -> BusyWith {
+        match self.try_acquire(claim).await {
             Admission::Refused(busy) => busy,
             other => panic!("{:?} should be refused and was answered {other:?}", claim.demands),
         }
     }
 
-    /// Renews by the claim's own TTL.
+    /// Renews the lease to the claim's own TTL from now.
     pub async fn renew(&self, claim: &Arc<Claim>) -> Standing {
         self.renew_by(claim, claim.ttl).await
     }
 
-    /// Renews by this TTL.
+    /// Renews the lease to this TTL from now.
     pub async fn renew_by(&self, claim: &Arc<Claim>, ttl: Duration) -> Standing {
         let lease = Lease { claim: Arc::clone(claim), ttl };
-        single(promised(self.store.renew(&[lease]).await))
+        only_reply(expect_supported(self.store.renew(&[lease]).await))
     }
 
-    /// Renews, and must hold.
-    pub async fn holds(&self, claim: &Arc<Claim>) -> Tickets {
+    /// Asserts, by a renewal, that the claim holds.
+    pub async fn assert_holds(&self, claim: &Arc<Claim>) -> Tickets {
         match self.renew(claim).await {
             Standing::Held(tickets) => tickets,
             other => panic!("{:?} should hold and is {other:?}", claim.demands),
         }
     }
 
-    /// Renews, and must wait.
-    pub async fn waits(&self, claim: &Arc<Claim>) -> Ticket {
+    /// Asserts, by a renewal, that the claim waits.
+    pub async fn assert_waits(&self, claim: &Arc<Claim>) -> Ticket {
         match self.renew(claim).await {
             Standing::Waiting { ticket, .. } => ticket,
             other => panic!("{:?} should wait and is {other:?}", claim.demands),
         }
     }
 
-    /// Renews, and must be gone.
-    pub async fn is_gone(&self, claim: &Arc<Claim>) -> Why {
+    /// Asserts, by a renewal, that the claim is gone.
+    pub async fn assert_gone(&self, claim: &Arc<Claim>) -> Why {
         match self.renew(claim).await {
             Standing::Gone(why) => why,
             other => panic!("{:?} should be gone and is {other:?}", claim.demands),
         }
     }
 
-    /// Releases in some way.
+    /// Ends a claim in this way: by a release, a linger, a seal or a break.
     pub async fn leave(&self, leaving: Leaving) -> Standing {
-        match single(promised(self.store.release(&[leaving]).await)) {
+        match only_reply(expect_supported(self.store.release(&[leaving]).await)) {
             // A reply may carry the grant of this client's next claim: the same as a push.
             Standing::Gone(Why::PassedOn(owner, ticket)) => {
                 drop(self.push_sender.send(Change::Held(owner, ticket)));
@@ -325,13 +330,13 @@ impl<'p> Client<'p> {
         }
     }
 
-    /// Releases.
-    pub async fn done(&self, claim: &Arc<Claim>) -> Standing {
+    /// Releases the claim.
+    pub async fn release(&self, claim: &Arc<Claim>) -> Standing {
         self.leave(Leaving::Done(Arc::clone(claim))).await
     }
 
     /// Ends a local hand-off sequence: releases, or goes on with a new block if no other claim waits.
-    pub async fn unless_alone(&self, claim: &Arc<Claim>, block: u32, floor: Ticket) -> Standing {
+    pub async fn release_unless_alone(&self, claim: &Arc<Claim>, block: u32, floor: Ticket) -> Standing {
         self.leave(Leaving::UnlessAlone { claim: Arc::clone(claim), block, floor }).await
     }
 }
@@ -348,8 +353,8 @@ impl fmt::Debug for Client<'_> {
     }
 }
 
-/// The reply of a store that promises to give one.
-pub(super) fn promised<T>(reply: Result<T>) -> T {
+/// Unwraps a reply. [`Error::Unsupported`] ends the case as not promised; any other error fails it.
+pub(super) fn expect_supported<T>(reply: Result<T>) -> T {
     match reply {
         Ok(reply) => reply,
         Err(Error::Unsupported(what)) => not_promised(what),
@@ -357,13 +362,13 @@ pub(super) fn promised<T>(reply: Result<T>) -> T {
     }
 }
 
-fn legal<T>(made: Result<T>) -> T {
-    made.expect("the suite makes valid claims only")
+fn expect_valid<T>(built: Result<T>) -> T {
+    built.expect("the suite makes valid claims only")
 }
 
-fn single(mut answers: Vec<Standing>) -> Standing {
-    assert_eq!(answers.len(), 1, "one reply for one request");
-    answers.remove(0)
+fn only_reply(mut replies: Vec<Standing>) -> Standing {
+    assert_eq!(replies.len(), 1, "one reply for one request");
+    replies.remove(0)
 }
 
 fn random() -> u64 {

@@ -9,15 +9,24 @@ use crate::store::{Admission, Leaving, Standing, Why};
 
 use super::fixture::{Client, Fixture};
 
-async fn linger(fixture: &Fixture, client: &Client<'_>, claim: &Arc<Claim>, briefs: f64) -> Standing {
-    client.leave(Leaving::Linger(Arc::clone(claim), fixture.brief().mul_f64(briefs))).await
+/// Lingers for this many brief TTLs.
+async fn linger(fixture: &Fixture, client: &Client<'_>, claim: &Arc<Claim>, brief_ttls: f64) -> Standing {
+    client.leave(Leaving::Linger(Arc::clone(claim), fixture.brief_ttl().mul_f64(brief_ttls))).await
 }
 
 async fn seal(fixture: &Fixture, client: &Client<'_>, claim: &Arc<Claim>, value: &Bytes) -> Standing {
-    client.leave(Leaving::Seal { claim: Arc::clone(claim), value: value.clone(), keep: fixture.brief() }).await
+    client.leave(Leaving::Seal { claim: Arc::clone(claim), value: value.clone(), keep: fixture.brief_ttl() }).await
 }
 
-async fn break_it(fixture: &Fixture, client: &Client<'_>, text: &str, ticket: Ticket, at_once: bool) -> Standing {
+async fn break_claim(fixture: &Fixture, client: &Client<'_>, text: &str, ticket: Ticket) -> Standing {
+    break_with(fixture, client, text, ticket, false).await
+}
+
+async fn break_at_once(fixture: &Fixture, client: &Client<'_>, text: &str, ticket: Ticket) -> Standing {
+    break_with(fixture, client, text, ticket, true).await
+}
+
+async fn break_with(fixture: &Fixture, client: &Client<'_>, text: &str, ticket: Ticket, at_once: bool) -> Standing {
     client.leave(Leaving::Break { name: fixture.name(text), ticket, at_once }).await
 }
 
@@ -25,51 +34,51 @@ async fn break_it(fixture: &Fixture, client: &Client<'_>, text: &str, ticket: Ti
 pub async fn a_lingering_claim_keeps_others_out(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
-    client.held(&holder).await;
+    client.acquire_held(&holder).await;
     assert_eq!(linger(fixture, &client, &holder, 1.0).await, Standing::Gone(Why::Left));
-    client.queued(&waiter).await;
-    client.refused(&client.mutex("a")).await;
-    fixture.pass(1.1).await;
-    client.holds(&waiter).await;
+    client.acquire_queued(&waiter).await;
+    client.acquire_refused(&client.mutex("a")).await;
+    fixture.advance_brief_ttls(1.1).await;
+    client.assert_holds(&waiter).await;
 }
 
 /// A repeated `Linger` does not make the linger longer.
 pub async fn a_repeated_linger_is_not_longer(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
-    client.held(&holder).await;
+    client.acquire_held(&holder).await;
     linger(fixture, &client, &holder, 1.0).await;
-    client.queued(&waiter).await;
-    fixture.pass(0.6).await;
+    client.acquire_queued(&waiter).await;
+    fixture.advance_brief_ttls(0.6).await;
     assert_eq!(linger(fixture, &client, &holder, 1.0).await, Standing::Gone(Why::Left));
-    fixture.pass(0.5).await;
-    client.holds(&waiter).await;
+    fixture.advance_brief_ttls(0.5).await;
+    client.assert_holds(&waiter).await;
 }
 
 /// A lingering claim's owner is done: neither a renewal nor a late acquire makes the linger longer.
 pub async fn a_lingering_claim_is_not_renewed(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
-    client.held(&holder).await;
+    client.acquire_held(&holder).await;
     linger(fixture, &client, &holder, 1.0).await;
-    client.is_gone(&holder).await;
-    let again = client.wait(&holder).await;
+    client.assert_gone(&holder).await;
+    let again = client.acquire(&holder).await;
     assert!(matches!(again, Admission::Gone(_)), "{again:?}");
-    client.queued(&waiter).await;
-    fixture.pass(1.1).await;
-    client.holds(&waiter).await;
+    client.acquire_queued(&waiter).await;
+    fixture.advance_brief_ttls(1.1).await;
+    client.assert_holds(&waiter).await;
 }
 
 /// A waiter has nothing to keep: `Linger` makes it leave.
 pub async fn a_waiter_does_not_linger(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, waiter, late) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
-    client.held(&holder).await;
-    client.queued(&waiter).await;
-    client.queued(&late).await;
+    client.acquire_held(&holder).await;
+    client.acquire_queued(&waiter).await;
+    client.acquire_queued(&late).await;
     assert_eq!(linger(fixture, &client, &waiter, 1.0).await, Standing::Gone(Why::Left));
-    client.done(&holder).await;
-    client.holds(&late).await;
+    client.release(&holder).await;
+    client.assert_holds(&late).await;
 }
 
 /// An acquire of a sealed name returns the sealed value; once the seal has ended, the name can be locked again.
@@ -77,30 +86,30 @@ pub async fn a_seal_answers_with_its_value_until_it_ends(fixture: &Fixture) {
     let client = fixture.client().await;
     let value = Bytes::from_static(b"\0\xff done \r\n");
     let sealer = client.multi(&["a", "b"]);
-    client.held(&sealer).await;
+    client.acquire_held(&sealer).await;
     assert_eq!(seal(fixture, &client, &sealer, &value).await, Standing::Gone(Why::Left));
     for claim in [client.mutex("a"), client.reader("b"), client.multi(&["b", "c"])] {
-        assert_eq!(client.wait(&claim).await, Admission::Sealed(value.clone()));
-        assert_eq!(client.try_now(&claim).await, Admission::Sealed(value.clone()));
+        assert_eq!(client.acquire(&claim).await, Admission::Sealed(value.clone()));
+        assert_eq!(client.try_acquire(&claim).await, Admission::Sealed(value.clone()));
     }
-    client.is_gone(&sealer).await;
-    fixture.pass(1.1).await;
-    client.held(&client.multi(&["a", "b", "c"])).await;
+    client.assert_gone(&sealer).await;
+    fixture.advance_brief_ttls(1.1).await;
+    client.acquire_held(&client.multi(&["a", "b", "c"])).await;
 }
 
 /// A seal removes all waiters, so that none is granted the lock to repeat what was just done.
 pub async fn a_seal_empties_the_queue(fixture: &Fixture) {
     let (one, two) = (fixture.client().await, fixture.client().await);
     let (sealer, waiter, both, other) = (one.mutex("a"), two.mutex("a"), two.multi(&["a", "b"]), two.mutex("b"));
-    one.held(&sealer).await;
-    two.queued(&waiter).await;
-    two.queued(&both).await;
-    two.queued(&other).await;
+    one.acquire_held(&sealer).await;
+    two.acquire_queued(&waiter).await;
+    two.acquire_queued(&both).await;
+    two.acquire_queued(&other).await;
     seal(fixture, &one, &sealer, &Bytes::from_static(b"x")).await;
-    two.is_gone(&waiter).await;
-    two.is_gone(&both).await;
-    two.holds(&other).await;
-    assert!(matches!(two.wait(&two.mutex("a")).await, Admission::Sealed(_)));
+    two.assert_gone(&waiter).await;
+    two.assert_gone(&both).await;
+    two.assert_holds(&other).await;
+    assert!(matches!(two.acquire(&two.mutex("a")).await, Admission::Sealed(_)));
 }
 
 /// `Seal` of a claim that shares, waits or is gone only releases it.
@@ -108,12 +117,12 @@ pub async fn only_an_exclusive_holder_seals(fixture: &Fixture) {
     let client = fixture.client().await;
     let value = Bytes::from_static(b"x");
     let (reader, waiter, stranger) = (client.reader("a"), client.mutex("a"), client.mutex("a"));
-    client.held(&reader).await;
-    client.queued(&waiter).await;
+    client.acquire_held(&reader).await;
+    client.acquire_queued(&waiter).await;
     for claim in [&stranger, &waiter, &reader] {
         assert!(matches!(seal(fixture, &client, claim, &value).await, Standing::Gone(_)));
     }
-    client.held(&client.mutex("a")).await;
+    client.acquire_held(&client.mutex("a")).await;
 }
 
 /// A broken holder may still be at work: the lock is handed off once it has left.
@@ -121,83 +130,83 @@ pub async fn a_broken_holder_keeps_its_entry_until_it_leaves(fixture: &Fixture) 
     let (one, two) = (fixture.client().await, fixture.client().await);
     let holder = one.with(one.mutex("a"), |claim| claim.block = 4);
     let waiter = two.mutex("a");
-    let tickets = one.held(&holder).await;
-    two.queued(&waiter).await;
+    let tickets = one.acquire_held(&holder).await;
+    two.acquire_queued(&waiter).await;
     let any_of_the_block = Ticket(tickets.first.0 + 2);
-    assert_eq!(break_it(fixture, &two, "a", any_of_the_block, false).await, Standing::Gone(Why::Broken));
-    assert_eq!(one.is_gone(&holder).await, Why::Broken);
-    let again = one.wait(&holder).await;
+    assert_eq!(break_claim(fixture, &two, "a", any_of_the_block).await, Standing::Gone(Why::Broken));
+    assert_eq!(one.assert_gone(&holder).await, Why::Broken);
+    let again = one.acquire(&holder).await;
     assert_eq!(again, Admission::Gone(Why::Broken));
-    two.waits(&waiter).await;
-    assert_eq!(one.done(&holder).await, Standing::Gone(Why::Broken));
-    two.holds(&waiter).await;
+    two.assert_waits(&waiter).await;
+    assert_eq!(one.release(&holder).await, Standing::Gone(Why::Broken));
+    two.assert_holds(&waiter).await;
 }
 
 /// A broken holder cannot be renewed: if it does not leave, its lease ends it.
 pub async fn a_broken_holder_ends_with_its_lease(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, waiter) = (client.brief_mutex("a"), client.mutex("a"));
-    let tickets = client.held(&holder).await;
-    client.queued(&waiter).await;
-    break_it(fixture, &client, "a", tickets.first, false).await;
-    fixture.pass(0.5).await;
-    client.is_gone(&holder).await;
-    client.waits(&waiter).await;
-    fixture.pass(0.6).await;
-    client.holds(&waiter).await;
+    let tickets = client.acquire_held(&holder).await;
+    client.acquire_queued(&waiter).await;
+    break_claim(fixture, &client, "a", tickets.first).await;
+    fixture.advance_brief_ttls(0.5).await;
+    client.assert_gone(&holder).await;
+    client.assert_waits(&waiter).await;
+    fixture.advance_brief_ttls(0.6).await;
+    client.assert_holds(&waiter).await;
 }
 
 /// A break at once hands the lock off without waiting for the lease: the operator knows that the holder is dead.
 pub async fn a_break_at_once_hands_off(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
-    let tickets = client.held(&holder).await;
-    client.queued(&waiter).await;
-    assert_eq!(break_it(fixture, &client, "a", tickets.first, true).await, Standing::Gone(Why::Broken));
-    client.holds(&waiter).await;
-    assert!(matches!(client.wait(&holder).await, Admission::Gone(_)), "a broken id does not come back");
-    assert!(matches!(client.done(&holder).await, Standing::Gone(_)));
-    client.holds(&waiter).await;
+    let tickets = client.acquire_held(&holder).await;
+    client.acquire_queued(&waiter).await;
+    assert_eq!(break_at_once(fixture, &client, "a", tickets.first).await, Standing::Gone(Why::Broken));
+    client.assert_holds(&waiter).await;
+    assert!(matches!(client.acquire(&holder).await, Admission::Gone(_)), "a broken id does not come back");
+    assert!(matches!(client.release(&holder).await, Standing::Gone(_)));
+    client.assert_holds(&waiter).await;
 }
 
 /// A broken waiter ends at once: it holds nothing.
 pub async fn a_waiting_claim_can_be_broken(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, front, last) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
-    client.held(&holder).await;
-    let ticket = client.queued(&front).await;
-    client.queued(&last).await;
-    assert_eq!(break_it(fixture, &client, "a", ticket, false).await, Standing::Gone(Why::Broken));
-    client.is_gone(&front).await;
-    client.holds(&holder).await;
-    client.done(&holder).await;
-    client.holds(&last).await;
+    client.acquire_held(&holder).await;
+    let ticket = client.acquire_queued(&front).await;
+    client.acquire_queued(&last).await;
+    assert_eq!(break_claim(fixture, &client, "a", ticket).await, Standing::Gone(Why::Broken));
+    client.assert_gone(&front).await;
+    client.assert_holds(&holder).await;
+    client.release(&holder).await;
+    client.assert_holds(&last).await;
 }
 
 /// A broken lingering claim ends at once: no owner is at work under it.
 pub async fn a_lingering_claim_can_be_broken(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
-    let tickets = client.held(&holder).await;
+    let tickets = client.acquire_held(&holder).await;
     linger(fixture, &client, &holder, 3.0).await;
-    client.queued(&waiter).await;
-    assert_eq!(break_it(fixture, &client, "a", tickets.first, false).await, Standing::Gone(Why::Broken));
-    client.holds(&waiter).await;
+    client.acquire_queued(&waiter).await;
+    assert_eq!(break_claim(fixture, &client, "a", tickets.first).await, Standing::Gone(Why::Broken));
+    client.assert_holds(&waiter).await;
 }
 
 /// A break with another fence than the holder's has no effect: the lock was handed off since the operator looked.
 pub async fn a_break_needs_the_right_fence(fixture: &Fixture) {
     let client = fixture.client().await;
     let (old, holder) = (client.mutex("a"), client.mutex("a"));
-    let seen = client.held(&old).await.first;
-    client.done(&old).await;
-    let tickets = client.held(&holder).await;
+    let seen = client.acquire_held(&old).await.first;
+    client.release(&old).await;
+    let tickets = client.acquire_held(&holder).await;
     let above = Ticket(tickets.last().0 + 1);
     for at_once in [false, true] {
         for ticket in [seen, above, Ticket(0)] {
-            assert_eq!(break_it(fixture, &client, "a", ticket, at_once).await, Standing::Gone(Why::Unknown));
+            assert_eq!(break_with(fixture, &client, "a", ticket, at_once).await, Standing::Gone(Why::Unknown));
         }
-        assert_eq!(break_it(fixture, &client, "b", tickets.first, at_once).await, Standing::Gone(Why::Unknown));
+        assert_eq!(break_with(fixture, &client, "b", tickets.first, at_once).await, Standing::Gone(Why::Unknown));
     }
-    assert_eq!(client.holds(&holder).await, tickets);
+    assert_eq!(client.assert_holds(&holder).await, tickets);
 }

@@ -22,10 +22,10 @@ use crate::store::{Busy, Change, Lease, Leaving, Resource, Standing};
 use crate::table::Table;
 
 use super::Time;
-use super::fixture::{Client, Fixture, promised};
+use super::fixture::{Client, Fixture, expect_supported};
 
-/// Set this variable to the seed that a failure printed, to repeat the same history.
-pub const SEED: &str = "LOCKFAST_LOCKSTEP_SEED";
+/// The environment variable with a seed. Set it to the seed that a failure printed, to repeat the same history.
+pub const SEED_VAR: &str = "LOCKFAST_LOCKSTEP_SEED";
 
 /// Random histories of verbs get the same replies from the store as from a [`Table`], each history on names of its own.
 pub async fn random_verbs_are_answered_as_by_a_table(fixture: &Fixture) {
@@ -41,7 +41,7 @@ pub async fn random_verbs_are_answered_as_by_a_table(fixture: &Fixture) {
 
 /// The seed to repeat, if one is given.
 pub(crate) fn given_seed() -> Option<u64> {
-    std::env::var(SEED).ok().and_then(|text| text.parse().ok())
+    std::env::var(SEED_VAR).ok().and_then(|text| text.parse().ok())
 }
 
 /// How a history goes.
@@ -50,7 +50,7 @@ pub(crate) struct Pace<'a> {
     pub(crate) steps: u32,
     /// All spans are multiples of this. Without it, no claim ends by time.
     pub(crate) unit: Option<Duration>,
-    /// How far apart two times may be that should be equal. If it is not zero, `pass_time(ZERO)` is called after every
+    /// How far apart two times may be that should be equal. If it is not zero, `advance(ZERO)` is called after every
     /// step, to correct for the time that has passed by itself.
     pub(crate) tolerance: Duration,
     /// Disturbances of the store.
@@ -73,13 +73,14 @@ pub(crate) trait Trouble: Sync {
 
 /// One history for each seed.
 pub(crate) async fn run(fixture: &Fixture, pace: Pace<'_>, seeds: impl IntoIterator<Item = u64>) {
-    fixture.needs(fixture.guarantees().fair, "a queue");
+    fixture.require(fixture.guarantees().fair, "a queue");
     let mut clients = vec![fixture.client().await, fixture.client().await, fixture.client().await];
     if pace.trouble.is_some() {
         clients.push(fixture.client_without_subscription().await);
     }
     for seed in seeds {
         let mut clients: Vec<_> = clients.iter().collect();
+        // With trouble, each history has one more client, the last one, which may die.
         let dying = match pace.trouble {
             Some(trouble) => {
                 let dying = fixture.client().await;
@@ -131,8 +132,8 @@ struct Lockstep<'a> {
     pairs: Vec<Pair>,
     /// The blocks of the same claims, in the table and in the store, in order.
     blocks: Vec<(Tickets, Tickets)>,
-    /// The client that has died.
-    dead: Option<usize>,
+    /// The index of the client that has died.
+    dead_client: Option<usize>,
     detached: BTreeSet<ClaimHash>,
     history: Vec<String>,
 }
@@ -161,7 +162,7 @@ impl<'a> Lockstep<'a> {
         }
         let name = |(text, capacity): &(&str, u32)| (fixture.name(&format!("{seed}.{text}")), *capacity);
         let (names, now) = (names.iter().map(name).collect(), Moment::from_nanos(1_000_000_000_000));
-        let (table, unseen_since, dead) = (Table::new(Ticket(0)), None, None);
+        let (table, unseen_since, dead_client) = (Table::new(Ticket(0)), None, None);
         let (pairs, blocks, detached, history) = Default::default();
         Self {
             fixture,
@@ -176,7 +177,7 @@ impl<'a> Lockstep<'a> {
             names,
             pairs,
             blocks,
-            dead,
+            dead_client,
             detached,
             history,
         }
@@ -199,12 +200,12 @@ impl<'a> Lockstep<'a> {
             0..9 => self.acquire_new().await,
             9..11 => self.acquire_again().await,
             11..14 => self.renew().await,
-            14..16 => self.renew_some().await,
+            14..16 => self.renew_several().await,
             16..22 => self.leave().await,
-            22..24 => self.leave_together().await,
-            24..26 => self.break_one().await,
-            26 if self.pace.trouble.is_some() && self.dead.is_none() => self.die().await,
-            _ if self.is_timed() => return self.pass().await,
+            22..24 => self.leave_several().await,
+            24..26 => self.break_claim().await,
+            26 if self.pace.trouble.is_some() && self.dead_client.is_none() => self.die().await,
+            _ if self.is_timed() => return self.advance_time().await,
             _ => self.acquire_new().await,
         }
         self.inspect_queues().await;
@@ -212,7 +213,7 @@ impl<'a> Lockstep<'a> {
 
     async fn inspect_queues(&mut self) {
         if !self.pace.tolerance.is_zero() {
-            self.fixture.pass_time(Duration::ZERO).await;
+            self.fixture.advance(Duration::ZERO).await;
         }
         self.settle_table();
         self.compare_queues().await;
@@ -230,7 +231,7 @@ impl<'a> Lockstep<'a> {
     fn settle_table(&mut self) {
         self.table.settle(self.now);
         loop {
-            let (dead, detached) = (self.dead.map(|index| self.clients[index].id()), &self.detached);
+            let (dead, detached) = (self.dead_client.map(|index| self.clients[index].id()), &self.detached);
             let passed_over = |(client, change): (ClientId, Change)| match change {
                 Change::Held(owner, _) if Some(client) == dead && !detached.contains(&owner) => Some(owner),
                 _ => None,
@@ -273,16 +274,16 @@ impl<'a> Lockstep<'a> {
         self.note(format_args!("renew {} by {ttl:?}", pair.of_table.id.hash()));
         let store = self.clients[pair.client].renew_by(&pair.of_store, ttl).await;
         let table = self.in_table(|table, now| table.renew(&Lease { claim: pair.of_table, ttl }, now));
-        self.compare_standings(store, table, true);
+        self.compare_standings(store, table);
     }
 
-    /// Several claims in one call, some of them with a zero TTL, some detached from then on.
-    async fn renew_some(&mut self) {
+    /// Renews several claims in one call, some of them with a zero TTL, some detached from then on.
+    async fn renew_several(&mut self) {
         let pairs = self.some_pairs(4);
         let Some(client) = pairs.first().map(|pair| pair.client) else { return };
         let leases = self.leases(&pairs);
         self.note(format_args!("renew {leases:?}"));
-        let store = promised(self.clients[client].store().renew(&leases).await);
+        let store = expect_supported(self.clients[client].store().renew(&leases).await);
         for (store, (lease, pair)) in store.into_iter().zip(leases.iter().zip(pairs)) {
             let owner = lease.claim.id.hash();
             let lease_of_table = Lease { claim: pair.of_table, ttl: lease.ttl };
@@ -290,8 +291,7 @@ impl<'a> Lockstep<'a> {
             if lease.claim.detached && !matches!(table, Standing::Gone(_)) {
                 self.detached.insert(owner);
             }
-            // The order of the renewals decides how long the others wait.
-            self.compare_standings(store, table, false);
+            self.compare_standings_of_batch(store, table);
         }
     }
 
@@ -301,23 +301,24 @@ impl<'a> Lockstep<'a> {
         self.note(format_args!("release {of_table:?}"));
         let store = self.clients[pair.client].leave(of_store).await;
         let table = self.in_table(|table, now| table.release(&of_table, now));
-        self.compare_standings(store, table, true);
+        self.compare_standings(store, table);
     }
 
-    async fn leave_together(&mut self) {
+    /// Releases several claims of one client in one call.
+    async fn leave_several(&mut self) {
         let pairs = self.some_pairs(3);
         let [first, _, ..] = &pairs[..] else { return };
         let client = first.client;
         let (of_table, of_store): (Vec<_>, Vec<_>) = pairs.iter().map(|pair| self.leaving(pair)).unzip();
         self.note(format_args!("release {of_table:?}"));
-        let store = promised(self.clients[client].store().release(&of_store).await);
+        let store = expect_supported(self.clients[client].store().release(&of_store).await);
         for (store, leaving) in store.into_iter().zip(&of_table) {
             let table = self.in_table(|table, now| table.release(leaving, now));
-            self.compare_standings(store, table, false);
+            self.compare_standings_of_batch(store, table);
         }
     }
 
-    async fn break_one(&mut self) {
+    async fn break_claim(&mut self) {
         if self.unseen_since.is_some() {
             // An operator breaks claims that were shown.
             self.inspect_queues().await;
@@ -330,26 +331,27 @@ impl<'a> Lockstep<'a> {
         self.note(format_args!("release {of_table:?}"));
         let store = self.clients[0].leave(of_store).await;
         let table = self.in_table(|table, now| table.release(&of_table, now));
-        self.compare_standings(store, table, true);
+        self.compare_standings(store, table);
     }
 
     /// The last client dies: it makes no more calls.
     async fn die(&mut self) {
-        let (Some(trouble), Some(last), None) = (self.pace.trouble, self.clients.len().checked_sub(1), self.dead)
+        let (Some(trouble), Some(last), None) =
+            (self.pace.trouble, self.clients.len().checked_sub(1), self.dead_client)
         else {
             return;
         };
         self.note(format_args!("client {:?} dies", self.clients[last].id()));
         self.clients[last].unsubscribe();
         trouble.until_subscribed(self.clients[last].id(), false).await;
-        self.dead = Some(last);
+        self.dead_client = Some(last);
     }
 
-    /// Expired claims are noticed at once, or by the next verb.
-    async fn pass(&mut self) {
+    /// Advances time. Expired claims are noticed at once, or by the next verb.
+    async fn advance_time(&mut self) {
         let span = self.pace.unit.unwrap_or_default() * self.rng.u32(0..6);
-        self.note(format_args!("pass {span:?}"));
-        self.fixture.pass_time(span).await;
+        self.note(format_args!("advance {span:?}"));
+        self.fixture.advance(span).await;
         self.unseen_since.get_or_insert(self.now);
         self.now = self.now + span;
         if self.rng.bool() {
@@ -360,10 +362,10 @@ impl<'a> Lockstep<'a> {
     /// Releases all claims, so that nothing is left for the next history.
     async fn end(&mut self) {
         for pair in std::mem::take(&mut self.pairs) {
-            self.clients[pair.client].done(&pair.of_store).await;
+            self.clients[pair.client].release(&pair.of_store).await;
         }
         if let Some(unit) = self.pace.unit {
-            self.fixture.pass_time(16 * unit).await;
+            self.fixture.advance(16 * unit).await;
         }
         for (name, _) in &self.names {
             assert_eq!(self.fixture.inspect(name).await, None, "left behind by seed {}", self.seed);

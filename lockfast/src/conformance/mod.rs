@@ -1,7 +1,7 @@
 //! The suite that every store must pass, for authors of stores (cargo feature `conformance`).
 //!
 //! A store is tested through [`Store`], from several handles at once, and through [`Locks`](crate::Locks) as [`users`]
-//! do. Implement [`Subject`] to open the store under test and to let its time pass;
+//! do. Implement [`Subject`] to open the store under test and to advance its time;
 //! [`conformance!`](crate::conformance!) then makes one test for each case, so that a failure names the case and the
 //! store:
 //!
@@ -11,14 +11,14 @@
 //! use lockfast::{Clock, ManualClock, Memory, store::Store};
 //!
 //! struct InMemory {
-//!     hand: ManualClock,
+//!     manual_clock: ManualClock,
 //!     store: Arc<Memory>,
 //! }
 //!
 //! impl InMemory {
 //!     async fn new() -> Self {
-//!         let hand = ManualClock::new();
-//!         Self { store: Arc::new(Memory::with_clock(hand.clock())), hand }
+//!         let manual_clock = ManualClock::new();
+//!         Self { store: Arc::new(Memory::with_clock(manual_clock.clock())), manual_clock }
 //!     }
 //! }
 //!
@@ -28,8 +28,8 @@
 //!         self.store.clone()
 //!     }
 //!
-//!     async fn pass(&self, span: Duration) {
-//!         self.hand.advance(span);
+//!     async fn advance(&self, span: Duration) {
+//!         self.manual_clock.advance(span);
 //!     }
 //!
 //!     fn time(&self) -> Time {
@@ -37,7 +37,7 @@
 //!     }
 //!
 //!     fn clock(&self) -> Clock {
-//!         self.hand.clock()
+//!         self.manual_clock.clock()
 //!     }
 //! }
 //!
@@ -98,12 +98,13 @@ pub trait Subject: Send + Sync + 'static {
     async fn open(&self) -> Arc<dyn Store>;
 
     /// Lets time pass for the leases in the store. Where time is real, [`sleep`] does that on any executor.
-    async fn pass(&self, span: Duration);
+    async fn advance(&self, span: Duration);
 
-    /// How [`pass`](Self::pass) works.
+    /// How [`advance`](Self::advance) works.
     fn time(&self) -> Time;
 
-    /// The clock of the clients: for [`Time::Set`] the one that [`pass`](Self::pass) moves, otherwise the machine's.
+    /// The clock of the clients. For [`Time::Set`], the clock that [`advance`](Self::advance) moves; otherwise the
+    /// machine's.
     fn clock(&self) -> Clock {
         Clock::boot()
     }
@@ -112,9 +113,9 @@ pub trait Subject: Send + Sync + 'static {
 /// How time passes in a [`Subject`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
-    /// It stands still except for [`Subject::pass`]: replies can be compared to the nanosecond.
+    /// It stands still except for [`Subject::advance`]: replies can be compared to the nanosecond.
     Set,
-    /// It passes by itself; [`Subject::pass`] waits.
+    /// It passes by itself; [`Subject::advance`] waits.
     Real,
 }
 

@@ -8,17 +8,17 @@ use crate::store::Admission;
 
 use super::fixture::{Client, Fixture};
 
-async fn each_is_its_own(client: &Client<'_>, names: &[Name]) {
+async fn assert_independent(client: &Client<'_>, names: &[Name]) {
     let claim = |name: &Name| client.claim(Demand::exclusive(name.clone()));
     let claims: Vec<Arc<Claim>> = names.iter().map(claim).collect();
     for held in &claims {
-        assert!(matches!(client.try_now(held).await, Admission::Held(_)), "{:?} is not free", held.demands);
+        assert!(matches!(client.try_acquire(held).await, Admission::Held(_)), "{:?} is not free", held.demands);
     }
     for (name, held) in names.iter().zip(&claims) {
-        client.refused(&claim(name)).await;
-        client.done(held).await;
+        client.acquire_refused(&claim(name)).await;
+        client.release(held).await;
         let again = claim(name);
-        assert!(matches!(client.try_now(&again).await, Admission::Held(_)), "{name:?} was not freed");
+        assert!(matches!(client.try_acquire(&again).await, Admission::Held(_)), "{name:?} was not freed");
     }
 }
 
@@ -86,7 +86,7 @@ pub async fn odd_names_are_independent(fixture: &Fixture) {
     names.push(fixture.plain_name(&"n".repeat(Name::LONGEST)));
     names.push(fixture.plain_name(&("n".repeat(Name::LONGEST - 1) + "m")));
     names.push(fixture.plain_name(&"🔒".repeat(Name::LONGEST / 4)));
-    each_is_its_own(&client, &names).await;
+    assert_independent(&client, &names).await;
 }
 
 /// A name that begins like another, or ends like a suffix that a store might append, is independent of it.
@@ -94,5 +94,5 @@ pub async fn a_name_and_its_prefix_are_independent(fixture: &Fixture) {
     let client = fixture.client().await;
     let texts = ["a", "aa", "a:", "a:a", "a/a", "a:line", "a:queue", "a:claims", "a:seal", "a:gone", "a/0", "a\0a"];
     let names: Vec<Name> = texts.iter().map(|text| fixture.name(text)).collect();
-    each_is_its_own(&client, &names).await;
+    assert_independent(&client, &names).await;
 }

@@ -10,7 +10,7 @@ use super::executor::within;
 use super::fixture::Client;
 
 /// A push that takes longer than this counts as lost.
-const PUSHED_WITHIN: Duration = Duration::from_secs(10);
+const PUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Client<'_> {
     /// The next push that is not `Resync`.
@@ -25,13 +25,13 @@ impl Client<'_> {
 
     async fn any_push(&self) -> Change {
         let mut pushes = self.pushes.lock().await;
-        let next = within(PUSHED_WITHIN, pushes.recv()).await;
+        let next = within(PUSH_TIMEOUT, pushes.recv()).await;
         next.expect("a push within ten seconds").expect("the subscription lives as long as its client")
     }
 
     /// The next push says that the claim holds with this ticket, or is a `Resync` after which a renewal says so. No
     /// other push comes before.
-    pub async fn pushed_held(&self, claim: &Arc<Claim>, ticket: Ticket) {
+    pub async fn expect_push_held(&self, claim: &Arc<Claim>, ticket: Ticket) {
         loop {
             match self.any_push().await {
                 Change::Resync => {
@@ -45,7 +45,7 @@ impl Client<'_> {
     }
 
     /// The next push says that a lease ahead ends after `span`, or is a `Resync`. No other push comes before.
-    pub async fn pushed_recheck(&self, claim: &Arc<Claim>, span: Duration) {
+    pub async fn expect_push_recheck(&self, claim: &Arc<Claim>, span: Duration) {
         match self.any_push().await {
             Change::Resync => {}
             Change::Recheck(owner, pushed) => {
@@ -61,7 +61,7 @@ impl Client<'_> {
 
     /// The next push says that the claim is gone, or is a `Resync` after which a renewal says so. No other push comes
     /// before.
-    pub async fn pushed_gone(&self, claim: &Arc<Claim>) {
+    pub async fn expect_push_gone(&self, claim: &Arc<Claim>) {
         loop {
             match self.any_push().await {
                 Change::Resync => {

@@ -8,15 +8,15 @@ use bytes::Bytes;
 use crate::claim::{Claim, Ticket};
 use crate::store::{Admission, Leaving, Standing, Why};
 
-use super::fixture::{Fixture, promised};
+use super::fixture::{Fixture, expect_supported};
 use super::{Time, not_promised};
 
-fn all_ways_out(fixture: &Fixture, claim: &Arc<Claim>, floor: Ticket) -> Vec<Leaving> {
+fn all_leavings(fixture: &Fixture, claim: &Arc<Claim>, floor: Ticket) -> Vec<Leaving> {
     let claim = || Arc::clone(claim);
     vec![
         Leaving::UnlessAlone { claim: claim(), block: 2, floor },
-        Leaving::Linger(claim(), fixture.brief()),
-        Leaving::Seal { claim: claim(), value: Bytes::from_static(b"x"), keep: fixture.brief() },
+        Leaving::Linger(claim(), fixture.brief_ttl()),
+        Leaving::Seal { claim: claim(), value: Bytes::from_static(b"x"), keep: fixture.brief_ttl() },
         Leaving::Unknown(claim()),
         Leaving::Done(claim()),
     ]
@@ -28,12 +28,12 @@ pub async fn every_verb_can_be_sent_twice(fixture: &Fixture) {
     for way in 0..5 {
         let text = format!("way {way}");
         let (holder, waiter) = (client.mutex(&text), client.mutex(&text));
-        let tickets = client.held(&holder).await;
-        assert_eq!(client.held(&holder).await, tickets);
-        let ticket = client.queued(&waiter).await;
-        assert_eq!(client.queued(&waiter).await, ticket);
-        assert_eq!(client.holds(&holder).await, client.holds(&holder).await);
-        let leaving = all_ways_out(fixture, &holder, ticket).swap_remove(way);
+        let tickets = client.acquire_held(&holder).await;
+        assert_eq!(client.acquire_held(&holder).await, tickets);
+        let ticket = client.acquire_queued(&waiter).await;
+        assert_eq!(client.acquire_queued(&waiter).await, ticket);
+        assert_eq!(client.assert_holds(&holder).await, client.assert_holds(&holder).await);
+        let leaving = all_leavings(fixture, &holder, ticket).swap_remove(way);
         assert_eq!(client.leave(leaving.clone()).await, Standing::Gone(Why::Left), "{leaving:?}");
         let after_once = fixture.inspect(&fixture.name(&text)).await.map(|resource| resource.queue.len());
         assert!(matches!(client.leave(leaving.clone()).await, Standing::Gone(_)), "{leaving:?} again");
@@ -41,28 +41,28 @@ pub async fn every_verb_can_be_sent_twice(fixture: &Fixture) {
         assert_eq!(after_once, after_twice, "{leaving:?} again");
     }
     let (holder, waiter) = (client.mutex("b"), client.mutex("b"));
-    let tickets = client.held(&holder).await;
-    client.queued(&waiter).await;
+    let tickets = client.acquire_held(&holder).await;
+    client.acquire_queued(&waiter).await;
     for _ in 0..2 {
         let leaving = Leaving::Break { name: fixture.name("b"), ticket: tickets.first, at_once: false };
         assert_eq!(client.leave(leaving).await, Standing::Gone(Why::Broken));
     }
-    client.waits(&waiter).await;
+    client.assert_waits(&waiter).await;
 }
 
 /// Only the claim's id authorizes a verb: a claim that is equal in everything else has no effect.
 pub async fn verbs_with_a_foreign_id_have_no_effect(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, waiter, forger) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
-    let tickets = client.held(&holder).await;
-    let ticket = client.queued(&waiter).await;
+    let tickets = client.acquire_held(&holder).await;
+    let ticket = client.acquire_queued(&waiter).await;
     assert_ne!(forger.id.hash(), holder.id.hash());
-    for leaving in all_ways_out(fixture, &forger, ticket) {
+    for leaving in all_leavings(fixture, &forger, ticket) {
         assert!(matches!(client.leave(leaving).await, Standing::Gone(_)));
     }
     assert!(matches!(client.renew_by(&forger, Duration::from_secs(3600)).await, Standing::Gone(_)));
-    assert_eq!(client.holds(&holder).await, tickets);
-    assert_eq!(client.waits(&waiter).await, ticket);
+    assert_eq!(client.assert_holds(&holder).await, tickets);
+    assert_eq!(client.assert_waits(&waiter).await, ticket);
     let shown = fixture.inspect(&fixture.name("a")).await.expect("two claims are in it");
     assert_eq!(shown.queue.len(), 2);
     assert_eq!(shown.sealed_for, None);
@@ -73,15 +73,15 @@ pub async fn a_late_acquire_is_refused(fixture: &Fixture) {
     let client = fixture.client().await;
     let late = client.brief_mutex("a");
     client.leave(Leaving::Unknown(Arc::clone(&late))).await;
-    fixture.pass(0.6).await;
-    for admission in [client.wait(&late).await, client.try_now(&late).await] {
+    fixture.advance_brief_ttls(0.6).await;
+    for admission in [client.acquire(&late).await, client.try_acquire(&late).await] {
         assert!(matches!(admission, Admission::Gone(_)), "{admission:?}");
     }
-    client.is_gone(&late).await;
+    client.assert_gone(&late).await;
     let other = client.mutex("a");
-    client.held(&other).await;
-    assert!(matches!(client.wait(&late).await, Admission::Gone(_)), "also while the lock is held");
-    client.done(&other).await;
+    client.acquire_held(&other).await;
+    assert!(matches!(client.acquire(&late).await, Admission::Gone(_)), "also while the lock is held");
+    client.release(&other).await;
 }
 
 /// The tombstone of a withdrawn acquire lasts for a minute at most, however long the lease would have been.
@@ -94,27 +94,27 @@ pub async fn the_tombstone_of_a_long_lease_ends_after_a_minute(fixture: &Fixture
     let late = client.with(client.mutex("a"), |claim| claim.ttl = week);
     let dead = client.with(client.mutex("b"), |claim| claim.ttl = week);
     client.leave(Leaving::Unknown(Arc::clone(&late))).await;
-    let fence = client.held(&dead).await.first;
+    let fence = client.acquire_held(&dead).await.first;
     client.leave(Leaving::Break { name: fixture.name("b"), ticket: fence, at_once: true }).await;
-    fixture.pass_time(Duration::from_secs(59)).await;
-    assert!(matches!(client.wait(&late).await, Admission::Gone(_)));
-    fixture.pass_time(Duration::from_secs(2)).await;
-    client.held(&late).await;
-    assert_eq!(client.is_gone(&dead).await, Why::Broken, "the tombstone of a broken claim lives for one lease");
+    fixture.advance(Duration::from_secs(59)).await;
+    assert!(matches!(client.acquire(&late).await, Admission::Gone(_)));
+    fixture.advance(Duration::from_secs(2)).await;
+    client.acquire_held(&late).await;
+    assert_eq!(client.assert_gone(&dead).await, Why::Broken, "the tombstone of a broken claim lives for one lease");
 }
 
 /// `Leaving::Unknown` of a claim that did join releases it like any other.
 pub async fn a_release_of_unknown_outcome_frees(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, front, last) = (client.mutex("a"), client.mutex("a"), client.mutex("a"));
-    client.held(&holder).await;
-    client.queued(&front).await;
-    client.queued(&last).await;
+    client.acquire_held(&holder).await;
+    client.acquire_queued(&front).await;
+    client.acquire_queued(&last).await;
     assert_eq!(client.leave(Leaving::Unknown(Arc::clone(&front))).await, Standing::Gone(Why::Left));
     assert_eq!(client.leave(Leaving::Unknown(Arc::clone(&holder))).await, Standing::Gone(Why::Left));
-    client.holds(&last).await;
+    client.assert_holds(&last).await;
     for claim in [&holder, &front] {
-        assert!(matches!(client.wait(claim).await, Admission::Gone(_)));
+        assert!(matches!(client.acquire(claim).await, Admission::Gone(_)));
     }
 }
 
@@ -123,7 +123,7 @@ pub async fn a_repeated_release_gets_the_first_reply(fixture: &Fixture) {
     let client = fixture.client().await;
     let left = |standing: &Standing| matches!(standing, Standing::Gone(Why::Left | Why::PassedOn(..)));
     let (held, unknown) = (client.mutex("a"), client.mutex("b"));
-    client.held(&held).await;
+    client.acquire_held(&held).await;
     for _ in 0..2 {
         let standing = client.leave(Leaving::Unknown(Arc::clone(&held))).await;
         assert!(left(&standing), "{standing:?}");
@@ -136,34 +136,39 @@ pub async fn a_repeated_release_gets_the_first_reply(fixture: &Fixture) {
 /// hold.
 pub async fn a_late_copy_of_unless_alone_ends_no_later_hold(fixture: &Fixture) {
     let (one, two) = (fixture.client().await, fixture.client().await);
-    let goes_on = async |text: &str| {
+    // Holds, and goes on with a new block of tickets, while another claim waits behind.
+    let hold_twice = async |text: &str| {
         let holder = one.mutex(text);
-        let floor = one.held(&holder).await.last();
+        let floor = one.acquire_held(&holder).await.last();
         let release = Leaving::UnlessAlone { claim: Arc::clone(&holder), block: 1, floor };
         let Standing::Held(fresh) = one.leave(release.clone()).await else { panic!("it goes on") };
         let waiter = two.mutex(text);
-        two.queued(&waiter).await;
+        two.acquire_queued(&waiter).await;
         (holder, fresh, release, waiter)
     };
-    let (holder, _, release, waiter) = goes_on("a").await;
+    let (holder, _, release, waiter) = hold_twice("a").await;
     one.leave(Leaving::Linger(holder, fixture.ttl())).await;
     assert_eq!(one.leave(release).await, Standing::Gone(Why::Left));
-    two.waits(&waiter).await;
+    two.assert_waits(&waiter).await;
 
-    let (holder, fresh, release, waiter) = goes_on("b").await;
+    let (holder, fresh, release, waiter) = hold_twice("b").await;
     one.leave(Leaving::Break { name: fixture.name("b"), ticket: fresh.first, at_once: false }).await;
     assert_eq!(one.leave(release).await, Standing::Gone(Why::Broken));
-    two.waits(&waiter).await;
-    assert_eq!(one.done(&holder).await, Standing::Gone(Why::Broken));
-    two.holds(&waiter).await;
+    two.assert_waits(&waiter).await;
+    assert_eq!(one.release(&holder).await, Standing::Gone(Why::Broken));
+    two.assert_holds(&waiter).await;
 }
 
-/// One call that releases many claims returns as many standings, in the same order, each after the effect of the one
-/// before.
+/// One call that releases many claims returns the same number of standings, in the same order. Each standing includes
+/// the effects of the releases before it.
 pub async fn releases_are_answered_in_order(fixture: &Fixture) {
     let client = fixture.client().await;
     let (first, second, other) = (client.mutex("a"), client.mutex("a"), client.mutex("b"));
-    let last = [client.held(&first).await.last(), client.queued(&second).await, client.held(&other).await.last()];
+    let last = [
+        client.acquire_held(&first).await.last(),
+        client.acquire_queued(&second).await,
+        client.acquire_held(&other).await.last(),
+    ];
     let never = client.mutex("c");
     let floor = last.into_iter().max().expect("three of them");
     let leaving = [
@@ -172,10 +177,10 @@ pub async fn releases_are_answered_in_order(fixture: &Fixture) {
         Leaving::UnlessAlone { claim: Arc::clone(&second), block: 2, floor },
         Leaving::Done(other),
     ];
-    let answers = promised(client.store().release(&leaving).await);
+    let answers = expect_supported(client.store().release(&leaving).await);
     let [left, unknown, goes_on, also_left] = &answers[..] else { panic!("four replies, not {answers:?}") };
     assert_eq!((left, also_left), (&Standing::Gone(Why::Left), &Standing::Gone(Why::Left)));
     assert!(matches!(unknown, Standing::Gone(_)));
     assert!(matches!(goes_on, Standing::Held(tickets) if tickets.count == 2), "{goes_on:?}");
-    assert_eq!(promised(client.store().release(&[]).await), []);
+    assert_eq!(expect_supported(client.store().release(&[]).await), []);
 }

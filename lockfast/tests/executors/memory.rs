@@ -22,7 +22,7 @@ impl Subject for InMemory {
         self.0.clone()
     }
 
-    async fn pass(&self, span: Duration) {
+    async fn advance(&self, span: Duration) {
         sleep(span).await;
     }
 

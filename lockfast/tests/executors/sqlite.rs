@@ -25,7 +25,7 @@ impl Subject for InOneFile {
         SqliteOptions::default().open(self.0.join("locks.db")).expect("a new file can be opened")
     }
 
-    async fn pass(&self, span: Duration) {
+    async fn advance(&self, span: Duration) {
         sleep(span).await;
     }
 

@@ -64,7 +64,7 @@ impl Subject for Processes {
         Arc::new(Remote::open(&self.processes[next], &self.time).await)
     }
 
-    async fn pass(&self, span: Duration) {
+    async fn advance(&self, span: Duration) {
         if self.site.has_a_clock() {
             return tokio::time::sleep(span).await;
         }

@@ -35,7 +35,7 @@ impl Subject for AsUser {
         Redis::open(&self.0).await.expect("the server was just started")
     }
 
-    async fn pass(&self, span: Duration) {
+    async fn advance(&self, span: Duration) {
         tokio::time::sleep(span).await;
     }
 

@@ -12,15 +12,15 @@ use super::{Lockstep, Pair, Style};
 
 impl Lockstep<'_> {
     /// A span within which leases end, or one within which none does.
-    pub(super) fn span(&mut self, most: u32) -> Duration {
-        let count = self.rng.u32(1..=most);
+    pub(super) fn span(&mut self, max: u32) -> Duration {
+        let count = self.rng.u32(1..=max);
         self.pace.unit.map_or(Duration::from_secs(600 + u64::from(count)), |unit| unit * count)
     }
 
     /// A claim of a client that is not dead.
     pub(super) fn new_pair(&mut self) -> Option<Pair> {
         let client = self.rng.usize(..self.clients.len());
-        if self.dead == Some(client) {
+        if self.dead_client == Some(client) {
             return None;
         }
         let demands = self.demands();
@@ -32,24 +32,24 @@ impl Lockstep<'_> {
     }
 
     fn demands(&mut self) -> Demands {
-        let (count, plain) = (self.names.len(), self.is_plain());
+        let (count, is_plain) = (self.names.len(), self.is_plain());
         let readers = if self.style == Style::Readers { 2 } else { 1 };
-        let several = !plain && self.rng.u32(0..4) < if self.style == Style::Several { 2 } else { 1 };
-        let wanted = match (several, self.style) {
+        let has_several = !is_plain && self.rng.u32(0..4) < if self.style == Style::Several { 2 } else { 1 };
+        let name_bits = match (has_several, self.style) {
             (true, _) => self.rng.usize(1..1 << count),
             // Makes claims on several names wait for one of them, behind claims on that one.
             (false, Style::Several) if self.rng.u32(0..4) > 0 => 1 << (count - 1),
             (false, _) => 1 << self.rng.usize(..count),
         };
-        let odd = !plain && self.rng.u32(0..20) == 0;
+        let has_odd_capacity = !is_plain && self.rng.u32(0..20) == 0;
         let mut demands = Vec::new();
         for (bit, (name, capacity)) in self.names.iter().enumerate() {
-            if wanted & (1 << bit) != 0 {
-                let capacity = if odd { 4 } else { *capacity };
+            if name_bits & (1 << bit) != 0 {
+                let capacity = if has_odd_capacity { 4 } else { *capacity };
                 let weight = match capacity {
-                    Demand::ALL if !plain && self.rng.u32(0..3) < readers => 1,
+                    Demand::ALL if !is_plain && self.rng.u32(0..3) < readers => 1,
                     Demand::ALL => Demand::ALL,
-                    permits if odd => self.rng.u32(1..=permits + 1),
+                    permits if has_odd_capacity => self.rng.u32(1..=permits + 1),
                     permits => self.rng.u32(1..=permits).min(self.rng.u32(1..=permits)),
                 };
                 demands.push(Demand { name: name.clone(), capacity, weight });
@@ -73,7 +73,7 @@ impl Lockstep<'_> {
         // The latest claims are the likeliest to be in a queue.
         let back = self.rng.usize(..8).min(self.rng.usize(..8));
         let pair = self.pairs.iter().rev().nth(back).cloned();
-        pair.filter(|pair| self.dead != Some(pair.client))
+        pair.filter(|pair| self.dead_client != Some(pair.client))
     }
 
     /// A holder, half of the time.
@@ -86,11 +86,11 @@ impl Lockstep<'_> {
         self.some_pair()
     }
 
-    /// Up to so many pairs of one client.
-    pub(super) fn some_pairs(&mut self, most: usize) -> Vec<Pair> {
+    /// Up to `max` pairs of one client.
+    pub(super) fn some_pairs(&mut self, max: usize) -> Vec<Pair> {
         let mut pairs: Vec<Pair> = Vec::new();
-        for _ in 0..4 * most {
-            let found = self.some_pair().filter(|_| pairs.len() < most);
+        for _ in 0..4 * max {
+            let found = self.some_pair().filter(|_| pairs.len() < max);
             pairs.extend(found.filter(|pair| pairs.first().is_none_or(|first| first.client == pair.client)));
         }
         pairs

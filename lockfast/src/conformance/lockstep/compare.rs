@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Admission, Names, Query, Resource, Standing, Why};
 
-use super::super::fixture::promised;
-use super::{Lockstep, Pair, SEED};
+use super::super::fixture::expect_supported;
+use super::{Lockstep, Pair, SEED_VAR};
 
 impl Lockstep<'_> {
     pub(super) fn compare_admissions(&mut self, pair: &Pair, store: Result<Admission>, table: Result<Admission>) {
@@ -49,14 +49,26 @@ impl Lockstep<'_> {
         self.check(same, "position", (store, table));
     }
 
-    /// `in_turn` if both sides applied this verb after the same others.
-    pub(super) fn compare_standings(&mut self, store: Standing, table: Standing, in_turn: bool) {
+    /// Compares the standing of a claim after a call about this claim alone.
+    pub(super) fn compare_standings(&mut self, store: Standing, table: Standing) {
+        let is_only = true;
+        self.compare_standings_in_call(store, table, is_only);
+    }
+
+    /// Compares the standing of one claim after a call about several. The two sides may apply such a call in different
+    /// orders, so `recheck_in` is not compared.
+    pub(super) fn compare_standings_of_batch(&mut self, store: Standing, table: Standing) {
+        let is_only = false;
+        self.compare_standings_in_call(store, table, is_only);
+    }
+
+    fn compare_standings_in_call(&mut self, store: Standing, table: Standing, is_only: bool) {
         match (store, table) {
             (Standing::Held(store), Standing::Held(table)) => self.match_blocks(table, store),
             (Standing::Waiting { ticket, recheck_in }, Standing::Waiting { ticket: expected, recheck_in: latest }) => {
                 let known = self.blocks.iter().any(|(table, store)| table.first == expected && store.first == ticket);
                 self.check(known, "ticket", (ticket, expected));
-                self.check(!self.is_timed() || !in_turn || recheck_in <= latest, "recheck", (recheck_in, latest));
+                self.check(!self.is_timed() || !is_only || recheck_in <= latest, "recheck", (recheck_in, latest));
             }
             (Standing::Gone(store), Standing::Gone(table)) => self.match_reasons(store, table),
             differ => self.check(false, "standing", differ),
@@ -94,7 +106,7 @@ impl Lockstep<'_> {
             shown = look().await;
         }
         for (query, store) in queries.iter().zip(shown) {
-            let store = promised(store);
+            let store = expect_supported(store);
             let table = self.table.inspect(query, self.now);
             let same = store.resources.len() == table.resources.len();
             self.check(same, "resources", (&store.resources, &table.resources));
@@ -133,7 +145,7 @@ impl Lockstep<'_> {
         if !same {
             let (seed, history) = (self.seed, self.history.join("\n  "));
             panic!(
-                "{what} of store and table differ: {store_and_table:?}\nafter\n  {history}\nagain with {SEED}={seed}"
+                "{what} of store and table differ: {store_and_table:?}\nafter\n  {history}\nagain with {SEED_VAR}={seed}"
             );
         }
     }

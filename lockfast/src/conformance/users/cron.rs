@@ -8,8 +8,8 @@ use tokio::sync::Barrier;
 use crate::error::{Error, LostWhy, Result};
 use crate::primitives::{Cron, Outcome};
 
-use super::super::fixture::{Fixture, LONG, promised};
-use super::user::{User, soon, together};
+use super::super::fixture::{Fixture, LONG, expect_supported};
+use super::user::{User, join_all, soon};
 
 /// A job that counts how often it ran.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ async fn start(user: &User, cron: &Cron, job: &Job) -> Option<()> {
             Err(Error::Unavailable { .. }) if !user.is_reliable() => {}
             // The job ran; its release was sent twice, and the second reply is that there is no claim.
             Err(Error::Lost { .. }) if !user.is_reliable() => return Some(()),
-            reply => return promised(reply),
+            reply => return expect_supported(reply),
         }
     }
 }
@@ -49,13 +49,13 @@ async fn start_for(user: &User, cron: &Cron, slot: &str, job: &Job) -> Outcome<(
     loop {
         match soon(cron.run_for(slot, async |_| job.run())).await {
             Err(Error::Unavailable { .. } | Error::Lost { .. }) if !user.is_reliable() => {}
-            reply => return promised(reply),
+            reply => return expect_supported(reply),
         }
     }
 }
 
 /// Starts until the job ran: under chaos, the claim of a lost attempt may block it for a while.
-async fn starts(user: &User, cron: &Cron, job: &Job) {
+async fn start_until_run(user: &User, cron: &Cron, job: &Job) {
     let started = async {
         while start(user, cron, job).await.is_none() {
             assert!(!user.is_reliable(), "the job is free and did not run");
@@ -68,16 +68,16 @@ async fn starts(user: &User, cron: &Cron, job: &Job) {
 /// Of three servers that start a job at the same time one runs it.
 pub async fn one_of_three_servers_runs_the_job(fixture: &Fixture) {
     let users = fixture.three_users().await;
-    let (job, all_are_there) = (Job::default(), Arc::new(Barrier::new(users.len())));
+    let (job, all_ready) = (Job::default(), Arc::new(Barrier::new(users.len())));
     let server = |user: User| {
-        let (job, all_are_there) = (job.clone(), Arc::clone(&all_are_there));
-        let cron = user.cron("report").at_least(fixture.brief() * 3);
+        let (job, all_ready) = (job.clone(), Arc::clone(&all_ready));
+        let cron = user.cron("report").at_least(fixture.brief_ttl() * 3);
         async move {
-            all_are_there.wait().await;
+            all_ready.wait().await;
             start(&user, &cron, &job).await
         }
     };
-    let ran = together(users.map(server)).await.into_iter().flatten().count();
+    let ran = join_all(users.map(server)).await.into_iter().flatten().count();
     assert_eq!(ran, job.times());
     // An attempt whose reply got lost blocks the others and does not run the job.
     assert!(ran == 1 || (ran == 0 && !fixture.is_reliable()), "{ran} ran it");
@@ -86,15 +86,15 @@ pub async fn one_of_three_servers_runs_the_job(fixture: &Fixture) {
 /// A job that ends within `at_least` stays taken for that long, since servers' clocks differ; then it is free again.
 pub async fn a_quick_job_stays_taken(fixture: &Fixture) {
     let [one, two, three] = fixture.three_users().await;
-    let cron = |user: &User| user.cron("report").at_least(fixture.brief() * 3);
+    let cron = |user: &User| user.cron("report").at_least(fixture.brief_ttl() * 3);
     let job = Job::default();
-    starts(&one, &cron(&one), &job).await;
+    start_until_run(&one, &cron(&one), &job).await;
     for late in [&two, &three, &one] {
         assert_eq!(start(late, &cron(late), &job).await, None);
     }
     assert_eq!(job.times(), 1);
-    fixture.pass(3.1).await;
-    starts(&two, &cron(&two), &job).await;
+    fixture.advance_brief_ttls(3.1).await;
+    start_until_run(&two, &cron(&two), &job).await;
     assert_eq!(job.times(), 2);
 }
 
@@ -112,8 +112,8 @@ pub async fn a_job_is_free_when_it_has_ended(fixture: &Fixture) {
         }
     });
     assert!(matches!(failed.await, Err(Error::Invalid(why)) if why == "no paper"));
-    starts(&two, &two.cron("report"), &job).await;
-    starts(&one, &one.cron("report"), &job).await;
+    start_until_run(&two, &two.cron("report"), &job).await;
+    start_until_run(&one, &one.cron("report"), &job).await;
     assert_eq!(job.times(), 2);
 }
 
@@ -121,10 +121,10 @@ pub async fn a_job_is_free_when_it_has_ended(fixture: &Fixture) {
 pub async fn a_job_that_takes_too_long_is_stopped(fixture: &Fixture) {
     let [one, two, _] = fixture.three_users().await;
     let job = Job::default();
-    let cron = one.cron("report").at_most(fixture.brief().mul_f64(0.2));
+    let cron = one.cron("report").at_most(fixture.brief_ttl().mul_f64(0.2));
     let endless = one.retry_result(async || {
         let run = cron.run(async |_| {
-            fixture.pass(0.21).await;
+            fixture.advance_brief_ttls(0.21).await;
             std::future::pending::<Result<()>>().await
         });
         soon(run).await?.ok_or_else(blocked_by_lost_attempt)
@@ -137,7 +137,7 @@ pub async fn a_job_that_takes_too_long_is_stopped(fixture: &Fixture) {
 
     let endless = one.retry_result(async || {
         let run = cron.run_for("monday", async |_| {
-            fixture.pass(0.21).await;
+            fixture.advance_brief_ttls(0.21).await;
             std::future::pending::<Result<()>>().await
         });
         match soon(run).await {
@@ -157,16 +157,16 @@ pub async fn each_slot_runs_once(fixture: &Fixture) {
     let users = fixture.three_users().await;
     let job = Job::default();
     for (index, slot) in ["02:00", "03:00", "04:00"].into_iter().enumerate() {
-        let all_are_there = Arc::new(Barrier::new(users.len()));
+        let all_ready = Arc::new(Barrier::new(users.len()));
         let server = |user: User| {
-            let (job, all_are_there) = (job.clone(), Arc::clone(&all_are_there));
+            let (job, all_ready) = (job.clone(), Arc::clone(&all_ready));
             let cron = user.cron("report").keep(LONG);
             async move {
-                all_are_there.wait().await;
+                all_ready.wait().await;
                 start_for(&user, &cron, slot, &job).await
             }
         };
-        let outcomes = together(users.clone().map(server)).await;
+        let outcomes = join_all(users.clone().map(server)).await;
         let ran = outcomes.iter().filter(|outcome| **outcome == Outcome::Ran(())).count();
         assert!(ran == 1 || (ran == 0 && !fixture.is_reliable()), "{outcomes:?}");
         for user in &users {
@@ -197,7 +197,7 @@ pub async fn a_slot_in_progress_is_not_waited_for(fixture: &Fixture) {
             match meanwhile.await {
                 Ok(Outcome::InProgress) if !fixture.is_reliable() => {}
                 Err(Error::Unavailable { .. } | Error::Lost { .. }) if !fixture.is_reliable() => {}
-                reply => return promised(reply),
+                reply => return expect_supported(reply),
             }
         }
     };
@@ -233,11 +233,11 @@ pub async fn a_slot_that_failed_can_be_run_again(fixture: &Fixture) {
 pub async fn a_slot_is_forgotten_after_its_time(fixture: &Fixture) {
     let [one, two, _] = fixture.three_users().await;
     let job = Job::default();
-    let (mine, other) = (one.cron("report").keep(fixture.brief() * 3), two.cron("report").keep(LONG));
+    let (mine, other) = (one.cron("report").keep(fixture.brief_ttl() * 3), two.cron("report").keep(LONG));
     let done = async { while start_for(&one, &mine, "02:00", &job).await == Outcome::InProgress {} };
     soon(done).await;
     assert_eq!(start_for(&two, &other, "02:00", &job).await, Outcome::AlreadyDone(()));
-    fixture.pass(3.1).await;
+    fixture.advance_brief_ttls(3.1).await;
     let done = async { while start_for(&two, &other, "02:00", &job).await == Outcome::InProgress {} };
     soon(done).await;
     assert_eq!(job.times(), 2);

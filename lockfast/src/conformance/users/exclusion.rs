@@ -11,10 +11,11 @@ use crate::client::Guard;
 use crate::error::Result;
 use crate::primitives::Locks;
 
-use super::super::fixture::{Fixture, promised};
-use super::user::{User, soon, together};
+use super::super::fixture::{Fixture, expect_supported};
+use super::user::{User, join_all, soon};
 
-type Way = fn(Locks) -> BoxFuture<'static, Result<Guard>>;
+/// Acquires the name "a" in one of several ways.
+type AcquireFn = fn(Locks) -> BoxFuture<'static, Result<Guard>>;
 
 /// How many tasks of each user compete.
 const TASKS: usize = 4;
@@ -36,13 +37,13 @@ fn as_multi(locks: Locks) -> BoxFuture<'static, Result<Guard>> {
 }
 
 /// Each task reads a number, lets others run, and writes one more: with two holders at once, increments get lost.
-async fn nothing_gets_lost(fixture: &Fixture, ways: &'static [Way]) {
+async fn assert_no_lost_increments(fixture: &Fixture, ways: &'static [AcquireFn]) {
     let (number, rounds) = (Arc::new(AtomicU64::new(0)), fixture.rounds(9));
-    let count = |user: User, first: usize| {
+    let increment = |user: User, first: usize| {
         let number = Arc::clone(&number);
         async move {
             for round in 0..rounds {
-                let guard = promised(ways[(first + round) % ways.len()](user.locks()).await);
+                let guard = expect_supported(ways[(first + round) % ways.len()](user.locks()).await);
                 let seen = number.load(Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 number.store(seen + 1, Ordering::SeqCst);
@@ -51,186 +52,191 @@ async fn nothing_gets_lost(fixture: &Fixture, ways: &'static [Way]) {
         }
     };
     let users = fixture.three_users().await;
-    let tasks = users.iter().flat_map(|user| (0..TASKS).map(|task| count(user.clone(), task)));
-    together(tasks.collect::<Vec<_>>()).await;
+    let tasks = users.iter().flat_map(|user| (0..TASKS).map(|task| increment(user.clone(), task)));
+    join_all(tasks.collect::<Vec<_>>()).await;
     assert_eq!(number.load(Ordering::SeqCst), (users.len() * TASKS * rounds) as u64);
 }
 
 /// A mutex has one holder at a time.
 pub async fn a_mutex_excludes(fixture: &Fixture) {
-    nothing_gets_lost(fixture, &[as_mutex]).await;
+    assert_no_lost_increments(fixture, &[as_mutex]).await;
 }
 
 /// A semaphore of one permit has one holder at a time.
 pub async fn a_semaphore_of_one_excludes(fixture: &Fixture) {
-    nothing_gets_lost(fixture, &[as_only_permit]).await;
+    assert_no_lost_increments(fixture, &[as_only_permit]).await;
 }
 
 /// A write lock has one holder at a time.
 pub async fn a_write_lock_excludes(fixture: &Fixture) {
-    nothing_gets_lost(fixture, &[as_writer]).await;
+    assert_no_lost_increments(fixture, &[as_writer]).await;
 }
 
 /// A lock on a list of one name has one holder at a time.
 pub async fn a_multi_of_one_excludes(fixture: &Fixture) {
-    nothing_gets_lost(fixture, &[as_multi]).await;
+    assert_no_lost_increments(fixture, &[as_multi]).await;
 }
 
 /// A mutex, a write lock and a multi on one name share one queue, and exclude each other.
 pub async fn a_mutex_a_write_lock_and_a_multi_exclude_each_other(fixture: &Fixture) {
-    nothing_gets_lost(fixture, &[as_mutex, as_writer, as_multi]).await;
+    assert_no_lost_increments(fixture, &[as_mutex, as_writer, as_multi]).await;
 }
 
 /// Readers hold together; a writer holds alone.
 pub async fn readers_share_and_writers_exclude(fixture: &Fixture) {
     let users = fixture.three_users().await;
-    let all_are_in = Arc::new(Barrier::new(users.len()));
-    let meet = |user: User| {
-        let all_are_in = Arc::clone(&all_are_in);
+    let all_hold = Arc::new(Barrier::new(users.len()));
+    let hold_with_all = |user: User| {
+        let all_hold = Arc::clone(&all_hold);
         async move {
-            let reading = promised(user.rwlock("a").read().await);
-            all_are_in.wait().await;
+            let reading = expect_supported(user.rwlock("a").read().await);
+            all_hold.wait().await;
             user.release(reading).await;
         }
     };
-    together(users.clone().map(meet)).await;
+    join_all(users.clone().map(hold_with_all)).await;
 
-    let (inside, rounds) = (Arc::new(AtomicI64::new(0)), fixture.rounds(9));
-    let visit = |user: User, task: usize| {
-        let inside = Arc::clone(&inside);
+    let (held_weight, rounds) = (Arc::new(AtomicI64::new(0)), fixture.rounds(9));
+    let hold_briefly = |user: User, task: usize| {
+        let held_weight = Arc::clone(&held_weight);
         async move {
             for round in 0..rounds {
-                let writes = (task + round).is_multiple_of(3);
+                let is_writer = (task + round).is_multiple_of(3);
                 let lock = user.rwlock("a");
-                let guard = promised(if writes { lock.write().await } else { lock.read().await });
+                let guard = expect_supported(if is_writer { lock.write().await } else { lock.read().await });
                 // A writer counts as so many that no other holder fits beside it.
-                let weight = if writes { -1_000_000 } else { 1 };
-                let others = inside.fetch_add(weight, Ordering::SeqCst);
-                assert!(if writes { others == 0 } else { others >= 0 }, "{others} held already");
+                let weight = if is_writer { -1_000_000 } else { 1 };
+                let others = held_weight.fetch_add(weight, Ordering::SeqCst);
+                assert!(if is_writer { others == 0 } else { others >= 0 }, "{others} held already");
                 tokio::task::yield_now().await;
-                inside.fetch_sub(weight, Ordering::SeqCst);
+                held_weight.fetch_sub(weight, Ordering::SeqCst);
                 user.release(guard).await;
             }
         }
     };
-    let tasks = users.iter().flat_map(|user| (0..TASKS).map(|task| visit(user.clone(), task)));
-    together(tasks.collect::<Vec<_>>()).await;
+    let tasks = users.iter().flat_map(|user| (0..TASKS).map(|task| hold_briefly(user.clone(), task)));
+    join_all(tasks.collect::<Vec<_>>()).await;
 }
 
 /// All permits of a semaphore can be held at once, and never more.
 pub async fn a_semaphore_reaches_its_permits_and_never_exceeds_them(fixture: &Fixture) {
     let users = fixture.three_users().await;
-    let all_are_in = Arc::new(Barrier::new(users.len()));
-    let meet = |user: User| {
-        let all_are_in = Arc::clone(&all_are_in);
+    let all_hold = Arc::new(Barrier::new(users.len()));
+    let hold_with_all = |user: User| {
+        let all_hold = Arc::clone(&all_hold);
         async move {
-            let permit = promised(user.semaphore("a", 3).acquire().await);
-            all_are_in.wait().await;
+            let permit = expect_supported(user.semaphore("a", 3).acquire().await);
+            all_hold.wait().await;
             permit
         }
     };
-    let (permits, mut kept) = (together(users.clone().map(meet)).await, Vec::new());
+    let (permits, mut kept) = (join_all(users.clone().map(hold_with_all)).await, Vec::new());
     for (user, permit) in users.iter().zip(permits) {
         assert!(user.retry(async || user.semaphore("a", 3).try_acquire().await).await.is_none());
         kept.push(permit);
     }
     users[0].release(kept.remove(0)).await;
-    kept.push(promised(soon(users[1].semaphore("a", 3).acquire()).await));
+    kept.push(expect_supported(soon(users[1].semaphore("a", 3).acquire()).await));
     assert!(users[2].retry(async || users[2].semaphore("a", 3).try_acquire().await).await.is_none());
     drop(kept);
-    never_above(fixture, &users, 3, |_| 1).await;
+    assert_permits_never_exceeded(fixture, &users, 3, |_| 1).await;
 }
 
 /// A claim on several permits counts as several.
 pub async fn several_permits_count_as_several(fixture: &Fixture) {
     let users = fixture.three_users().await;
     let [one, two, _] = &users;
-    let three = promised(one.semaphore("a", 5).acquire_many(3).await);
+    let three = expect_supported(one.semaphore("a", 5).acquire_many(3).await);
     assert!(two.retry(async || two.semaphore("a", 5).try_acquire_many(3).await).await.is_none());
-    let rest = promised(soon(two.semaphore("a", 5).acquire_many(2)).await);
+    let rest = expect_supported(soon(two.semaphore("a", 5).acquire_many(2)).await);
     assert!(one.retry(async || one.semaphore("a", 5).try_acquire().await).await.is_none());
     one.release(three).await;
     two.release(rest).await;
-    never_above(fixture, &users, 5, |round| round as u32 % 4 + 1).await;
+    assert_permits_never_exceeded(fixture, &users, 5, |round| round as u32 % 4 + 1).await;
 }
 
-async fn never_above(fixture: &Fixture, users: &[User], permits: u32, weight: fn(usize) -> u32) {
-    let (inside, rounds) = (Arc::new(AtomicI64::new(0)), fixture.rounds(9));
-    let visit = |user: User, task: usize| {
-        let inside = Arc::clone(&inside);
+/// Each task counts its permits while it holds them: the count never exceeds all permits of the semaphore.
+async fn assert_permits_never_exceeded(fixture: &Fixture, users: &[User], permits: u32, weight: fn(usize) -> u32) {
+    let (held_weight, rounds) = (Arc::new(AtomicI64::new(0)), fixture.rounds(9));
+    let hold_briefly = |user: User, task: usize| {
+        let held_weight = Arc::clone(&held_weight);
         async move {
             for round in 0..rounds {
                 let weight = weight(task + round);
-                let guard = promised(user.semaphore("a", permits).acquire_many(weight).await);
-                let before = inside.fetch_add(weight.into(), Ordering::SeqCst);
+                let guard = expect_supported(user.semaphore("a", permits).acquire_many(weight).await);
+                let before = held_weight.fetch_add(weight.into(), Ordering::SeqCst);
                 assert!(before + i64::from(weight) <= permits.into(), "{weight} granted beside {before}");
                 tokio::task::yield_now().await;
-                inside.fetch_sub(weight.into(), Ordering::SeqCst);
+                held_weight.fetch_sub(weight.into(), Ordering::SeqCst);
                 user.release(guard).await;
             }
         }
     };
-    let tasks = users.iter().flat_map(|user| (0..TASKS).map(|task| visit(user.clone(), task)));
-    together(tasks.collect::<Vec<_>>()).await;
+    let tasks = users.iter().flat_map(|user| (0..TASKS).map(|task| hold_briefly(user.clone(), task)));
+    join_all(tasks.collect::<Vec<_>>()).await;
 }
 
-/// One period of holding, on a counter that all tasks share: it orders events without any clock.
+/// When one guard held, in numbers of a counter that all tasks share: it orders events without any clock.
 #[derive(Debug)]
-struct Hold {
-    entered: u64,
+struct HeldInterval {
+    /// The number that was drawn after the acquisition.
+    acquired: u64,
     /// The last number at which the guard certainly held.
-    sure_until: u64,
+    last_seen_held: u64,
     fence: u64,
 }
 
 /// While a guard says that it is held, no other guard does, whether it ends by a release or by a loss; and each fence
-/// is above all before it.
+/// is above all earlier fences.
 pub async fn guards_never_overlap_and_fences_rise(fixture: &Fixture) {
-    let (count, rounds, brief) = (Arc::new(AtomicU64::new(0)), fixture.rounds(6), fixture.brief());
-    let visit = |user: User, task: usize| {
-        let count = Arc::clone(&count);
-        let next = move || count.fetch_add(1, Ordering::SeqCst);
+    let (counter, rounds) = (Arc::new(AtomicU64::new(0)), fixture.rounds(6));
+    let hold_at_most = fixture.brief_ttl().mul_f64(0.05);
+    let acquire_repeatedly = |user: User, task: usize| {
+        let counter = Arc::clone(&counter);
+        let next_number = move || counter.fetch_add(1, Ordering::SeqCst);
         async move {
-            let mut holds = Vec::new();
+            let mut intervals = Vec::new();
             for round in 0..rounds {
-                let holds_on = task == 0 && round.is_multiple_of(3);
+                let keeps_until_lost = task == 0 && round.is_multiple_of(3);
                 let lock = user.mutex("a");
-                let lock = if holds_on { lock.hold_at_most(brief.mul_f64(0.05)) } else { lock };
-                let guard = promised(lock.lock().await);
-                let entered = next();
-                let mut sure_until = entered;
+                let lock = if keeps_until_lost { lock.hold_at_most(hold_at_most) } else { lock };
+                let guard = expect_supported(lock.lock().await);
+                let acquired = next_number();
+                let mut last_seen_held = acquired;
+                // Ends with a loss, after `hold_at_most`; or once the guard was seen held after its acquisition.
                 loop {
                     // Order matters: a guard that is held after the number was drawn was held when it was drawn.
-                    let now = next();
+                    let number = next_number();
                     match guard.check() {
-                        Ok(()) => sure_until = now,
+                        Ok(()) => last_seen_held = number,
                         Err(_) => break,
                     }
                     tokio::task::yield_now().await;
-                    if !holds_on && sure_until > entered {
+                    if !keeps_until_lost && last_seen_held > acquired {
                         break;
                     }
                 }
-                holds.push(Hold { entered, sure_until, fence: promised(guard.fence()) });
+                intervals.push(HeldInterval { acquired, last_seen_held, fence: expect_supported(guard.fence()) });
                 drop(guard);
             }
-            holds
+            intervals
         }
     };
     let users = fixture.three_users().await;
-    let tasks = users.iter().flat_map(|user| (0..TASKS).map(|task| visit(user.clone(), task)));
-    let all = together(tasks.collect::<Vec<_>>());
-    let time_passes = async {
+    let tasks = users.iter().flat_map(|user| (0..TASKS).map(|task| acquire_repeatedly(user.clone(), task)));
+    let all_tasks = join_all(tasks.collect::<Vec<_>>());
+    let advance_forever = async {
         loop {
-            fixture.pass(0.02).await;
+            // Less than half of `hold_at_most` in each step.
+            fixture.advance_brief_ttls(0.02).await;
             fixture.let_clients_settle().await;
         }
     };
-    let holds = tokio::select! { holds = all => holds, () = time_passes => Vec::new() };
-    let mut holds: Vec<_> = holds.into_iter().flatten().collect();
-    holds.sort_unstable_by_key(|hold| hold.entered);
-    for pair in holds.windows(2) {
-        assert!(pair[0].sure_until < pair[1].entered, "two holders at once: {pair:?}");
+    let intervals = tokio::select! { intervals = all_tasks => intervals, () = advance_forever => Vec::new() };
+    let mut intervals: Vec<_> = intervals.into_iter().flatten().collect();
+    intervals.sort_unstable_by_key(|interval| interval.acquired);
+    for pair in intervals.windows(2) {
+        assert!(pair[0].last_seen_held < pair[1].acquired, "two holders at once: {pair:?}");
         assert!(pair[0].fence < pair[1].fence, "a fence went back: {pair:?}");
     }
 }

@@ -14,25 +14,29 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Admission, Busy, Change, Guarantees, Lease, Leaving, Page, Query, Report, Scope, Standing, Store};
 
+/// A store around the store under test, for one user alone.
 #[derive(Debug)]
 pub(super) struct Link {
     store: Arc<dyn Store>,
     is_cut: AtomicBool,
-    cut: Arc<Notify>,
+    /// Wakes the subscriptions when the link is cut.
+    on_cut: Arc<Notify>,
+    /// How many `acquire` and `renew` calls were made.
     calls: AtomicUsize,
+    /// All names that were acquired.
     names: Mutex<BTreeSet<Name>>,
 }
 
 impl Link {
     pub(super) fn to(store: Arc<dyn Store>) -> Self {
-        let (is_cut, cut, calls, names) = Default::default();
-        Self { store, is_cut, cut, calls, names }
+        let (is_cut, on_cut, calls, names) = Default::default();
+        Self { store, is_cut, on_cut, calls, names }
     }
 
     /// From now on no call and no push gets through, in either direction.
     pub(super) fn cut(&self) {
         self.is_cut.store(true, Ordering::SeqCst);
-        self.cut.notify_waiters();
+        self.on_cut.notify_waiters();
     }
 
     pub(super) fn is_cut(&self) -> bool {
@@ -49,7 +53,8 @@ impl Link {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn passes(&self, doing: &str) -> Result<()> {
+    /// An error if the link is cut.
+    fn check_connected(&self, doing: &str) -> Result<()> {
         match self.is_cut() {
             true => Err(Error::unavailable(doing, "the link is cut")),
             false => Ok(()),
@@ -64,7 +69,7 @@ impl Store for Link {
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
-        self.passes("acquiring")?;
+        self.check_connected("acquiring")?;
         self.calls.fetch_add(1, Ordering::SeqCst);
         let names = claim.demands.iter().map(|demand| demand.name.clone());
         self.names.lock().unwrap_or_else(PoisonError::into_inner).extend(names);
@@ -72,28 +77,28 @@ impl Store for Link {
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
-        self.passes("renewing")?;
+        self.check_connected("renewing")?;
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.store.renew(leases).await
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        self.passes("releasing")?;
+        self.check_connected("releasing")?;
         self.store.release(leaving).await
     }
 
     async fn inspect(&self, query: &Query) -> Result<Page> {
-        self.passes("inspecting")?;
+        self.check_connected("inspecting")?;
         self.store.inspect(query).await
     }
 
     async fn record(&self, report: &Report) -> Result<()> {
-        self.passes("recording")?;
+        self.check_connected("recording")?;
         self.store.record(report).await
     }
 
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
-        let cut = Arc::clone(&self.cut).notified_owned();
+        let cut = Arc::clone(&self.on_cut).notified_owned();
         if self.is_cut() {
             return futures::stream::pending().boxed();
         }

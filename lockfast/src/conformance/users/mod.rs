@@ -31,11 +31,11 @@ pub use user::{Request, User};
 
 /// The cases that are not run through [`Chaos`](super::Chaos), and why.
 pub const NOT_THROUGH_CHAOS: &[(&str, &str)] = &[
-    ("handoff::a_release_hands_off_without_polling", POLLS),
-    ("handoff::a_dropped_guard_hands_off_without_polling", POLLS),
-    ("handoff::a_cancelled_waiter_unblocks_others_without_polling", POLLS),
+    ("handoff::a_release_hands_off_without_polling", LOST_PUSH),
+    ("handoff::a_dropped_guard_hands_off_without_polling", LOST_PUSH),
+    ("handoff::a_cancelled_waiter_unblocks_others_without_polling", LOST_PUSH),
     ("handoff::a_release_hands_off_within_the_bound", "the bound is that of a healthy store"),
-    ("once::a_waiter_gets_the_result_without_polling", POLLS),
+    ("once::a_waiter_gets_the_result_without_polling", LOST_PUSH),
     ("election::observers_are_pushed_to", "an observer whose inspect got lost repeats it after a second"),
     (
         "terms::try_lock_says_no_at_once",
@@ -48,7 +48,7 @@ pub const NOT_THROUGH_CHAOS: &[(&str, &str)] = &[
     ("terms::attempts_are_counted", "an attempt whose reply is lost ends as unavailable, not as busy"),
 ];
 
-const POLLS: &str = "a waiter whose push was lost has to poll";
+const LOST_PUSH: &str = "a waiter whose push was lost has to poll";
 
 /// Makes one test for each case of the [users' half](crate::conformance::users) of the suite, in a module of this name.
 ///

@@ -1,4 +1,5 @@
-//! What the cases are written with: users of the store, each with a client of its own.
+//! What the cases are written with: [`User`]s, each a client as programs have it, whose link to the store a case can
+//! cut.
 
 use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
@@ -16,7 +17,7 @@ use crate::primitives::{Builder, Locks};
 use super::super::Time;
 use super::super::chaos::{Chaos, Faults};
 use super::super::executor::{Task, sleep, spawn, within};
-use super::super::fixture::{Fixture, LONG, promised};
+use super::super::fixture::{Fixture, LONG, expect_supported};
 use super::link::Link;
 
 /// The limit for a result; only a failing case waits that long.
@@ -31,14 +32,17 @@ pub(in crate::conformance) struct ChaosRun {
     pub(in crate::conformance) rng: Rng,
 }
 
-/// All users that a fixture made, and the names they used.
+/// All users that a fixture made.
 #[derive(Debug, Default)]
 pub(in crate::conformance) struct Users {
+    /// Without the users that the case has dropped.
     present: Vec<User>,
+    /// Of all users, including those dropped. A link knows the names that its user acquired.
     links: Vec<Arc<Link>>,
 }
 
-/// One user of the store: a client as programs use it, with a link to the store that counts calls and can be cut.
+/// One client of the library, as a program has it: it derefs to its [`Locks`]. Its link to the store counts calls, and
+/// can be cut, which to the store looks like the death of the program.
 #[derive(Clone, Debug)]
 pub struct User {
     locks: Locks,
@@ -59,13 +63,13 @@ impl Deref for User {
 pub struct Request<T = Guard>(Task<Result<T>>);
 
 impl<T> Request<T> {
-    /// The result, which must be a success.
-    pub async fn held(self) -> T {
-        promised(self.ended().await)
+    /// Waits for the result, which must be a success.
+    pub async fn expect_held(self) -> T {
+        expect_supported(self.result().await)
     }
 
-    /// The result.
-    pub async fn ended(self) -> Result<T> {
+    /// Waits for the result.
+    pub async fn result(self) -> Result<T> {
         soon(self.0.join()).await
     }
 
@@ -107,7 +111,7 @@ impl User {
     }
 
     /// Starts an acquisition, and returns once the store has acknowledged that it waits.
-    pub async fn queued<T: Send + 'static>(
+    pub async fn enqueue<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Request<T> {
@@ -125,7 +129,7 @@ impl User {
 
     /// Repeats a call until its reply arrives; it must be a success.
     pub async fn retry<T>(&self, call: impl AsyncFn() -> Result<T>) -> T {
-        promised(self.retry_result(call).await)
+        expect_supported(self.retry_result(call).await)
     }
 
     /// Repeats a call until its reply arrives.
@@ -164,7 +168,7 @@ impl Fixture {
         }
         let link = Arc::new(Link::to(store));
         let builder = Locks::builder().prefix(self.prefix()).clock(self.clock()).ttl(self.ttl());
-        let locks = promised(settings(builder).build(Arc::clone(&link) as _));
+        let locks = expect_supported(settings(builder).build(Arc::clone(&link) as _));
         let user = User { locks, link, is_reliable: self.is_reliable() };
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         users.links.push(Arc::clone(&user.link));
@@ -198,19 +202,19 @@ impl Fixture {
         if self.is_reliable() { healthy } else { healthy.div_ceil(3) }
     }
 
-    /// Lets time pass in steps until the lock is held, at most this many brief TTLs.
-    pub async fn held_within(&self, briefs: f64, request: Request) -> Guard {
-        self.over_within(briefs, request).await.held().await
+    /// Advances time in steps until the lock is held, by at most this many [brief TTLs](Self::brief_ttl).
+    pub async fn held_within(&self, brief_ttls: f64, request: Request) -> Guard {
+        self.ended_within(brief_ttls, request).await.expect_held().await
     }
 
-    /// Lets time pass in steps until there is a result, at most this many brief TTLs.
-    pub async fn over_within<T>(&self, briefs: f64, request: Request<T>) -> Request<T> {
+    /// Advances time in steps until there is a result, by at most this many [brief TTLs](Self::brief_ttl).
+    pub async fn ended_within<T>(&self, brief_ttls: f64, request: Request<T>) -> Request<T> {
         let steps = 20;
         for _ in 0..steps {
             if request.is_over() {
                 break;
             }
-            self.pass(briefs / f64::from(steps)).await;
+            self.advance_brief_ttls(brief_ttls / f64::from(steps)).await;
             self.let_clients_settle().await;
         }
         request
@@ -234,17 +238,17 @@ impl Fixture {
     /// again.
     pub(in crate::conformance) async fn assert_users_leave_nothing(&self) {
         let users = std::mem::take(&mut *self.users.lock().unwrap_or_else(PoisonError::into_inner));
-        self.is_empty_soon(&users).await;
+        self.wait_until_empty(&users).await;
         for user in users.present.iter().filter(|user| !user.link.is_cut()) {
             let stats = user.stats();
             assert_eq!((stats.held, stats.waiting), (0, 0), "the client counts a holder or waiter that does not exist");
             let left = soon(user.shutdown(PATIENCE)).await;
             assert!(left.is_ok() || !self.is_reliable(), "{left:?}");
         }
-        self.is_empty_soon(&users).await;
+        self.wait_until_empty(&users).await;
     }
 
-    async fn is_empty_soon(&self, users: &Users) {
+    async fn wait_until_empty(&self, users: &Users) {
         let has_deaths = users.links.iter().any(|link| link.is_cut());
         let since = Clock::boot().now();
         for name in users.links.iter().flat_map(|link| link.names()) {
@@ -262,7 +266,7 @@ impl Fixture {
                 };
                 assert!(elapsed_since(since) < limit, "left behind: {left:?}");
                 if has_an_end {
-                    self.pass(0.1).await;
+                    self.advance_brief_ttls(0.1).await;
                 }
                 self.let_clients_settle().await;
             }
@@ -270,13 +274,13 @@ impl Fixture {
     }
 }
 
-/// The result, within [`PATIENCE`].
+/// The result of `work`; the case fails if it takes longer than [`PATIENCE`].
 pub(super) async fn soon<T>(work: impl Future<Output = T>) -> T {
     within(PATIENCE, work).await.expect("a result within half a minute")
 }
 
-/// Runs tasks side by side, on several threads, until all have ended.
-pub(super) async fn together<T: Send + 'static>(
+/// Spawns a task for each future, and returns all results, in the order of the futures.
+pub(super) async fn join_all<T: Send + 'static>(
     tasks: impl IntoIterator<Item: Future<Output = T> + Send + 'static>,
 ) -> Vec<T> {
     let tasks: Vec<_> = tasks.into_iter().map(spawn).collect();
@@ -287,7 +291,7 @@ pub(super) async fn together<T: Send + 'static>(
     results
 }
 
-/// The time since then, by the machine's clock.
+/// The time since a moment of [`Clock::boot`].
 pub(super) fn elapsed_since(since: Moment) -> Duration {
     Clock::boot().now().since(since)
 }

@@ -18,23 +18,24 @@ use super::encoding::{Decoder, Encoder};
 use super::runtime_dir::{Endpoint, Liveness, ProcessId};
 use super::view::Message;
 
-/// The first byte of every datagram.
-const FORMAT: u8 = 1;
-/// A datagram of this many bytes takes no further message; with the longest name it stays well below what a socket
-/// takes.
-const FULL_AT: usize = 16 * 1024;
-const LARGEST_DATAGRAM: usize = 64 * 1024;
-/// How many datagrams are kept for receivers whose socket buffer is full; beyond, the oldest is dropped.
-const MOST_PENDING: usize = 1024;
+/// The first byte of every datagram. Datagrams with another one are ignored.
+const FORMAT_VERSION: u8 = 1;
+/// A datagram of this many bytes gets no further message. So it stays below [`MAX_DATAGRAM_BYTES`], whatever the length
+/// of its last message.
+const FULL_AT_BYTES: usize = 16 * 1024;
+/// The size of the receive buffer.
+const MAX_DATAGRAM_BYTES: usize = 64 * 1024;
+/// At most this many datagrams are kept for receivers whose socket buffer is full; then the oldest is dropped.
+const MAX_PENDING: usize = 1024;
 
 /// One message of a datagram.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Received {
+pub(super) struct ReceivedMessage {
     pub(super) client: ClientId,
     pub(super) message: Message,
 }
 
-/// Sends datagrams, and keeps those that could not be sent yet.
+/// Sends datagrams, and keeps datagrams that could not be sent yet.
 #[derive(Debug, Default)]
 pub(super) struct DatagramSender {
     /// Datagrams whose receiver's socket buffer was full.
@@ -47,8 +48,8 @@ impl DatagramSender {
         let mut by_process: BTreeMap<ProcessId, Vec<Encoder>> = BTreeMap::new();
         for (process, client, message) in messages {
             let datagrams = by_process.entry(*process).or_default();
-            if datagrams.last().is_none_or(|last| last.0.len() >= FULL_AT) {
-                datagrams.push(Encoder(vec![FORMAT]));
+            if datagrams.last().is_none_or(|last| last.0.len() >= FULL_AT_BYTES) {
+                datagrams.push(Encoder(vec![FORMAT_VERSION]));
             }
             if let Some(last) = datagrams.last_mut() {
                 encode(last, *client, message);
@@ -100,7 +101,7 @@ impl DatagramSender {
 
     fn defer(&self, process: ProcessId, datagram: Vec<u8>) {
         let mut pending = self.pending();
-        if pending.len() >= MOST_PENDING {
+        if pending.len() >= MAX_PENDING {
             pending.pop_front();
         }
         pending.push_back((process, datagram));
@@ -112,9 +113,9 @@ impl DatagramSender {
 }
 
 /// All messages that have arrived from trusted users.
-pub(super) fn receive(at: &Endpoint) -> Vec<Received> {
+pub(super) fn receive(at: &Endpoint) -> Vec<ReceivedMessage> {
     let mut received = Vec::new();
-    let mut datagram = vec![0; LARGEST_DATAGRAM];
+    let mut datagram = vec![0; MAX_DATAGRAM_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     loop {
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -132,6 +133,7 @@ pub(super) fn receive(at: &Endpoint) -> Vec<Received> {
     }
 }
 
+/// Appends one message: client id, tag byte, fields. Part of the format, as are the tags in `decode`.
 fn encode(to: &mut Encoder, client: ClientId, message: &Message) {
     to.number(client.0);
     match message {
@@ -144,9 +146,9 @@ fn encode(to: &mut Encoder, client: ClientId, message: &Message) {
     };
 }
 
-fn decode(datagram: &[u8], received: &mut Vec<Received>) {
+fn decode(datagram: &[u8], received: &mut Vec<ReceivedMessage>) {
     let mut bytes = Decoder(datagram);
-    if bytes.byte() != Some(FORMAT) {
+    if bytes.byte() != Some(FORMAT_VERSION) {
         return;
     }
     let mut next = || {
@@ -160,7 +162,7 @@ fn decode(datagram: &[u8], received: &mut Vec<Received>) {
             6 => Message::Change(Change::Recheck(bytes.hash()?, Duration::from_millis(bytes.number()?))),
             _ => return None,
         };
-        Some(Received { client, message })
+        Some(ReceivedMessage { client, message })
     };
     while let Some(message) = next() {
         received.push(message);
@@ -183,7 +185,7 @@ mod tests {
             Message::Change(Change::Resync),
             Message::Change(Change::Recheck(owner, Duration::from_millis(2_500))),
         ];
-        let mut datagram = Encoder(vec![FORMAT]);
+        let mut datagram = Encoder(vec![FORMAT_VERSION]);
         messages.iter().for_each(|message| encode(&mut datagram, ClientId(9), message));
         let mut received = Vec::new();
         decode(&datagram.0, &mut received);

@@ -15,20 +15,22 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::claim::{Claim, ClaimHash, ClaimMap};
 use crate::error::{Error, Result};
 
-use super::datagrams::{Received, receive};
+use super::datagrams::{ReceivedMessage, receive};
 use super::runtime_dir::{Endpoint, Liveness, ProcessId, RuntimeDir};
 
 #[derive(Debug)]
 pub(super) struct DeathWatch {
-    watched: Mutex<Watched>,
+    state: Mutex<WatchState>,
     /// An eventfd that interrupts the thread's `poll`.
     wakeup: OwnedFd,
     is_stopped: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Watched {
+struct WatchState {
+    /// Each waiter of this process, and the processes that are watched on its behalf.
     waiters: ClaimMap<(Arc<Claim>, Vec<ProcessId>)>,
+    /// Each watched process: its liveness pipe, and the waiters on whose behalf it is watched.
     processes: HashMap<ProcessId, (Arc<OwnedFd>, BTreeSet<ClaimHash>)>,
 }
 
@@ -36,56 +38,56 @@ impl DeathWatch {
     pub(super) fn new() -> Result<Self> {
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let wakeup = eventfd(0, flags).map_err(|error| Error::unavailable("making an eventfd", error))?;
-        Ok(Self { watched: Mutex::default(), wakeup, is_stopped: AtomicBool::new(false) })
+        Ok(Self { state: Mutex::default(), wakeup, is_stopped: AtomicBool::new(false) })
     }
 
-    /// Watches these processes on behalf of `claim`, instead of those before. Returns the ones that are dead already.
+    /// Watches these processes on behalf of `claim`, instead of the processes watched before. Returns the
+    /// processes that are dead already.
     pub(super) fn watch(&self, claim: &Arc<Claim>, processes: Vec<ProcessId>, dir: &RuntimeDir) -> Vec<ProcessId> {
         let owner = claim.id.hash();
-        let mut watched = self.watched();
-        let is_watched = |process| watched.processes.contains_key(process);
-        if watched.waiters.get(&owner).is_some_and(|(_, before)| *before == processes)
-            && processes.iter().all(is_watched)
+        let mut state = self.state();
+        let is_watched = |process| state.processes.contains_key(process);
+        if state.waiters.get(&owner).is_some_and(|(_, before)| *before == processes) && processes.iter().all(is_watched)
         {
             return Vec::new();
         }
-        watched.forget(owner);
+        state.forget(owner);
         let mut dead = Vec::new();
         for process in &processes {
-            match watched.processes.get_mut(process) {
+            match state.processes.get_mut(process) {
                 Some((_, waiters)) => drop(waiters.insert(owner)),
                 None => match dir.liveness_of(*process) {
                     Liveness::Alive(pipe) => {
-                        watched.processes.insert(*process, (Arc::new(pipe), BTreeSet::from([owner])));
+                        state.processes.insert(*process, (Arc::new(pipe), BTreeSet::from([owner])));
                     }
                     Liveness::Dead => dead.push(*process),
                     Liveness::Unknown => {}
                 },
             }
         }
-        watched.waiters.insert(owner, (Arc::clone(claim), processes));
-        drop(watched);
+        state.waiters.insert(owner, (Arc::clone(claim), processes));
+        drop(state);
         self.wake();
         dead
     }
 
-    /// The claim no longer waits.
+    /// To be called when the claim no longer waits: stops watching on its behalf.
     pub(super) fn forget(&self, owner: ClaimHash) {
-        self.watched().forget(owner);
+        self.state().forget(owner);
     }
 
     /// The claim, if it is a waiter of this process.
     pub(super) fn waiter(&self, owner: ClaimHash) -> Option<Arc<Claim>> {
-        self.watched().waiters.get(&owner).map(|(claim, _)| Arc::clone(claim))
+        self.state().waiters.get(&owner).map(|(claim, _)| Arc::clone(claim))
     }
 
     /// Stops watching a process. Returns the claims on whose behalf it was watched.
     fn take_claims(&self, process: ProcessId) -> Vec<Arc<Claim>> {
-        let mut watched = self.watched();
-        let Some((_, owners)) = watched.processes.remove(&process) else { return Vec::new() };
+        let mut state = self.state();
+        let Some((_, owners)) = state.processes.remove(&process) else { return Vec::new() };
         let claims: Vec<_> =
-            owners.iter().filter_map(|owner| watched.waiters.get(owner).map(|(claim, _)| Arc::clone(claim))).collect();
-        owners.into_iter().for_each(|owner| watched.forget(owner));
+            owners.iter().filter_map(|owner| state.waiters.get(owner).map(|(claim, _)| Arc::clone(claim))).collect();
+        owners.into_iter().for_each(|owner| state.forget(owner));
         claims
     }
 
@@ -103,21 +105,22 @@ impl DeathWatch {
         self.is_stopped.load(Ordering::SeqCst)
     }
 
-    fn watched(&self) -> MutexGuard<'_, Watched> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, WatchState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until a datagram arrives, a watched process dies, or `at_most` is over. `None` once the watch is stopped.
-    pub(super) fn next(&self, endpoint: &Endpoint, at_most: Option<Duration>) -> Option<Wakeup> {
+    /// Sleeps until a datagram arrives, a watched process dies, or `timeout` is over. `None` once the watch is stopped.
+    pub(super) fn next(&self, endpoint: &Endpoint, timeout: Option<Duration>) -> Option<Wakeup> {
         let processes: Vec<_> =
-            self.watched().processes.iter().map(|(process, (pipe, _))| (*process, Arc::clone(pipe))).collect();
+            self.state().processes.iter().map(|(process, (pipe, _))| (*process, Arc::clone(pipe))).collect();
         let mut files = vec![PollFd::new(&self.wakeup, PollFlags::IN), PollFd::new(&endpoint.socket, PollFlags::IN)];
         files.extend(processes.iter().map(|(_, pipe)| PollFd::new(&**pipe, PollFlags::IN)));
-        let at_most = at_most.and_then(|pause| Timespec::try_from(pause).ok());
-        if poll(&mut files, at_most.as_ref()).is_err() {
+        let timeout = timeout.and_then(|pause| Timespec::try_from(pause).ok());
+        if poll(&mut files, timeout.as_ref()).is_err() {
             // Interrupted, or out of memory: in both cases no retry at once.
             std::thread::sleep(Duration::from_millis(1));
         }
+        // The first two are the eventfd and the socket.
         let dead: Vec<ProcessId> = files[2..]
             .iter()
             .zip(&processes)
@@ -134,7 +137,7 @@ impl DeathWatch {
     }
 }
 
-impl Watched {
+impl WatchState {
     fn forget(&mut self, owner: ClaimHash) {
         let Some((_, processes)) = self.waiters.remove(&owner) else { return };
         for process in processes {
@@ -151,7 +154,7 @@ impl Watched {
 /// Why the thread woke up.
 #[derive(Debug)]
 pub(super) struct Wakeup {
-    pub(super) received: Vec<Received>,
+    pub(super) received: Vec<ReceivedMessage>,
     /// The processes that died, each with the claims on whose behalf it was watched.
     pub(super) deaths: Vec<(ProcessId, Vec<Arc<Claim>>)>,
 }

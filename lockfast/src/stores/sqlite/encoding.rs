@@ -84,7 +84,7 @@ pub(super) fn encode_note(note: &Note) -> Vec<u8> {
 pub(super) fn decode_note(bytes: &[u8]) -> Arc<Note> {
     let mut bytes = Decoder(bytes);
     let mut note = Note::default();
-    let mut read = || {
+    let mut decode_fields = || {
         note.host = bytes.text()?.to_owned();
         note.pid = u32::try_from(bytes.number()?).ok()?;
         note.program = bytes.text()?.to_owned();
@@ -96,7 +96,8 @@ pub(super) fn decode_note(bytes: &[u8]) -> Arc<Note> {
         }
         Some(())
     };
-    read();
+    // Fields behind an undecodable one stay empty.
+    decode_fields();
     Arc::new(note)
 }
 

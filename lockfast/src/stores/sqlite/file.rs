@@ -18,16 +18,17 @@ use crate::store::LONGEST_TTL;
 
 use super::boot_time::BootTime;
 
-/// "lock": the application id in the header of every file of this store.
-const APPLICATION: i32 = 0x6c6f_636b;
-/// The version of the schema. Raised by every change of the stored format.
-const FORMAT: i32 = 2;
+/// "lock" in ASCII: the application id in the header of every file of this store.
+const APPLICATION_ID: i32 = 0x6c6f_636b;
+/// The version of the stored format (`PRAGMA user_version`). Raised by every change of it.
+const FORMAT_VERSION: i32 = 2;
 /// How long a transaction waits for transactions of other processes. Each takes microseconds, unless its process is
 /// stopped.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// File systems whose locks, memory maps and named pipes do not reach all machines that see the file.
-const NETWORK: &[(u32, &str)] = &[
+/// The `statfs` magic numbers of file systems whose locks, memory maps and named pipes do not reach all machines that
+/// see the file.
+const NETWORK_FILE_SYSTEMS: &[(u32, &str)] = &[
     (0x6969, "NFS"),
     (0xff53_4d42, "CIFS"),
     (0xfe53_4d42, "SMB"),
@@ -53,7 +54,7 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn open(path: &Path, time: &BootTime) -> Result<Self> {
-        refuse_networks(path)?;
+        refuse_network_file_systems(path)?;
         let is_new = !path.exists();
         let connection = connect(path).map_err(|error| explain("opening", path, &error))?;
         if is_new {
@@ -69,12 +70,12 @@ impl File {
         Ok(file)
     }
 
-    pub(super) fn boot(&self) -> &str {
+    pub(super) fn boot_id(&self) -> &str {
         self.time.id()
     }
 
     /// Whether the path still leads to the open file. If not, no other process sees what is written to it.
-    pub(super) fn is_in_place(&self) -> bool {
+    pub(super) fn is_current(&self) -> bool {
         fs::metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
     }
 
@@ -82,19 +83,19 @@ impl File {
         let path = self.path.clone();
         let failed = |error: rusqlite::Error| explain("opening", &path, &error);
         // Both pragmas in one transaction: another process may be creating the file at this moment.
-        let (application, format) = patiently(|| {
-            let look = self.connection.unchecked_transaction()?;
-            let kind = kind_of(&look)?;
-            look.commit().map(|()| kind)
+        let (application, format) = retry_while_busy(|| {
+            let transaction = self.connection.unchecked_transaction()?;
+            let ids = read_ids(&transaction)?;
+            transaction.commit().map(|()| ids)
         })
         .map_err(failed)?;
-        if ![(APPLICATION, FORMAT), (0, 0)].contains(&(application, format)) {
-            return Err(self.not_ours(application, format));
+        if ![(APPLICATION_ID, FORMAT_VERSION), (0, 0)].contains(&(application, format)) {
+            return Err(self.foreign_file_error(application, format));
         }
         // Has an effect only on a new file. Every transaction writes whole pages, and most rows have a few hundred
         // bytes.
         self.connection.pragma_update(None, "page_size", 2048).map_err(failed)?;
-        let mode = patiently(|| {
+        let mode = retry_while_busy(|| {
             self.connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))
         });
         if mode.map_err(failed)? != "wal" {
@@ -105,30 +106,32 @@ impl File {
         }
         // A power cut may undo the last transactions, never half of one. Claims end with the boot anyway, tickets are
         // raised at the next boot, and a transaction that seals is made durable (`Durable::Yes`).
-        patiently(|| self.connection.pragma_update(None, "synchronous", "NORMAL")).map_err(failed)?;
+        retry_while_busy(|| self.connection.pragma_update(None, "synchronous", "NORMAL")).map_err(failed)?;
+        // More than there are statements: each is prepared once.
         self.connection.set_prepared_statement_cache_capacity(64);
-        self.adopt()
+        self.create_or_adopt()
     }
 
     /// Creates the schema if there is none, and makes the present boot the one whose moments count.
-    fn adopt(&mut self) -> Result<()> {
+    fn create_or_adopt(&mut self) -> Result<()> {
         let path = self.path.clone();
         let failed = |error: rusqlite::Error| explain("opening", &path, &error);
-        let wall = self.wall();
+        let wall = self.wall_offset();
         let now = nanos(self.time.now().as_nanos());
-        let transaction = patiently(|| Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate));
+        let transaction =
+            retry_while_busy(|| Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate));
         let transaction = transaction.map_err(failed)?;
-        match kind_of(&transaction).map_err(failed)? {
-            (APPLICATION, FORMAT) => {
+        match read_ids(&transaction).map_err(failed)? {
+            (APPLICATION_ID, FORMAT_VERSION) => {
                 let boot: String =
                     transaction.query_row("SELECT boot FROM state", [], |row| row.get(0)).map_err(failed)?;
-                if boot != self.boot() {
-                    move_to_boot(&transaction, self.boot(), wall, now).map_err(failed)?;
+                if boot != self.boot_id() {
+                    move_to_boot(&transaction, self.boot_id(), wall, now).map_err(failed)?;
                 }
                 // The file may be a restored copy that lacks the last tickets. And the time of day may have been
                 // corrected since this boot was first seen.
                 let raise = "UPDATE state SET ticket = max(ticket, ?1), wall = ?2";
-                transaction.execute(raise, (ticket_of(wall + now), wall)).map_err(failed)?;
+                transaction.execute(raise, (min_ticket_at(wall + now), wall)).map_err(failed)?;
             }
             (0, 0) => {
                 let tables: i64 = transaction
@@ -136,39 +139,41 @@ impl File {
                     .map_err(failed)?;
                 if tables > 0 {
                     drop(transaction);
-                    return Err(self.not_ours(0, 0));
+                    return Err(self.foreign_file_error(0, 0));
                 }
                 transaction.execute_batch(include_str!("schema.sql")).map_err(failed)?;
                 let first = "INSERT INTO state (id, boot, wall, ticket, next_end) VALUES (1, ?1, ?2, ?3, ?4)";
-                transaction.execute(first, (self.boot(), wall, ticket_of(wall + now), i64::MAX)).map_err(failed)?;
-                transaction.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
-                transaction.pragma_update(None, "user_version", FORMAT).map_err(failed)?;
+                transaction
+                    .execute(first, (self.boot_id(), wall, min_ticket_at(wall + now), i64::MAX))
+                    .map_err(failed)?;
+                transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+                transaction.pragma_update(None, "user_version", FORMAT_VERSION).map_err(failed)?;
             }
             (application, format) => {
                 drop(transaction);
-                return Err(self.not_ours(application, format));
+                return Err(self.foreign_file_error(application, format));
             }
         }
         transaction.commit().map_err(failed)
     }
 
     /// What to add to a moment to get nanoseconds since 1970.
-    fn wall(&self) -> i64 {
+    fn wall_offset(&self) -> i64 {
         let wall = i64::try_from(self.time.wall().as_nanos()).unwrap_or(i64::MAX / 2);
         wall - nanos(self.time.now().as_nanos())
     }
 
-    fn not_ours(&self, application: i32, format: i32) -> Error {
+    fn foreign_file_error(&self, application: i32, format: i32) -> Error {
         let path = self.path.display();
-        if application == APPLICATION && format < FORMAT {
+        if application == APPLICATION_ID && format < FORMAT_VERSION {
             Error::unsupported(format!(
-                "{path} was written by an older lockfast (format {format}; this one knows {FORMAT}): move it away while no \
-                 process uses it, or name another file"
+                "{path} was written by an older lockfast (format {format}; this one knows {FORMAT_VERSION}): move it away \
+                 while no process uses it, or name another file"
             ))
-        } else if application == APPLICATION {
+        } else if application == APPLICATION_ID {
             Error::unsupported(format!(
-                "{path} was written by a newer lockfast (format {format}; this one knows {FORMAT}): update this one, or name \
-                 another file"
+                "{path} was written by a newer lockfast (format {format}; this one knows {FORMAT_VERSION}): update this one, \
+                 or name another file"
             ))
         } else {
             Error::invalid(format!("{path} is a database of some other program: name another file"))
@@ -177,7 +182,7 @@ impl File {
 }
 
 /// Repeats `step` for up to [`PATIENCE`] while another process has the file locked.
-fn patiently<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+fn retry_while_busy<T>(mut step: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let clock = Clock::boot();
     let until = clock.now() + PATIENCE;
     loop {
@@ -194,21 +199,22 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// The application id and the format of the file.
-fn kind_of(rows: &Connection) -> rusqlite::Result<(i32, i32)> {
-    let read = |pragma: &str| rows.pragma_query_value(None, pragma, |row| row.get(0));
+/// The application id and the format version of the file.
+fn read_ids(connection: &Connection) -> rusqlite::Result<(i32, i32)> {
+    let read = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row.get(0));
     Ok((read("application_id")?, read("user_version")?))
 }
 
 /// Moves the file to a new boot of the machine. The processes of the boot before are dead, and so are their claims.
-/// Detached and lingering claims that hold, and seals, live on by the time of day.
+/// Detached and lingering claims that hold, and seals, live on by the time of day: their moments are shifted to the new
+/// boot. `wall` is what to add to a moment of the new boot to get nanoseconds since 1970.
 fn move_to_boot(transaction: &Connection, boot: &str, wall: i64, now: i64) -> rusqlite::Result<()> {
-    let then: i64 = transaction.query_row("SELECT wall FROM state", [], |row| row.get(0))?;
-    let shift = then - wall;
+    let old_wall: i64 = transaction.query_row("SELECT wall FROM state", [], |row| row.get(0))?;
+    let shift = old_wall - wall;
     // A time of day that was set wrong must not extend a lease beyond the longest there is.
     let longest = nanos(u64::try_from(LONGEST_TTL.as_nanos()).unwrap_or(u64::MAX));
-    // A waiter lived with its process, so it is deleted. The remaining claims hold already, so no claim has to be
-    // granted.
+    // Kept are holders with flag 1 or 2 (detached, lingers). A waiter lived with its process, so it is deleted. The
+    // remaining claims hold already, so no claim has to be granted.
     transaction.execute_batch(
         "DELETE FROM watchers; DELETE FROM tombstones; DELETE FROM entries WHERE flags & 3 = 0 OR missing > 0",
     )?;
@@ -247,16 +253,17 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Nanoseconds as they are stored: SQLite's integers are signed.
 pub(super) fn nanos(nanos: u64) -> i64 {
     i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
 /// The lowest ticket allowed at this time of day: tickets follow it in microseconds.
-fn ticket_of(wall_nanos: i64) -> i64 {
+fn min_ticket_at(wall_nanos: i64) -> i64 {
     (wall_nanos / 1000).max(0)
 }
 
-fn refuse_networks(path: &Path) -> Result<()> {
+fn refuse_network_file_systems(path: &Path) -> Result<()> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let found = rustix::fs::statfs(folder).map_err(|error| Error::unavailable(opening(path), error))?;
     let magic = found.f_type as u32;
@@ -271,13 +278,13 @@ fn refuse_networks(path: &Path) -> Result<()> {
 }
 
 fn network_kind(magic: u32) -> Option<&'static str> {
-    NETWORK.iter().find(|(number, _)| *number == magic).map(|(_, kind)| *kind)
+    NETWORK_FILE_SYSTEMS.iter().find(|(number, _)| *number == magic).map(|(_, kind)| *kind)
 }
 
 /// The file that `sqlite:` without a path means: in the user's state directory, which is created if it is missing.
-pub(super) fn default_path(setting: impl Fn(&str) -> Option<String>) -> Result<PathBuf> {
-    let set = |key: &str| setting(key).filter(|value| value.starts_with('/'));
-    let folder = match (set("XDG_STATE_HOME"), set("HOME")) {
+pub(super) fn default_path(environment: impl Fn(&str) -> Option<String>) -> Result<PathBuf> {
+    let absolute_path_in = |variable: &str| environment(variable).filter(|value| value.starts_with('/'));
+    let folder = match (absolute_path_in("XDG_STATE_HOME"), absolute_path_in("HOME")) {
         (Some(state), _) => PathBuf::from(state),
         (None, Some(home)) => Path::new(&home).join(".local/state"),
         (None, None) => {

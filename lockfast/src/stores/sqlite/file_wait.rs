@@ -26,7 +26,7 @@ use super::open_store::OpenStore;
 use super::transaction::{TransactionError, TransactionResult};
 use super::view::Messages;
 
-/// How often a caller's own thread tries: about a millisecond in all.
+/// How many times a caller's own thread tries, with pauses of up to 0.1 ms: about a millisecond in all.
 const BRIEF_TRIES: u32 = 8;
 
 /// How long a transaction may wait for the file.
@@ -34,23 +34,24 @@ const BRIEF_TRIES: u32 = 8;
 pub(super) enum Patience<'a> {
     /// For as long as transactions of other processes usually take. On any thread.
     Brief,
-    /// Until then, and while the reply is wanted. Only on the file-wait thread.
+    /// Until this moment, and while the reply is wanted. Only on the file-wait thread.
     Long { until: Moment, is_wanted: &'a dyn Fn() -> bool },
 }
 
 impl Patience<'_> {
-    /// Sleeps before the next try; `false` when there is none.
-    pub(super) fn pause(self, tries: u32, file_wait: &FileWait) -> bool {
-        let continues = match self {
+    /// Sleeps before the next try. Returns `false` if there is to be none.
+    pub(super) fn sleep_before_retry(self, tries: u32, file_wait: &FileWait) -> bool {
+        let may_retry = match self {
             // While other jobs wait, further tries would fail too.
             Self::Brief => tries < BRIEF_TRIES && !file_wait.jobs().has_thread,
             Self::Long { until, is_wanted } => Clock::boot().now() < until && is_wanted(),
         };
-        if continues {
-            let pause = if tries < 20 { fastrand::u64(20..100) } else { fastrand::u64(500..1500) };
-            std::thread::sleep(Duration::from_micros(pause));
+        if may_retry {
+            // Short at first, as transactions are; then longer, since the other process may be stopped.
+            let pause_micros = if tries < 20 { fastrand::u64(20..100) } else { fastrand::u64(500..1500) };
+            std::thread::sleep(Duration::from_micros(pause_micros));
         }
-        continues
+        may_retry
     }
 }
 
@@ -104,9 +105,9 @@ impl OpenStore {
             let _ = sender.send(reply);
         }));
         async move {
-            let ended =
+            let thread_ended =
                 || Error::unavailable("waiting for the file of locks", "the thread that waits for it has ended");
-            receiver.await.map_err(|_| ended())?.map_err(TransactionError::into_error)
+            receiver.await.map_err(|_| thread_ended())?.map_err(TransactionError::into_error)
         }
     }
 

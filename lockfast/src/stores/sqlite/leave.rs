@@ -38,7 +38,7 @@ impl TransactionView<'_> {
                 self.remove(&entry)?;
                 match entry.expires <= self.now {
                     true => Why::Expired,
-                    false if entry.broken() => Why::Broken,
+                    false if entry.is_broken() => Why::Broken,
                     false => Why::Left,
                 }
             }
@@ -47,12 +47,12 @@ impl TransactionView<'_> {
     }
 
     fn linger_for(&mut self, claim: &Claim, span: Duration) -> Result<Standing> {
-        match self.living(claim)? {
-            Some(entry) if entry.holds() && !entry.broken() && !span.is_zero() => {
+        match self.living_entry_of(claim)? {
+            Some(entry) if entry.holds() && !entry.is_broken() && !span.is_zero() => {
                 // The first call counts: a repeated one must not extend the linger.
                 if !entry.lingers() {
                     self.linger(&entry, self.now + span)?;
-                    self.touched.extend(entry.names().iter().cloned());
+                    self.changed_queues.extend(entry.names().iter().cloned());
                     let mut notified = BTreeSet::new();
                     for name in entry.names() {
                         if let Some(first) = self.first_that_does_not_fit(name)?.filter(|it| notified.insert(it.owner))
@@ -68,7 +68,7 @@ impl TransactionView<'_> {
     }
 
     fn seal_for(&mut self, claim: &Claim, value: &Bytes, until: Moment) -> Result<Standing> {
-        if let Some(sealer) = self.living(claim)?
+        if let Some(sealer) = self.living_entry_of(claim)?
             && sealer.is_at_work()
             && self.is_exclusive(&sealer)?
         {
@@ -87,7 +87,7 @@ impl TransactionView<'_> {
     }
 
     fn unless_alone(&mut self, claim: &Claim, block: u32, floor: Ticket) -> Result<Standing> {
-        let Some(entry) = self.living(claim)?.filter(|entry| entry.holds()) else {
+        let Some(entry) = self.living_entry_of(claim)?.filter(|entry| entry.holds()) else {
             return self.leave(claim);
         };
         let until = self.now + entry.ttl;
@@ -96,7 +96,7 @@ impl TransactionView<'_> {
             // because of it would take the lock from an owner that has since received a reply to go on, and that may
             // still work although the claim was broken.
             if !entry.is_at_work() {
-                return Ok(Standing::Gone(if entry.broken() { Why::Broken } else { Why::Left }));
+                return Ok(Standing::Gone(if entry.is_broken() { Why::Broken } else { Why::Left }));
             }
             self.extend(&entry, until)?;
             return Ok(Standing::Held(entry.tickets));
@@ -110,9 +110,9 @@ impl TransactionView<'_> {
             }
         }
         // All claims behind hold, so moving behind them changes no standing and grants nothing.
-        let fresh = self.draw(block, floor);
+        let fresh = self.draw_tickets(block, floor);
         self.move_to_end(&entry, fresh, until)?;
-        self.touched.extend(entry.names().iter().cloned());
+        self.changed_queues.extend(entry.names().iter().cloned());
         Ok(Standing::Held(fresh))
     }
 
@@ -122,10 +122,10 @@ impl TransactionView<'_> {
         if at_once || entry.lingers() || !entry.holds() {
             self.expire(&entry)?;
             self.add_tombstone(entry.owner, Why::Broken, self.now + entry.ttl)?;
-        } else if !entry.broken() {
-            self.set_broken(&entry)?;
+        } else if !entry.is_broken() {
+            self.mark_broken(&entry)?;
             self.notify(&entry, Change::Gone(entry.owner));
-            self.touched.extend(entry.names().iter().cloned());
+            self.changed_queues.extend(entry.names().iter().cloned());
         }
         Ok(Standing::Gone(Why::Broken))
     }

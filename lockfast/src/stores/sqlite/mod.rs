@@ -80,8 +80,8 @@ pub struct Sqlite {
 /// # fn main() -> lockfast::Result<()> {
 /// # let folder = std::env::temp_dir().join(format!("lockfast-doc-options-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).unwrap();
-/// let hand = ManualClock::new();
-/// let store = SqliteOptions::default().clock(hand.clock()).open(folder.join("locks.db"))?;
+/// let manual_clock = ManualClock::new();
+/// let store = SqliteOptions::default().clock(manual_clock.clock()).open(folder.join("locks.db"))?;
 /// # std::fs::remove_dir_all(&folder).unwrap();
 /// # Ok(()) }
 /// ```
@@ -100,8 +100,8 @@ impl SqliteOptions {
 
     /// Processes that this one starts from now on count as part of it: its locks are not free before all of them have
     /// ended, or the lease has. For programs that hold a lock for a child.
-    pub fn count_children(mut self, wanted: bool) -> Self {
-        self.count_children = wanted;
+    pub fn count_children(mut self, is_counted: bool) -> Self {
+        self.count_children = is_counted;
         self
     }
 
@@ -131,7 +131,7 @@ impl Sqlite {
         let store = Arc::new(OpenStore {
             path,
             time,
-            file_state: Mutex::new(FileState { file: Some(file), known: ClaimMap::default() }),
+            file_state: Mutex::new(FileState { file: Some(file), known_tickets: ClaimMap::default() }),
             subscribers: Mutex::default(),
             endpoint,
             death_watch: DeathWatch::new()?,
@@ -139,12 +139,12 @@ impl Sqlite {
             file_wait: FileWait::default(),
         });
         for process in store.endpoint.dir.dead_processes() {
-            store.deliver(store.follow_up(move |store, patience| store.remove_dead(process, patience)));
+            store.deliver(store.follow_up(move |store, patience| store.remove_dead_process(process, patience)));
         }
-        let for_thread = Arc::clone(&store);
+        let store_of_thread = Arc::clone(&store);
         std::thread::Builder::new()
             .name("lockfast-deaths".to_owned())
-            .spawn(move || for_thread.watch_loop())
+            .spawn(move || store_of_thread.watch_loop())
             .map_err(|error| Error::unavailable("starting a thread", error))?;
         Ok(Arc::new(Self { store }))
     }
@@ -180,11 +180,11 @@ impl Store for Sqlite {
         // A seal must survive a power cut. Its transaction waits for the disk, so it never runs on the caller's thread.
         let is_seal = |one: &Leaving| matches!(one, Leaving::Seal { .. });
         let durable = if leaving.iter().any(is_seal) { Durable::Yes } else { Durable::No };
-        let tried = match durable {
+        let first_try = match durable {
             Durable::No => self.store.release(leaving, durable, Patience::Brief),
             Durable::Yes => Err(TransactionError::Busy),
         };
-        match tried {
+        match first_try {
             Err(TransactionError::Busy) => {
                 let leaving = leaving.to_vec();
                 self.store.run_on_wait_thread(move |store, patience| store.release(&leaving, durable, patience)).await
@@ -221,13 +221,13 @@ impl Store for Sqlite {
             // The stream ends at once; its reader watches again.
             Err(TransactionError::Failed(_)) => stream::empty().boxed(),
             Err(TransactionError::Busy) => {
-                let begun = self.store.run_on_wait_thread(move |store, patience| store.watch(&prefix, patience));
+                let subscribing = self.store.run_on_wait_thread(move |store, patience| store.watch(&prefix, patience));
                 // Changes before the subscription began are unknown.
-                let late = |begun: Result<()>| match begun {
+                let begin_with_resync = |subscribed: Result<()>| match subscribed {
                     Ok(()) => stream::iter([Change::Resync]).chain(reader).boxed(),
                     Err(_) => stream::empty().boxed(),
                 };
-                begun.map(late).flatten_stream().boxed()
+                subscribing.map(begin_with_resync).flatten_stream().boxed()
             }
         }
     }

@@ -18,12 +18,13 @@ use super::runtime_dir::{Endpoint, Liveness, ProcessId};
 use super::transaction::{Durable, TransactionResult};
 use super::view::{Message, Messages, TransactionView};
 
-/// The first and the longest pause before datagrams are sent again whose receiver's socket buffer was full. The pause
-/// doubles while no datagram gets through.
-const FIRST_RETRY: Duration = Duration::from_millis(2);
-const LONGEST_RETRY: Duration = Duration::from_millis(250);
+/// The first pause before datagrams are sent again whose receiver's socket buffer was full. The pause doubles, up to
+/// [`MAX_RETRY_PAUSE`], while no datagram gets through.
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(2);
+const MAX_RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 pub(super) struct OpenStore {
+    /// The path of the database file.
     pub(super) path: PathBuf,
     pub(super) time: BootTime,
     pub(super) file_state: Mutex<FileState>,
@@ -40,12 +41,13 @@ pub(super) struct FileState {
     /// `None` if the file has to be opened again.
     pub(super) file: Option<File>,
     /// The tickets of this process's claims.
-    pub(super) known: ClaimMap<Ticket>,
+    pub(super) known_tickets: ClaimMap<Ticket>,
 }
 
 impl FileState {
-    pub(super) fn is_in_place(&self) -> bool {
-        self.file.as_ref().is_some_and(File::is_in_place)
+    /// Whether the file is open, and its path still leads to it.
+    pub(super) fn is_current(&self) -> bool {
+        self.file.as_ref().is_some_and(File::is_current)
     }
 }
 
@@ -62,8 +64,8 @@ impl OpenStore {
             for process in self.datagrams.send(&self.endpoint, &remote) {
                 let is_dead = matches!(self.endpoint.dir.liveness_of(process), Liveness::Dead);
                 messages.extend(self.follow_up(move |store, patience| match is_dead {
-                    true => store.remove_dead(process, patience),
-                    false => store.remove_watcher_of(process, patience),
+                    true => store.remove_dead_process(process, patience),
+                    false => store.remove_watchers_of(process, patience),
                 }));
             }
             if self.datagrams.has_pending() {
@@ -73,9 +75,13 @@ impl OpenStore {
     }
 
     /// Removes the claims of a dead process, then its files. Returns the messages that follow.
-    pub(super) fn remove_dead(&self, process: ProcessId, patience: Patience<'_>) -> TransactionResult<Messages> {
+    pub(super) fn remove_dead_process(
+        &self,
+        process: ProcessId,
+        patience: Patience<'_>,
+    ) -> TransactionResult<Messages> {
         let ((), messages) =
-            self.transaction("tidying up in", Durable::No, patience, |view| Ok(view.remove_dead(process)?))?;
+            self.transaction("tidying up in", Durable::No, patience, |view| Ok(view.remove_dead_process(process)?))?;
         // Order matters: other processes see by the pipe that the process is dead. Removed first, the death would
         // become unknown while claims are left.
         self.endpoint.dir.remove_files_of(process);
@@ -83,9 +89,9 @@ impl OpenStore {
     }
 
     /// Removes the watcher rows of a process without a socket.
-    fn remove_watcher_of(&self, process: ProcessId, patience: Patience<'_>) -> TransactionResult<Messages> {
-        let gone = |view: &mut TransactionView<'_>| Ok(view.remove_watcher(process, None)?);
-        self.transaction("tidying up in", Durable::No, patience, gone).map(|((), messages)| messages)
+    fn remove_watchers_of(&self, process: ProcessId, patience: Patience<'_>) -> TransactionResult<Messages> {
+        let remove = |view: &mut TransactionView<'_>| Ok(view.remove_watchers_of(process)?);
+        self.transaction("tidying up in", Durable::No, patience, remove).map(|((), messages)| messages)
     }
 
     /// Handles one message for this process. Returns the messages that follow.
@@ -107,7 +113,7 @@ impl OpenStore {
                 let is_unwatched = matches!(change, Change::Resource(_)) && !subscribers.watch_queues();
                 drop(subscribers);
                 woken.iter().for_each(|mailbox| mailbox.wake());
-                // If this fails, the next such message repeats it.
+                // If `stop_watching` fails, the next change of a queue repeats it.
                 if is_unwatched {
                     self.follow_up(|store, patience| store.stop_watching(patience))
                 } else {
@@ -121,7 +127,7 @@ impl OpenStore {
     fn stop_watching(&self, patience: Patience<'_>) -> TransactionResult<Messages> {
         let stop = |view: &mut TransactionView<'_>| {
             if !self.subscribers().watch_queues() {
-                view.remove_watcher(self.endpoint.process, None)?;
+                view.remove_watchers_of(self.endpoint.process)?;
             }
             Ok(())
         };
@@ -136,7 +142,7 @@ impl OpenStore {
         patience: Patience<'_>,
     ) -> TransactionResult<Messages> {
         let (dead, mut messages) = self.transaction("reading", Durable::No, patience, |view| {
-            Ok(match view.living(claim)? {
+            Ok(match view.living_entry_of(claim)? {
                 Some(entry) if !entry.holds() => self.watch_processes_ahead(view, claim)?,
                 _ => {
                     self.death_watch.forget(claim.id.hash());
@@ -144,14 +150,14 @@ impl OpenStore {
                 }
             })
         })?;
-        messages.extend(self.remove_dead_ahead(claim, dead));
+        messages.extend(self.remove_dead_processes_ahead(claim, dead));
         Ok(messages)
     }
 
-    /// Watches the processes whose death matters to a waiter. Returns those that are dead already.
+    /// Watches the processes whose death matters to a waiter. Returns the processes that are dead already.
     ///
-    /// Order matters: inside the transaction, while no other process can change the queue. Done later, `AheadChanged`
-    /// could arrive before the claim is watched for, and would be ignored.
+    /// Order matters: this runs inside the transaction, while no other process can change the queue. After the
+    /// transaction, `AheadChanged` could arrive before the death watch knows the claim, and would be ignored.
     pub(super) fn watch_processes_ahead(
         &self,
         view: &mut TransactionView<'_>,
@@ -162,17 +168,17 @@ impl OpenStore {
     }
 
     /// Removes the claims of these dead processes ahead of a waiter. Returns the messages that follow.
-    pub(super) fn remove_dead_ahead(self: &Arc<Self>, claim: &Arc<Claim>, dead: Vec<ProcessId>) -> Messages {
+    pub(super) fn remove_dead_processes_ahead(self: &Arc<Self>, claim: &Arc<Claim>, dead: Vec<ProcessId>) -> Messages {
         let mut messages = Messages::new();
         for process in dead {
             let (client, owner) = (claim.client, claim.id.hash());
             messages.extend(self.follow_up(move |store, patience| {
                 // Order matters: only a removal that succeeded leads to another check. A process that cannot be removed
                 // would be found dead and checked again for ever.
-                let mut removed = store.remove_dead(process, patience)?;
+                let mut follow_ups = store.remove_dead_process(process, patience)?;
                 // Other claims may be ahead now.
-                removed.push((store.endpoint.process, client, Message::AheadChanged(owner)));
-                Ok(removed)
+                follow_ups.push((store.endpoint.process, client, Message::AheadChanged(owner)));
+                Ok(follow_ups)
             }));
         }
         messages
@@ -180,32 +186,32 @@ impl OpenStore {
 
     /// The loop of the watch thread.
     pub(super) fn watch_loop(self: &Arc<Self>) {
-        let mut pause = FIRST_RETRY;
+        let mut pause = FIRST_RETRY_PAUSE;
         while let Some(wakeup) = self.death_watch.next(&self.endpoint, self.datagrams.has_pending().then_some(pause)) {
             for received in wakeup.received {
                 let messages = self.handle(received.client, received.message);
                 self.deliver(messages);
             }
             for (process, claims) in wakeup.deaths {
-                let mut messages = self.follow_up(move |store, patience| store.remove_dead(process, patience));
+                let mut messages = self.follow_up(move |store, patience| store.remove_dead_process(process, patience));
                 for claim in claims {
                     let client = claim.client;
                     messages.extend(self.follow_up(move |store, patience| store.refresh_death_watch(&claim, patience)));
                     // The process may have died after it handed a lock off and before it sent the message, so its
-                    // waiters ask.
+                    // waiters poll.
                     messages.push((self.endpoint.process, client, Message::Change(Change::Resync)));
                 }
                 self.deliver(messages);
             }
             // Only a failed retry lengthens the pause.
             let has_failed = self.datagrams.has_pending() && !self.datagrams.retry_pending(&self.endpoint);
-            pause = if has_failed { (pause * 2).min(LONGEST_RETRY) } else { FIRST_RETRY };
+            pause = if has_failed { (pause * 2).min(MAX_RETRY_PAUSE) } else { FIRST_RETRY_PAUSE };
         }
     }
 
     /// Whether this process knows of claims of its own in the file.
     pub(super) fn has_claims(&self) -> bool {
-        !self.file_state().known.is_empty()
+        !self.file_state().known_tickets.is_empty()
     }
 
     pub(super) fn file_state(&self) -> MutexGuard<'_, FileState> {

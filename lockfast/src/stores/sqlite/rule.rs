@@ -2,9 +2,10 @@
 //! conformance suite compares the two, reply by reply.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use rusqlite::Result as Rows;
+use rusqlite::Result as SqlResult;
 
 use crate::claim::{Claim, ClientId, Demand, Holder, Mode, Ticket};
 use crate::clock::Moment;
@@ -14,16 +15,16 @@ use crate::store::{
     Admission, Busy, BusyWith, Change, Entry as ShownEntry, Lease, Names, Page, Query, Resource, Standing, Why,
 };
 
-use super::entry::Entry;
+use super::entry::{Entry, MAX_TICKET};
 use super::runtime_dir::ProcessId;
 use super::view::{Message, TransactionView};
 
 /// How many expired leases one verb removes at most; the next verb continues. No claim is granted over an expired lease
 /// that was not removed yet, so the limit costs time, never safety.
-const MOST_EXPIRED_PER_VERB: usize = 1024;
+const MAX_EXPIRED_PER_VERB: usize = 1024;
 
-/// The most resources on a page, whatever limit was requested.
-const MOST_ON_A_PAGE: usize = 100_000;
+/// A page has at most this many resources, whatever limit was requested.
+const MAX_PAGE_SIZE: usize = 100_000;
 
 /// Why a verb failed: refused by the rule, or an error of the file.
 #[derive(Debug)]
@@ -44,21 +45,21 @@ impl From<Error> for Failure {
     }
 }
 
-type Verb<T> = std::result::Result<T, Failure>;
+type VerbResult<T> = std::result::Result<T, Failure>;
 
 impl TransactionView<'_> {
     /// Removes what has reached its end: claims, tombstones, seals.
-    pub(super) fn settle(&mut self) -> Rows<()> {
+    pub(super) fn settle(&mut self) -> SqlResult<()> {
         if !self.is_end_due() {
             return Ok(());
         }
-        for entry in self.expired(MOST_EXPIRED_PER_VERB)? {
-            // The removal of an earlier one may have removed this one too.
+        for entry in self.expired(MAX_EXPIRED_PER_VERB)? {
+            // The removal of an earlier claim may have removed this one too.
             if self.entry(&entry.name, entry.tickets.first)?.is_some() {
                 self.expire(&entry)?;
             }
         }
-        self.delete_ended_tombstones_and_seals(MOST_EXPIRED_PER_VERB)?;
+        self.delete_ended_tombstones_and_seals(MAX_EXPIRED_PER_VERB)?;
         self.find_next_end()
     }
 
@@ -67,16 +68,16 @@ impl TransactionView<'_> {
         claim: &Arc<Claim>,
         busy: Busy,
         is_dead: &dyn Fn(ProcessId) -> bool,
-    ) -> Verb<Admission> {
+    ) -> VerbResult<Admission> {
         let owner = claim.id.hash();
         if let Some(why) = self.tombstone(owner)? {
             return Ok(Admission::Gone(why));
         }
         // The claim has no entry in an empty queue, and most queues are empty.
         let mut is_empty = self.last_in_queue(&claim.demands[0].name)?.is_none();
-        if !is_empty && let Some(entry) = self.living(claim)? {
-            if entry.broken() || entry.lingers() {
-                return Ok(Admission::Gone(if entry.broken() { Why::Broken } else { Why::Left }));
+        if !is_empty && let Some(entry) = self.living_entry_of(claim)? {
+            if entry.is_broken() || entry.lingers() {
+                return Ok(Admission::Gone(if entry.is_broken() { Why::Broken } else { Why::Left }));
             }
             self.extend(&entry, self.now + claim.ttl)?;
             return Ok(self.admission(&entry)?);
@@ -90,21 +91,21 @@ impl TransactionView<'_> {
             match self.fits_of(claim, std::mem::take(&mut is_empty)) {
                 Ok(fits) if !fits.contains(&false) => break fits,
                 // Claims of dead processes block no claim, and do not decide the capacity.
-                _ if self.remove_dead_ahead(claim, is_dead)? => {}
+                _ if self.remove_dead_processes_ahead(claim, is_dead)? => {}
                 result => break result?,
             }
         };
         if let (Busy::Refuse, Some(index)) = (busy, fits.iter().position(|fits| !fits)) {
             return Ok(Admission::Refused(self.busy_with(&claim.demands[index].name)?));
         }
-        let tickets = self.draw(claim.block, claim.floor);
+        let tickets = self.draw_tickets(claim.block, claim.floor);
         let missing = fits.iter().filter(|fits| !**fits).count() as u32;
         for (demand, fits) in claim.demands.iter().zip(fits) {
-            self.add(claim, demand, tickets, (fits, missing))?;
+            self.add(claim, demand, tickets, fits, missing)?;
         }
-        self.row_ends_at(self.now + claim.ttl);
-        self.known.insert(owner, tickets.first);
-        self.touched.extend(claim.demands.iter().map(|demand| demand.name.clone()));
+        self.lower_next_end(self.now + claim.ttl);
+        self.known_tickets.insert(owner, tickets.first);
+        self.changed_queues.extend(claim.demands.iter().map(|demand| demand.name.clone()));
         if missing == 0 {
             return Ok(Admission::Held(tickets));
         }
@@ -114,11 +115,11 @@ impl TransactionView<'_> {
 
     /// Whether a new claim would fit in each of its queues; an error if it may not join one. `is_empty` says that the
     /// first queue is known to be empty.
-    fn fits_of(&self, claim: &Claim, mut is_empty: bool) -> Verb<Vec<bool>> {
+    fn fits_of(&self, claim: &Claim, mut is_empty: bool) -> VerbResult<Vec<bool>> {
         claim.demands.iter().map(|demand| self.fits(demand, std::mem::take(&mut is_empty))).collect()
     }
 
-    fn fits(&self, demand: &Demand, is_empty: bool) -> Verb<bool> {
+    fn fits(&self, demand: &Demand, is_empty: bool) -> VerbResult<bool> {
         demand.check_weight()?;
         let last = if is_empty { None } else { self.last_in_queue(&demand.name)? };
         let Some(last) = last else { return Ok(true) };
@@ -127,40 +128,40 @@ impl TransactionView<'_> {
         }
         // If the last entry fits, all entries fit.
         let is_full = !last.fits || demand.weight == demand.capacity || last.weight == last.capacity;
-        Ok(!is_full && self.used(&demand.name)? + u64::from(demand.weight) <= u64::from(demand.capacity))
+        Ok(!is_full && self.used_weight(&demand.name)? + u64::from(demand.weight) <= u64::from(demand.capacity))
     }
 
     /// Removes the claims of dead processes from the queues of this claim. Returns whether there were any.
-    fn remove_dead_ahead(&mut self, claim: &Claim, is_dead: &dyn Fn(ProcessId) -> bool) -> Rows<bool> {
-        let mut removed = false;
+    fn remove_dead_processes_ahead(&mut self, claim: &Claim, is_dead: &dyn Fn(ProcessId) -> bool) -> SqlResult<bool> {
+        let mut has_removed = false;
         for demand in claim.demands.iter() {
-            for process in self.processes_before(&demand.name, Ticket(u64::MAX >> 1))? {
+            for process in self.processes_before(&demand.name, MAX_TICKET)? {
                 if process != self.process && is_dead(process) {
-                    self.remove_dead(process)?;
-                    removed = true;
+                    self.remove_dead_process(process)?;
+                    has_removed = true;
                 }
             }
         }
-        Ok(removed)
+        Ok(has_removed)
     }
 
     /// Removes all claims of a dead process, except detached and lingering ones: these live by their lease alone.
-    pub(super) fn remove_dead(&mut self, process: ProcessId) -> Rows<()> {
+    pub(super) fn remove_dead_process(&mut self, process: ProcessId) -> SqlResult<()> {
         for entry in self.claims_of(process)? {
             if self.entry(&entry.name, entry.tickets.first)?.is_some() {
                 self.expire(&entry)?;
             }
         }
-        self.remove_watcher(process, None)
+        self.remove_watchers_of(process)
     }
 
-    pub(super) fn renew(&mut self, lease: &Lease) -> Rows<Standing> {
-        match self.living(&lease.claim)? {
+    pub(super) fn renew(&mut self, lease: &Lease) -> SqlResult<Standing> {
+        match self.living_entry_of(&lease.claim)? {
             None => {
                 let why = self.tombstone(lease.claim.id.hash())?;
                 Ok(Standing::Gone(why.unwrap_or(Why::Unknown)))
             }
-            Some(entry) if entry.broken() => Ok(Standing::Gone(Why::Broken)),
+            Some(entry) if entry.is_broken() => Ok(Standing::Gone(Why::Broken)),
             Some(entry) if entry.lingers() => Ok(Standing::Gone(Why::Left)),
             Some(entry) => {
                 self.extend(&entry, self.now + lease.ttl)?;
@@ -173,7 +174,7 @@ impl TransactionView<'_> {
     }
 
     /// The claim's entry, unless its lease has run out: then the claim is removed.
-    pub(super) fn living(&mut self, claim: &Claim) -> Rows<Option<Entry>> {
+    pub(super) fn living_entry_of(&mut self, claim: &Claim) -> SqlResult<Option<Entry>> {
         match self.entry_of(claim)? {
             Some(entry) if entry.expires <= self.now => {
                 self.expire(&entry)?;
@@ -183,7 +184,7 @@ impl TransactionView<'_> {
         }
     }
 
-    pub(super) fn expire(&mut self, entry: &Entry) -> Rows<()> {
+    pub(super) fn expire(&mut self, entry: &Entry) -> SqlResult<()> {
         self.remove(entry)?;
         self.notify(entry, Change::Gone(entry.owner));
         Ok(())
@@ -191,22 +192,22 @@ impl TransactionView<'_> {
 
     /// Removes a claim from all of its queues. Claims that hold because of it are notified, unless their own lease has
     /// run out too: these are removed as well, so that no notified grant is ever withdrawn.
-    pub(super) fn remove(&mut self, entry: &Entry) -> Rows<()> {
-        let mut dead = Vec::new();
-        self.remove_entry(entry, &mut dead)?;
-        while let Some(entry) = dead.pop() {
-            self.remove_entry(&entry, &mut dead)?;
+    pub(super) fn remove(&mut self, entry: &Entry) -> SqlResult<()> {
+        let mut expired = Vec::new();
+        self.remove_entry(entry, &mut expired)?;
+        while let Some(entry) = expired.pop() {
+            self.remove_entry(&entry, &mut expired)?;
             self.notify(&entry, Change::Gone(entry.owner));
         }
         Ok(())
     }
 
-    fn remove_entry(&mut self, entry: &Entry, dead: &mut Vec<Entry>) -> Rows<()> {
+    fn remove_entry(&mut self, entry: &Entry, expired: &mut Vec<Entry>) -> SqlResult<()> {
         self.delete(entry)?;
         for name in entry.names() {
-            self.touched.insert(name.clone());
+            self.changed_queues.insert(name.clone());
             let Some(behind) = self.next_behind(name, entry.tickets.first)? else { continue };
-            self.admit(name, dead)?;
+            self.admit(name, expired)?;
             if !entry.holds() {
                 // The claim behind a removed waiter watched its process, and has to watch another one now.
                 self.messages.push((behind.process, behind.client, Message::AheadChanged(behind.owner)));
@@ -215,32 +216,32 @@ impl TransactionView<'_> {
         Ok(())
     }
 
-    /// Grants the claims that fit now, in ticket order.
-    fn admit(&mut self, name: &Name, dead: &mut Vec<Entry>) -> Rows<()> {
-        let (mut used, mut shared) = (None, false);
+    /// Grants the claims that fit now, in ticket order. A claim whose lease has run out is added to `expired` instead.
+    fn admit(&mut self, name: &Name, expired: &mut Vec<Entry>) -> SqlResult<()> {
+        let (mut used_weight, mut has_shared_holders) = (None, false);
         while let Some(next) = self.first_that_does_not_fit(name)? {
-            let used = match &mut used {
-                Some(used) => used,
-                none => none.insert(self.used(name)?),
+            let used_weight = match &mut used_weight {
+                Some(weight) => weight,
+                none => none.insert(self.used_weight(name)?),
             };
-            if *used + u64::from(next.weight) > u64::from(next.capacity) {
-                if shared {
+            if *used_weight + u64::from(next.weight) > u64::from(next.capacity) {
+                if has_shared_holders {
                     // Several claims hold now, and the first waiter has to watch the processes of all of them.
                     self.messages.push((next.process, next.client, Message::AheadChanged(next.owner)));
                 }
                 break;
             }
-            *used += u64::from(next.weight);
-            shared |= next.weight < next.capacity;
-            let next = self.set_fits(&next)?;
+            *used_weight += u64::from(next.weight);
+            has_shared_holders |= next.weight < next.capacity;
+            let next = self.mark_fitting(&next)?;
             if !next.holds() {
                 continue;
             }
             if next.expires <= self.now {
-                dead.push(next);
+                expired.push(next);
             } else {
                 self.notify(&next, Change::Held(next.owner, next.tickets.first));
-                self.touched.extend(next.names().iter().cloned());
+                self.changed_queues.extend(next.names().iter().cloned());
             }
         }
         Ok(())
@@ -252,7 +253,7 @@ impl TransactionView<'_> {
 
     /// The processes whose deaths a waiter has to watch: in each queue, those of all holders if it is the first waiter;
     /// otherwise that of the entry just ahead, whose process watches the rest.
-    pub(super) fn processes_to_watch(&self, entry: &Entry) -> Rows<Vec<ProcessId>> {
+    pub(super) fn processes_to_watch(&self, entry: &Entry) -> SqlResult<Vec<ProcessId>> {
         let mut processes = Vec::new();
         for name in entry.names() {
             let Some(here) = self.entry(name, entry.tickets.first)?.filter(|here| !here.fits) else { continue };
@@ -269,8 +270,8 @@ impl TransactionView<'_> {
         Ok(processes)
     }
 
-    /// The same for a claim that waits, by its first entry.
-    pub(super) fn processes_to_watch_for(&mut self, claim: &Claim) -> Rows<Vec<ProcessId>> {
+    /// The processes whose deaths this claim has to watch, if it waits. None if the claim has left its queues.
+    pub(super) fn processes_to_watch_for(&mut self, claim: &Claim) -> SqlResult<Vec<ProcessId>> {
         match self.entry_of(claim)? {
             Some(entry) => self.processes_to_watch(&entry),
             None => Ok(Vec::new()),
@@ -278,21 +279,22 @@ impl TransactionView<'_> {
     }
 
     /// Adds messages to the processes that watch queues which changed.
-    pub(super) fn notify_watchers(&mut self) -> Rows<()> {
-        if self.touched.is_empty() {
+    pub(super) fn notify_watchers(&mut self) -> SqlResult<()> {
+        if self.changed_queues.is_empty() {
             return Ok(());
         }
         let mut messages = BTreeSet::new();
         for (process, prefix) in self.watchers()? {
-            let wanted = self.touched.iter().filter(|name| name.as_str().starts_with(&prefix));
-            messages.extend(wanted.map(|name| (process, name.clone())));
+            let watched = self.changed_queues.iter().filter(|name| name.as_str().starts_with(&prefix));
+            messages.extend(watched.map(|name| (process, name.clone())));
         }
+        // Every subscriber of the process to this queue gets the change: the client id is not used.
         let message = |(process, name)| (process, ClientId(0), Message::Change(Change::Resource(name)));
         self.messages.extend(messages.into_iter().map(message));
         Ok(())
     }
 
-    fn admission(&self, entry: &Entry) -> Rows<Admission> {
+    fn admission(&self, entry: &Entry) -> SqlResult<Admission> {
         Ok(match self.standing(entry)? {
             Standing::Waiting { ticket, recheck_in } => {
                 let mut position = 0;
@@ -306,7 +308,7 @@ impl TransactionView<'_> {
         })
     }
 
-    fn standing(&self, entry: &Entry) -> Rows<Standing> {
+    fn standing(&self, entry: &Entry) -> SqlResult<Standing> {
         if entry.holds() {
             return Ok(Standing::Held(entry.tickets));
         }
@@ -317,18 +319,18 @@ impl TransactionView<'_> {
         Ok(Standing::Waiting { ticket: entry.tickets.first, recheck_in: latest_end.since(self.now) })
     }
 
-    fn busy_with(&self, name: &Name) -> Rows<BusyWith> {
+    fn busy_with(&self, name: &Name) -> SqlResult<BusyWith> {
         let holder = self.first_holder(name)?;
         Ok(BusyWith {
             held_for: holder.as_ref().map(|(entry, _)| self.now.since(entry.since)),
             holder: holder.map(|(entry, note)| Holder { owner: entry.owner, fence: entry.tickets.first, note }),
-            position: self.count_ahead(name, Ticket(u64::MAX >> 1))?,
+            position: self.count_ahead(name, MAX_TICKET)?,
         })
     }
 
     /// The names a query selects, and where the next page begins.
-    fn names_of(&self, query: &Query) -> Rows<(Vec<Name>, Option<Name>)> {
-        let limit = query.limit.clamp(1, MOST_ON_A_PAGE);
+    fn names_of(&self, query: &Query) -> SqlResult<(Vec<Name>, Option<Name>)> {
+        let limit = query.limit.clamp(1, MAX_PAGE_SIZE);
         let mut names = match (&query.names, &query.after) {
             (Names::One(one), Some(after)) if one <= after => Vec::new(),
             (Names::One(one), _) => {
@@ -336,9 +338,9 @@ impl TransactionView<'_> {
                 is_used.then(|| one.clone()).into_iter().collect()
             }
             (Names::Beginning(prefix), Some(after)) if after.as_str() >= prefix.as_str() => {
-                self.names_from(after.as_str(), true, limit + 1)?
+                self.names_from(Bound::Excluded(after.as_str()), limit + 1)?
             }
-            (Names::Beginning(prefix), _) => self.names_from(prefix, false, limit + 1)?,
+            (Names::Beginning(prefix), _) => self.names_from(Bound::Included(prefix.as_str()), limit + 1)?,
         };
         if let Names::Beginning(prefix) = &query.names {
             // Names are sorted, so all names with this prefix are adjacent.
@@ -350,22 +352,22 @@ impl TransactionView<'_> {
     }
 
     /// The other processes whose claims a query shows.
-    pub(super) fn processes_shown(&self, query: &Query) -> Rows<BTreeSet<ProcessId>> {
+    pub(super) fn processes_shown(&self, query: &Query) -> SqlResult<BTreeSet<ProcessId>> {
         let mut processes = BTreeSet::new();
         for name in self.names_of(query)?.0 {
-            processes.extend(self.processes_before(&name, Ticket(u64::MAX >> 1))?);
+            processes.extend(self.processes_before(&name, MAX_TICKET)?);
         }
         processes.remove(&self.process);
         Ok(processes)
     }
 
-    pub(super) fn inspect(&self, query: &Query) -> Rows<Page> {
+    pub(super) fn inspect(&self, query: &Query) -> SqlResult<Page> {
         let (names, next) = self.names_of(query)?;
-        let resources: Rows<Vec<_>> = names.into_iter().map(|name| self.resource(name, query.entries)).collect();
+        let resources: SqlResult<Vec<_>> = names.into_iter().map(|name| self.resource(name, query.entries)).collect();
         Ok(Page { resources: resources?, next, fleet: self.counters()? })
     }
 
-    fn resource(&self, name: Name, entries: usize) -> Rows<Resource> {
+    fn resource(&self, name: Name, entries: usize) -> SqlResult<Resource> {
         let queue = self.front_with_notes(&name, entries.max(1))?;
         let more = self.queue_length(&name)?.saturating_sub(queue.len());
         let sealed_for = self.seal(&name)?.map(|(_, until)| until.since(self.now));
@@ -379,13 +381,13 @@ impl TransactionView<'_> {
             since: self.now.since(entry.since),
             expires_in: entry.expires.since(self.now),
             lingers: entry.lingers(),
-            broken: entry.broken(),
+            broken: entry.is_broken(),
             note,
         });
         Ok(Resource { queue: queue.collect(), more, name, capacity, sealed_for })
     }
 
-    pub(super) fn is_exclusive(&self, entry: &Entry) -> Rows<bool> {
+    pub(super) fn is_exclusive(&self, entry: &Entry) -> SqlResult<bool> {
         for name in entry.names() {
             let here = self.entry(name, entry.tickets.first)?;
             if here.is_none_or(|here| here.demand().mode() != Mode::Exclusive) {

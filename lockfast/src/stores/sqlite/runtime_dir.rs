@@ -21,8 +21,8 @@ use rustix::io::FdFlags;
 
 use crate::error::{Error, Result};
 
-/// The longest path that fits into the address of a socket, without the terminating zero.
-const LONGEST_ADDRESS: usize = 107;
+/// The longest path that fits into the address of a Unix socket (`sun_path`), without the terminating zero.
+const MAX_ADDRESS_BYTES: usize = 107;
 /// Files of a process that died while it created its endpoint are removed after this long.
 const SETUP_GRACE: Duration = Duration::from_secs(60);
 
@@ -49,8 +49,9 @@ pub(super) enum Liveness {
 #[derive(Debug)]
 pub(super) struct RuntimeDir {
     path: PathBuf,
-    /// Reaches a socket whose path is too long for an address.
+    /// An open descriptor of the directory: reaches a socket whose path is too long for an address.
     handle: OwnedFd,
+    /// The user id of the directory's owner.
     owner: u32,
 }
 
@@ -93,7 +94,7 @@ impl RuntimeDir {
     /// A path to the socket that fits into an address, however deep the directory is.
     pub(super) fn address_of(&self, process: ProcessId) -> PathBuf {
         let direct = self.socket_of(process);
-        if direct.as_os_str().len() <= LONGEST_ADDRESS {
+        if direct.as_os_str().len() <= MAX_ADDRESS_BYTES {
             return direct;
         }
         PathBuf::from(format!("/proc/self/fd/{}/{process}.sock", self.handle.as_raw_fd()))
@@ -165,14 +166,15 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Creates the pipe and the socket. With `children`, processes started from now on count as part of this one.
-    pub(super) fn create(dir: RuntimeDir, children: bool) -> Result<Self> {
-        let process = ProcessId(fresh_id()?);
+    /// Creates the pipe and the socket. With `counts_children`, processes started from now on count as part of this
+    /// one: they inherit the writing end of the pipe.
+    pub(super) fn create(dir: RuntimeDir, counts_children: bool) -> Result<Self> {
+        let process = ProcessId(random_id()?);
         let failed = |error: io::Error| {
             Error::unavailable(format!("creating a socket and a pipe in {}", dir.path.display()), error)
         };
         let (socket, pipe) = create_files(&dir, process).map_err(failed)?;
-        if children {
+        if counts_children {
             rustix::io::fcntl_setfd(&pipe, FdFlags::empty()).map_err(|error| failed(error.into()))?;
         }
         Ok(Self { process, dir, socket, _liveness_pipe: pipe })
@@ -199,18 +201,18 @@ fn create_files(dir: &RuntimeDir, process: ProcessId) -> io::Result<(UnixDatagra
     fs::set_permissions(format!("/proc/self/fd/{}", socket_file.as_raw_fd()), Permissions::from_mode(0o666))?;
     // Order matters: the pipe gets its final name only when its writing end is open. Found earlier, it would look like
     // a death.
-    let unnamed = dir.path.join(format!("{process}.new"));
-    rustix::fs::mkfifoat(rustix::fs::CWD, &unnamed, Mode::from_raw_mode(0o600))?;
+    let temporary_path = dir.path.join(format!("{process}.new"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &temporary_path, Mode::from_raw_mode(0o600))?;
     // A pipe cannot be opened for writing without a reader.
-    let reader = open_pipe(&unnamed, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    let reader = open_pipe(&temporary_path, OFlags::RDONLY | OFlags::NONBLOCK)?;
     rustix::fs::fchmod(&reader, Mode::from_raw_mode(0o644))?;
-    let pipe = open_pipe(&unnamed, OFlags::WRONLY | OFlags::NONBLOCK)?;
+    let pipe = open_pipe(&temporary_path, OFlags::WRONLY | OFlags::NONBLOCK)?;
     drop(reader);
-    fs::rename(&unnamed, dir.pipe_of(process))?;
+    fs::rename(&temporary_path, dir.pipe_of(process))?;
     Ok((socket, pipe))
 }
 
-fn fresh_id() -> Result<u64> {
+fn random_id() -> Result<u64> {
     let mut id = [0; 8];
     getrandom::fill(&mut id).map_err(|error| Error::unavailable("drawing an id from the operating system", error))?;
     Ok(u64::from_le_bytes(id))

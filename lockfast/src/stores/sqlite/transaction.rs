@@ -13,8 +13,8 @@ use super::view::{Messages, TransactionView};
 /// Why a transaction was not committed.
 #[derive(Debug)]
 pub(super) enum TransactionError {
-    /// Another process has the file locked, or it has to be opened again. Nothing has happened yet, and waiting may
-    /// take a while.
+    /// Another process has the file locked, or the file has to be opened again. Nothing has happened yet, and waiting
+    /// may take a while.
     Busy,
     Failed(Error),
 }
@@ -48,13 +48,13 @@ impl OpenStore {
         act: impl FnOnce(&mut TransactionView<'_>) -> std::result::Result<T, Failure>,
     ) -> TransactionResult<(T, Messages)> {
         let mut file_state = self.begin(doing, durable, patience)?;
-        let FileState { file, known } = &mut *file_state;
+        let FileState { file, known_tickets } = &mut *file_state;
         let open = file.as_mut().expect("a transaction has begun in it");
-        let result = in_transaction(open, |file| {
+        let result = commit_or_roll_back(open, |file| {
             // Read once, while no other process can write: so time never goes back for the rows.
             let now = self.time.now();
             let Some(mut view) =
-                TransactionView::open(&file.connection, file.boot(), now, self.endpoint.process, known)?
+                TransactionView::open(&file.connection, file.boot_id(), now, self.endpoint.process, known_tickets)?
             else {
                 return Err(Failure::Refused(Error::unavailable(
                     "using the file of locks",
@@ -68,7 +68,7 @@ impl OpenStore {
             Ok((reply, std::mem::take(&mut view.messages)))
         });
         if durable == Durable::Yes {
-            // If this fails, later transactions are only slower.
+            // If the reset fails, later transactions are durable too, and only slower.
             let _ = open.connection.pragma_update(None, "synchronous", "NORMAL");
         }
         if !open.connection.is_autocommit() {
@@ -81,8 +81,8 @@ impl OpenStore {
         })
     }
 
-    /// Begins a transaction. The mutex is not held between two tries: a caller that only tries must not wait for one
-    /// that may wait long.
+    /// Begins a transaction. The mutex is not held between two tries: a caller with [`Patience::Brief`] must not
+    /// wait for one with [`Patience::Long`].
     fn begin(
         &self,
         doing: &str,
@@ -97,19 +97,19 @@ impl OpenStore {
                 return Err(TransactionError::Busy);
             }
             let mut file_state = self.file_state();
-            if !file_state.is_in_place() {
+            if !file_state.is_current() {
                 file_state = self.reopen(file_state, patience)?;
             }
             if matches!(patience, Patience::Long { .. }) && self.death_watch.is_stopped() {
                 // Order matters: `Drop` checks for claims after the store is stopped, under the same mutex.
                 return Err(TransactionError::Failed(Error::unavailable(doing, "the store was closed")));
             }
-            let open = file_state.file.as_ref().expect("it is in place");
+            let open = file_state.file.as_ref().expect("it is current");
             match begin(open, durable) {
                 Ok(()) => return Ok(file_state),
                 Err(error) if file::is_busy(&error) => {
                     drop(file_state);
-                    if !patience.pause(tries, &self.file_wait) {
+                    if !patience.sleep_before_retry(tries, &self.file_wait) {
                         return Err(match patience {
                             Patience::Brief => TransactionError::Busy,
                             Patience::Long { .. } => TransactionError::Failed(file::explain(doing, &self.path, &error)),
@@ -138,36 +138,37 @@ impl OpenStore {
         let file = File::open(&self.path, &self.time).map_err(TransactionError::Failed)?;
         let mut file_state = self.file_state();
         file_state.file = Some(file);
-        file_state.known.clear();
+        file_state.known_tickets.clear();
         Ok(file_state)
     }
 }
 
+/// Begins a transaction in the file. A durable one also syncs the disk when it commits.
 fn begin(file: &File, durable: Durable) -> rusqlite::Result<()> {
-    let rows = &file.connection;
+    let connection = &file.connection;
     if durable == Durable::No {
-        return rows.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop);
+        return connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop);
     }
-    rows.pragma_update(None, "synchronous", "FULL")?;
-    let begun = rows.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop);
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    let begun = connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop);
     if begun.is_err() {
-        let _ = rows.pragma_update(None, "synchronous", "NORMAL");
+        let _ = connection.pragma_update(None, "synchronous", "NORMAL");
     }
     begun
 }
 
-/// Commits what `act` does, or nothing of it.
-fn in_transaction<T>(
+/// Runs `act` in the transaction that has begun, and commits. If `act` or the commit fails, nothing of it stays.
+fn commit_or_roll_back<T>(
     file: &File,
     act: impl FnOnce(&File) -> std::result::Result<T, Failure>,
 ) -> std::result::Result<T, Failure> {
-    let rows = &file.connection;
+    let connection = &file.connection;
     let result = act(file).and_then(|result| {
-        rows.prepare_cached("COMMIT")?.execute([])?;
+        connection.prepare_cached("COMMIT")?.execute([])?;
         Ok(result)
     });
-    if result.is_err() && !rows.is_autocommit() {
-        let _ = rows.execute_batch("ROLLBACK");
+    if result.is_err() && !connection.is_autocommit() {
+        let _ = connection.execute_batch("ROLLBACK");
     }
     result
 }

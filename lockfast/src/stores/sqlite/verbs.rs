@@ -20,7 +20,7 @@ impl OpenStore {
         patience: Patience<'_>,
     ) -> TransactionResult<Admission> {
         let is_dead = |process| matches!(self.endpoint.dir.liveness_of(process), Liveness::Dead);
-        let acquired = self.verb("acquiring in", Durable::No, patience, |view| {
+        let acquired = self.run_verb("acquiring in", Durable::No, patience, |view| {
             let admission = view.acquire(claim, busy, &is_dead)?;
             let dead = match admission {
                 Admission::Queued { .. } => self.watch_processes_ahead(view, claim)?,
@@ -32,7 +32,7 @@ impl OpenStore {
             self.death_watch.forget(claim.id.hash());
         }
         let (admission, dead) = acquired?;
-        self.deliver(self.remove_dead_ahead(claim, dead));
+        self.deliver(self.remove_dead_processes_ahead(claim, dead));
         Ok(admission)
     }
 
@@ -41,7 +41,7 @@ impl OpenStore {
         leases: &[Lease],
         patience: Patience<'_>,
     ) -> TransactionResult<Vec<Standing>> {
-        let standings = self.verb("renewing in", Durable::No, patience, |view| {
+        let standings = self.run_verb("renewing in", Durable::No, patience, |view| {
             let mut standings = Vec::with_capacity(leases.len());
             for lease in leases {
                 let standing = view.renew(lease)?;
@@ -58,7 +58,7 @@ impl OpenStore {
             Ok(standings)
         })?;
         let standings = standings.into_iter().zip(leases).map(|((standing, dead), lease)| {
-            self.deliver(self.remove_dead_ahead(&lease.claim, dead));
+            self.deliver(self.remove_dead_processes_ahead(&lease.claim, dead));
             standing
         });
         Ok(standings.collect())
@@ -70,7 +70,7 @@ impl OpenStore {
         durable: Durable,
         patience: Patience<'_>,
     ) -> TransactionResult<Vec<Standing>> {
-        let standings = self.verb("releasing in", durable, patience, |view| {
+        let standings = self.run_verb("releasing in", durable, patience, |view| {
             leaving
                 .iter()
                 .map(|one| view.release(one).map_err(Failure::from))
@@ -85,10 +85,10 @@ impl OpenStore {
     }
 
     pub(super) fn inspect(self: &Arc<Self>, query: &Query, patience: Patience<'_>) -> TransactionResult<Page> {
-        self.verb("reading", Durable::No, patience, |view| {
+        self.run_verb("reading", Durable::No, patience, |view| {
             for process in view.processes_shown(query)? {
                 if matches!(self.endpoint.dir.liveness_of(process), Liveness::Dead) {
-                    view.remove_dead(process)?;
+                    view.remove_dead_process(process)?;
                 }
             }
             Ok(view.inspect(query)?)
@@ -97,14 +97,15 @@ impl OpenStore {
 
     /// Only counters are stored. `inspect` reads the queues themselves, so there is no listing to update.
     pub(super) fn record(self: &Arc<Self>, counters: &Counters, patience: Patience<'_>) -> TransactionResult<()> {
-        self.verb("counting in", Durable::No, patience, |view| Ok(view.add_counters(counters)?))
+        self.run_verb("counting in", Durable::No, patience, |view| Ok(view.add_counters(counters)?))
     }
 
     pub(super) fn watch(self: &Arc<Self>, prefix: &str, patience: Patience<'_>) -> TransactionResult<()> {
-        self.verb("watching", Durable::No, patience, |view| Ok(view.add_watcher(prefix)?))
+        self.run_verb("watching", Durable::No, patience, |view| Ok(view.add_watcher(prefix)?))
     }
 
-    fn verb<T>(
+    /// Runs one transaction, and delivers the messages that follow from it.
+    fn run_verb<T>(
         self: &Arc<Self>,
         doing: &str,
         durable: Durable,

@@ -13,7 +13,7 @@ use futures::StreamExt;
 
 use crate::Redis;
 use crate::claim::{Claim, ClientId, Demand};
-use crate::conformance::lockstep::{self, Pace, SEED, Trouble};
+use crate::conformance::lockstep::{self, Pace, SEED_VAR, Trouble};
 use crate::conformance::{self, Subject, Time};
 use crate::name::Name;
 use crate::store::{Busy, Change, Lease, Leaving, Resource, Scope, Standing, Store};
@@ -116,7 +116,7 @@ impl Subject for Database {
         Redis::open(&self.url).await.unwrap()
     }
 
-    async fn pass(&self, span: Duration) {
+    async fn advance(&self, span: Duration) {
         let mut command = redis::cmd("EVAL");
         command.arg(include_str!("pass_time.lua")).arg(0).arg(span.as_millis() as u64).arg(UNIT.as_millis() as u64);
         self.run::<()>(&command);
@@ -191,7 +191,7 @@ fn random_verbs_are_answered_as_a_table_would_while_time_passes() {
     if given.is_none() {
         assert_every_branch_was_taken(&server);
     } else {
-        eprintln!("with {SEED} set, branches are not counted");
+        eprintln!("with {SEED_VAR} set, branches are not counted");
     }
 }
 
@@ -214,7 +214,7 @@ async fn a_sweep_that_ends_early_is_continued(database: &Database) {
         store.acquire(&waiter(2, UNIT), Busy::Wait).await.unwrap();
     }
     store.acquire(&lives, Busy::Wait).await.unwrap();
-    database.pass(UNIT).await;
+    database.advance(UNIT).await;
     assert!(matches!(renew(&store, &lives).await, Standing::Waiting { .. }), "the budget is exhausted");
     assert_eq!(pushes.next().await, Some(Change::Gone(lives.id.hash())));
     assert!(matches!(renew(&store, &lives).await, Standing::Held(_)));
@@ -227,11 +227,11 @@ async fn a_reader_marker_without_readers_keeps_no_writer_out(database: &Database
     let reader = || claim(3, Demand::shared(name()), 3 * UNIT);
     let (first, second, writer) = (reader(), reader(), claim(3, Demand::exclusive(name()), 9 * UNIT));
     store.acquire(&first, Busy::Wait).await.unwrap();
-    database.pass(UNIT).await;
+    database.advance(UNIT).await;
     store.acquire(&second, Busy::Wait).await.unwrap();
     store.acquire(&writer, Busy::Wait).await.unwrap();
     store.release(&[Leaving::Done(second)]).await.unwrap();
-    database.pass(2 * UNIT).await;
+    database.advance(2 * UNIT).await;
     assert!(database.run::<bool>(redis::cmd("EXISTS").arg("read")), "the marker is there");
     assert!(matches!(renew(&store, &writer).await, Standing::Held(_)));
 }
