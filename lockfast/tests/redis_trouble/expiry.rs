@@ -7,12 +7,12 @@ use lockfast::Redis;
 use lockfast::store::{Busy, Leaving, Scope, Standing, Store, Why};
 use lockfast::store::{Claim, ClientId, Demand, Name, Ticket};
 
-use crate::fixture::{Admin, claim, claim_by, claim_of, hold, millis, queue, secs, until};
+use crate::fixture::{Admin, claim, claim_of_client, claim_with_demands, hold, millis, queue, secs, until};
 
 const WEEK: Duration = secs(7 * 24 * 3600);
 
 fn reader(name: &str, ttl: Duration) -> Arc<Claim> {
-    claim_of(Demand::shared(Name::new(name).unwrap()).into(), ttl)
+    claim_with_demands(Demand::shared(Name::new(name).unwrap()).into(), ttl)
 }
 
 async fn leave(store: &Redis, leaving: Leaving) -> Standing {
@@ -101,9 +101,9 @@ async fn a_queue_lives_longer_than_the_longest_lease_in_it() {
     let _pushes = store.watch(Scope::Client(client));
     until("pushes are subscribed", async || admin.push_channels().len() == 1).await;
     for (name, client) in [("lock:a", 0), ("lock:b", client.0)] {
-        hold(&store, &claim_by(client, name, secs(60))).await;
+        hold(&store, &claim_of_client(client, name, secs(60))).await;
         for ttl in [1, 600] {
-            queue(&store, &claim_by(client, name, secs(ttl))).await;
+            queue(&store, &claim_of_client(client, name, secs(ttl))).await;
         }
         let key = admin.queue_key(name).unwrap();
         assert!(admin.number(&format!("PTTL {key}")) >= 590_000, "{name}");

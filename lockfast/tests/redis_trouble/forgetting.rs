@@ -4,8 +4,8 @@ use lockfast::store::{Leaving, Store};
 use lockfast::{LostWhy, Redis};
 
 use crate::fixture::{
-    Admin, Waiters, assert_fences_rise, assert_in_order, claim, connect, hold, queue, secs, soon, until, waiting,
-    watch_over,
+    Admin, Waiters, assert_fences_rise, assert_in_order, claim, connect, count_waiters, hold, queue, secs, soon,
+    spawn_until_lost, until,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,13 +85,13 @@ async fn a_holder_that_waits_in_the_restored_copy_has_lost() {
     hold(&store, &before).await;
     let (mutex, asker) = (locks.mutex("a"), locks.clone());
     let entering = tokio::spawn(async move { mutex.lock().await.unwrap() });
-    until("it waits", async || waiting(&asker, "a").await == 1).await;
+    until("it waits", async || count_waiters(&asker, "a").await == 1).await;
     Admin::of(&server.url()).run("SAVE");
     store.release(&[Leaving::Done(before)]).await.unwrap();
     let guard = soon(entering).await.unwrap();
     server.kill();
     server.start_again();
-    assert_eq!(soon(watch_over(guard)).await.unwrap().0, LostWhy::Evicted, "the server names another holder");
+    assert_eq!(soon(spawn_until_lost(guard)).await.unwrap().0, LostWhy::Evicted, "the server names another holder");
 }
 
 #[tokio::test]

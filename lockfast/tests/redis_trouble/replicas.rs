@@ -2,7 +2,7 @@
 
 use lockfast::{Error, Locks, LostWhy};
 
-use crate::fixture::{Admin, Pair, connect, millis, now, secs, soon, until, watch_over};
+use crate::fixture::{Admin, Pair, connect, millis, now, secs, soon, spawn_until_lost, until};
 
 #[tokio::test]
 async fn an_isolated_holder_has_lost_before_the_replica_grants() {
@@ -21,7 +21,7 @@ async fn an_isolated_holder_has_lost_before_the_replica_grants() {
     guard.check().unwrap();
 
     admin.run("REPLICAOF NO ONE");
-    let lost = watch_over(guard);
+    let lost = spawn_until_lost(guard);
     let second = connect(&pair.replica.url(), secs(30)).await;
     let granted = soon(second.mutex("a").lock()).await.unwrap();
     let granted_at = now();
