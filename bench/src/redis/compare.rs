@@ -31,11 +31,11 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
     let (mut words, mut rounds, mut args) = (Vec::new(), ROUNDS, args);
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--rounds" => rounds = args.next().and_then(|count| count.parse().ok()).unwrap_or_else(|| refuse()),
+            "--rounds" => rounds = args.next().and_then(|count| count.parse().ok()).unwrap_or_else(|| exit_with_help()),
             _ => words.push(arg),
         }
     }
-    let Some((other_program, sections)) = words.split_first().filter(|_| rounds > 0) else { refuse() };
+    let Some((other_program, sections)) = words.split_first().filter(|_| rounds > 0) else { exit_with_help() };
     let sections = match sections {
         [] => ["uncontended", "many", "contended", "handoff", "turns"].map(str::to_owned).to_vec(),
         some => some.to_vec(),
@@ -116,7 +116,7 @@ impl Drop for FiguresFile {
     }
 }
 
-fn refuse() -> ! {
+fn exit_with_help() -> ! {
     println!("{HELP}");
     std::process::exit(2);
 }

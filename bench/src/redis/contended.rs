@@ -7,6 +7,7 @@ use super::figures::{Bar, Figure, Unit};
 use super::server::{Cores, Server};
 use crate::measure::median;
 
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "one name, hand-off inside the process off";
 
 /// The rounds of each contender. `None` is the baseline: wake-ups by BLPOP, which no contender does.

@@ -40,17 +40,17 @@ impl Unit {
             Self::Microseconds if value >= 10_000.0 => format!("{:.1} ms", value / 1e3),
             Self::Microseconds => format!("{value:.1} us"),
             Self::PerSecond if value < 10.0 => format!("{value:.1}/s"),
-            Self::PerSecond => format!("{}/s", thousands(value)),
+            Self::PerSecond => format!("{}/s", group_thousands(value)),
             Self::Percent if value < 0.1 && value > 0.0 => format!("{value:.3} %"),
             Self::Percent => format!("{value:.1} %"),
             Self::Megabytes => format!("{value:.1} MB"),
-            Self::Count => thousands(value),
+            Self::Count => group_thousands(value),
             Self::Each => format!("{value:.2}"),
         }
     }
 }
 
-fn thousands(value: f64) -> String {
+fn group_thousands(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut grouped = String::new();
     for (index, digit) in digits.chars().enumerate() {

@@ -14,6 +14,7 @@ use super::figures::{Bar, Figure, Unit};
 use super::server::{Cores, Server};
 use crate::measure::{median, percentile};
 
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "one name, 32 tasks, hand-off inside the process on";
 /// A process hands a lock off locally at most this many times, then to another process: the length of one full turn.
 const MAX_LOCAL_HANDOFFS: f64 = 64.0;

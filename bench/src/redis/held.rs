@@ -12,6 +12,7 @@ use crate::measure::{cpu_time, resident_bytes};
 
 /// The number of locks without `--quick`.
 const FULL_COUNT: usize = 100_000;
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "100,000 held locks, ttl 10 s, renewed";
 const QUICK_SECTION: &str = "10,000 held locks, ttl 10 s, renewed (bars: a tenth)";
 const TTL: Duration = Duration::from_secs(10);

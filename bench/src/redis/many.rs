@@ -12,6 +12,7 @@ use super::figures::{Bar, Figure, Unit};
 use super::server::{Cores, Meter, Server};
 use crate::measure::{median, median_ratio};
 
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "lock and release, many tasks with a name each";
 const CONTENDERS: &[Contender] = &[
     Contender::BareRedisCrate,

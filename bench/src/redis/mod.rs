@@ -87,15 +87,17 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--help" | "-h" => {
-                help();
+                print_help();
                 return;
             }
             "--quick" => plan.is_quick = true,
             "--markdown" => as_markdown = true,
-            "--json" => json_path = Some(args.next().unwrap_or_else(|| refuse("--json needs the name of a file"))),
+            "--json" => {
+                json_path = Some(args.next().unwrap_or_else(|| exit_with_help("--json needs the name of a file")))
+            }
             name => match SECTIONS.iter().find(|section| section.0 == name) {
                 Some(section) => sections.push(section),
-                None => refuse(&format!("{name:?} is no section")),
+                None => exit_with_help(&format!("{name:?} is no section")),
             },
         }
     }
@@ -119,17 +121,18 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
     if let Some(path) = json_path {
         let all = json!({ "machine": machine, "load": load, "quick": plan.is_quick, "figures": as_json(&figures) });
         let text = format!("{all:#}\n");
-        std::fs::write(&path, text).unwrap_or_else(|error| refuse(&format!("{path} cannot be written: {error}")));
+        std::fs::write(&path, text)
+            .unwrap_or_else(|error| exit_with_help(&format!("{path} cannot be written: {error}")));
     }
 }
 
-fn refuse(what: &str) -> ! {
-    println!("{what}\n");
-    help();
+fn exit_with_help(message: &str) -> ! {
+    println!("{message}\n");
+    print_help();
     std::process::exit(2);
 }
 
-fn help() {
+fn print_help() {
     println!("{HELP}");
     for (name, what, _) in SECTIONS {
         println!("    {name:<12} {what}");

@@ -10,6 +10,7 @@ use super::figures::{Bar, Figure, Unit};
 use super::server::{Cores, Meter, SCRIPTS, Server};
 use crate::measure::median;
 
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "10 names at once";
 
 /// For each round: nanoseconds to lock and release all ten names, and the number of commands.

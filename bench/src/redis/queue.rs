@@ -12,6 +12,7 @@ use crate::measure::resident_bytes;
 
 /// The number of waiters without `--quick`.
 const FULL_COUNT: usize = 10_000;
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "10,000 waiters on one name, hand-off inside the process off";
 const QUICK_SECTION: &str = "1,000 waiters on one name, hand-off inside the process off (bar: a tenth)";
 

@@ -12,6 +12,7 @@ use super::resp::Connection;
 use super::server::{Cores, Server};
 use crate::measure::{median, percentile};
 
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "two processes in turn, 30 ms each";
 /// How long each process holds the lock.
 const HOLD: Duration = Duration::from_millis(30);

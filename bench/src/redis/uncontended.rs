@@ -12,6 +12,7 @@ use super::resp::{COMPARE_AND_DELETE, Connection, Reply};
 use super::server::{Cores, Meter, SCRIPTS_AND_SET, Server};
 use crate::measure::{median, median_ratio};
 
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "lock and release of a free name, one task";
 const CONTENDERS: &[Contender] = &[
     Contender::BareRedisCrate,

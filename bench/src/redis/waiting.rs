@@ -7,6 +7,7 @@ use super::clients::{Client, Contender};
 use super::figures::{Bar, Figure, Unit};
 use super::server::{Cores, Meter, Server};
 
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "commands a second while 1,000 wait";
 const WAITERS: usize = 1_000;
 

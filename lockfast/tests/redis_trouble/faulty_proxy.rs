@@ -11,10 +11,15 @@ use lockfast::store::{Busy, Scope, Store};
 
 use crate::fixture::{Admin, claim, claim_of_client, connect, hold, millis, now, secs, soon, until};
 
-/// A proxy that has a fault, from `begin_fault` on, on the connections that are open then.
+/// The delay of TCP after two lost packets in a row.
+const LATENESS: std::time::Duration = millis(700);
+
+/// A proxy whose open connections get a fault at `begin_fault`. Later connections work.
 struct FaultyProxy {
     port: u16,
+    /// The number of connections so far. Each has its number.
     opened: Arc<AtomicUsize>,
+    /// Connections with a smaller number have the fault.
     faulty_below: Arc<AtomicUsize>,
 }
 
@@ -24,7 +29,7 @@ enum Fault {
     Trickle,
     /// Requests get lost; pushes and replies arrive.
     LostRequests,
-    /// Requests arrive 700 ms late, as after two lost packets in a row.
+    /// Requests arrive late by [`LATENESS`].
     LateRequests,
 }
 
@@ -51,7 +56,7 @@ impl FaultyProxy {
                         let mut chunk = [0; 1 << 16];
                         while let Ok(length @ 1..) = from.read(&mut chunk) {
                             let chunk = &chunk[..length];
-                            let sent = match (number < faulty_limit.load(Ordering::SeqCst), fault, is_reply) {
+                            let written = match (number < faulty_limit.load(Ordering::SeqCst), fault, is_reply) {
                                 (true, Fault::Trickle, true) => {
                                     for byte in chunk.iter().take(10) {
                                         if to.write_all(&[*byte]).is_err() {
@@ -65,12 +70,12 @@ impl FaultyProxy {
                                 }
                                 (true, Fault::LostRequests, false) => Ok(()),
                                 (true, Fault::LateRequests, false) => {
-                                    std::thread::sleep(millis(700));
+                                    std::thread::sleep(LATENESS);
                                     to.write_all(chunk)
                                 }
                                 _ => to.write_all(chunk),
                             };
-                            if sent.is_err() {
+                            if written.is_err() {
                                 return;
                             }
                         }
@@ -114,10 +119,10 @@ async fn a_lost_request_fails_although_pushes_arrive() {
     let channel = admin.push_channels().remove(0);
     proxy.begin_fault();
     let one = claim_of_client(7, "lock:a", secs(30));
-    let mut asked = std::pin::pin!(store.acquire(&one, Busy::Wait));
+    let mut acquiring = std::pin::pin!(store.acquire(&one, Busy::Wait));
     let started_at = now();
     let answer = loop {
-        match tokio::time::timeout(millis(40), asked.as_mut()).await {
+        match tokio::time::timeout(millis(40), acquiring.as_mut()).await {
             Ok(answer) => break answer,
             Err(_) => drop(admin.run(&format!("PUBLISH {channel} x"))),
         }
