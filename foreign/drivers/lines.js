@@ -1,6 +1,6 @@
 // The protocol of the drivers (see `foreign/src/main.rs`), for drivers in JavaScript.
 //
-// A client offers `take(name, ttl, waits)`, `forged(name)`, `extend(lock, ttl)` and `release(lock)`; times are in
+// A client offers `take(name, ttl, waits)`, `forge(name)`, `extend(lock, ttl)` and `release(lock)`; times are in
 // milliseconds. The last two throw `Refused`. Any other exception ends the driver, and with it the test.
 "use strict";
 
@@ -24,7 +24,7 @@ async function serve(client, redis) {
         say("yes");
         break;
       case "forge":
-        lock = client.forged(words[0]);
+        lock = client.forge(words[0]);
         say("forged");
         break;
       case "extend":

@@ -1,6 +1,6 @@
 """The protocol of the drivers (see `foreign/src/main.rs`), for drivers in Python.
 
-A client offers `take(name, ttl, waits)`, `forged(name)`, `extend(lock, ttl)` and `release(lock)`; times are in milliseconds.
+A client offers `take(name, ttl, waits)`, `forge(name)`, `extend(lock, ttl)` and `release(lock)`; times are in milliseconds.
 The last two raise `Refused`. Any other exception ends the driver, and with it the test.
 """
 
@@ -23,7 +23,7 @@ def serve(client, redis):
             lock = client.take(words[0], int(words[1]), True)
             say("yes")
         elif verb == "forge":
-            lock = client.forged(words[0])
+            lock = client.forge(words[0])
             say("forged")
         elif verb == "extend":
             say_outcome(lambda: client.extend(lock, int(words[0])))

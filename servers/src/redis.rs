@@ -190,6 +190,7 @@ fn program() -> String {
 fn is_before_7() -> bool {
     let output = Command::new(program()).arg("--version").output().expect("a server prints its version");
     let output = String::from_utf8_lossy(&output.stdout);
+    // `Redis server v=7.0.15 sha=..`
     let version = output.split_whitespace().find_map(|word| word.strip_prefix("v=")?.split('.').next()?.parse().ok());
     version.unwrap_or(0) < 7
 }

@@ -94,6 +94,7 @@ fn to_figures(tasks: usize, rounds_of: &[(Contender, Rounds)]) -> Vec<Figure> {
 /// pair.
 pub(crate) async fn throughput(client: Client, port: u16, tasks: usize, slice: Duration) -> (f64, f64) {
     let (clock, mut meter) = (Clock::boot(), Meter::connect(port));
+    // No command is counted, only processor time.
     meter.start(&[]);
     let start = clock.now();
     let end = start + slice;

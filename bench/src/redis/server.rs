@@ -191,6 +191,7 @@ impl Meter {
 
     /// Microseconds of each call of this command in the slow log.
     pub(crate) fn slow_calls(&mut self, command: &str) -> Vec<f64> {
+        // -1: all entries. An entry is an id, a time, microseconds, the words of the command, and more.
         let Reply::List(entries) = self.console.call(&["SLOWLOG", "GET", "-1"]) else { return Vec::new() };
         let micros = |entry: Reply| {
             let Reply::List(fields) = entry else { panic!("Redis answered {entry:?} where a slow call was due") };

@@ -61,7 +61,7 @@ impl Waiters {
                 guard.release().await.unwrap();
             };
             tasks.push(tokio::spawn(task));
-            // Up to ten tasks join one after the other, in the order of their numbers. More join in any order; see `order`.
+            // Up to ten tasks join one after the other, in the order of their numbers. More join in any order; see `queue_order`.
             if count <= 10 {
                 until("one more waits", async || count_waiters(locks, name).await == number + 1).await;
             }
@@ -71,14 +71,14 @@ impl Waiters {
     }
 
     /// The numbers of the waiters, in the order of the queue.
-    pub(crate) async fn order(locks: &Locks, name: &str) -> Vec<usize> {
+    pub(crate) async fn queue_order(locks: &Locks, name: &str) -> Vec<usize> {
         let resource = locks.mutex(name).info().await.unwrap().unwrap();
         let number = |labels: &[(String, String)]| labels.first().map(|(_, number)| number.parse().unwrap());
         resource.waiters().filter_map(|entry| number(&entry.note.labels)).collect()
     }
 
     /// Waits until all tasks have entered and left. Returns their numbers and fences in the order of entering.
-    pub(crate) async fn all_entered(self) -> Vec<(usize, u64)> {
+    pub(crate) async fn wait_until_all_entered(self) -> Vec<(usize, u64)> {
         for task in self.tasks {
             tokio::time::timeout(secs(60), task).await.expect("every waiter enters").unwrap();
         }

@@ -19,7 +19,7 @@ async fn after_a_flush_the_holder_has_lost_and_waiters_rejoin_in_order() {
     admin.run("FLUSHALL");
     assert_eq!(soon(guard.lost()).await, LostWhy::Evicted);
     assert!(guard.release().await.is_err(), "it was lost");
-    assert_in_order(&queued.all_entered().await, 0..5, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..5, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -32,7 +32,7 @@ async fn after_an_empty_restart_waiters_rejoin_in_order() {
     server.kill();
     server.start_again();
     soon(guard.lost()).await;
-    assert_in_order(&queued.all_entered().await, 0..5, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..5, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,7 +49,7 @@ async fn locks_on_a_durable_server_survive_its_restart() {
         .await;
     soon(guard.extend(secs(20))).await.unwrap();
     guard.release().await.unwrap();
-    assert_in_order(&queued.all_entered().await, 0..5, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..5, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -20,7 +20,7 @@ async fn a_key_deleted_by_hand_is_reported_and_waiters_go_on() {
     assert_eq!(admin.number("DEL lock:a"), 1);
     assert!(holders.mutex("a").try_lock().await.unwrap().is_none(), "an absent holder is not a free lock");
     assert_eq!(soon(guard.lost()).await, LostWhy::Evicted);
-    assert_in_order(&queued.all_entered().await, 0..3, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..3, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,7 +35,7 @@ async fn waiters_rejoin_a_queue_deleted_by_hand() {
     assert_eq!(admin.number(&format!("DEL {key}")), 1);
     until("all are back", async || count_waiters(&holders, "a").await == 3).await;
     guard.release().await.unwrap();
-    assert_in_order(&queued.all_entered().await, 0..3, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..3, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,7 +178,7 @@ async fn another_programs_lock_in_front_of_a_queue_is_waited_for() {
     drop(guard);
     until("one waiter has entered", async || !queued.entered.lock().unwrap().is_empty()).await;
     assert!(now().since(taken) > millis(2_990), "the other program had it until then");
-    assert_in_order(&queued.all_entered().await, 0..3, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..3, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -81,7 +81,7 @@ async fn expect_locks_without(without: &str) {
     let fence = guard.fence().unwrap();
     let queued = Waiters::join(&waiters, "a", 3).await;
     guard.release().await.unwrap();
-    assert_in_order(&queued.all_entered().await, 0..3, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..3, fence);
     expect_every_kind(&holders).await;
 }
 

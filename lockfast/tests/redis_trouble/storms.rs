@@ -82,14 +82,14 @@ async fn a_thousand_waiters_keep_their_order_when_connections_are_cut() {
     let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&server.url(), secs(30)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let queued = Waiters::join(&waiters, "a", 1_000).await;
-    let order = Waiters::order(&waiters, "a").await;
+    let order = Waiters::queue_order(&waiters, "a").await;
     let (requests, started_at) = (admin.requests(), now());
     admin.kill_connections();
     until("both clients are subscribed again", async || admin.push_channels().len() == 2).await;
     until("all are still there", async || count_waiters(&holders, "a").await == 1_000).await;
     let fence = guard.fence().unwrap();
     guard.release().await.unwrap();
-    assert_in_order(&queued.all_entered().await, order, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, order, fence);
     let (made, elapsed) = (admin.requests() - requests, now().since(started_at));
     // Each waiter leaves, and may poll five times a second; a part of a second counts as a whole one.
     let allowed = 1_000 + 5 * 1_000 * (elapsed.as_secs() + 1);
@@ -105,7 +105,7 @@ async fn a_thousand_waiters_that_were_passed_over_rejoin_in_order() {
     let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&proxy.url(), secs(30)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let queued = Waiters::join(&waiters, "a", 1_000).await;
-    let order = Waiters::order(&holders, "a").await;
+    let order = Waiters::queue_order(&holders, "a").await;
     let fence = guard.fence().unwrap();
     proxy.disconnect();
     until("the waiters are not subscribed", async || admin.push_channels().len() == 1).await;
@@ -116,7 +116,7 @@ async fn a_thousand_waiters_that_were_passed_over_rejoin_in_order() {
     assert!(admin.text("GET lock:a").is_empty(), "and the lock is free");
     let (requests, started_at) = (admin.requests(), now());
     proxy.redirect(server.port());
-    assert_in_order(&queued.all_entered().await, order, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, order, fence);
     let (made, elapsed) = (admin.requests() - requests, now().since(started_at));
     assert!(made < 8_000, "{made} requests in {elapsed:?}: each polls, joins, and leaves");
 }
@@ -200,7 +200,7 @@ async fn a_server_that_is_down_gets_few_connection_attempts() {
     assert!((1..=30).contains(&came), "{came} connections in four seconds, for ten waiters");
     server.start_again();
     let _ = soon(store.release(&[Leaving::Done(before)])).await;
-    let entered = queued.all_entered().await;
+    let entered = queued.wait_until_all_entered().await;
     assert_eq!(entered.len(), 10);
 }
 
@@ -238,5 +238,5 @@ async fn inspecting_a_queue_keeps_a_disconnected_waiter() {
     assert_eq!(count_waiters(&holders, "a").await, 1);
     proxy.redirect(server.port());
     guard.release().await.unwrap();
-    queued.all_entered().await;
+    queued.wait_until_all_entered().await;
 }
