@@ -3,12 +3,12 @@
 //!
 //! | line | effect | answers |
 //! |---|---|---|
-//! | `try NAME TTL` | takes the lock if it is free, for TTL milliseconds; 0 is without a lease, if the library can do that | `yes` `no` |
+//! | `try NAME TTL` | takes a free lock for TTL milliseconds; 0: without a lease, if the library can do that | `yes` `no` |
 //! | `lock NAME TTL` | takes the lock, and waits for it as this library waits | `yes` |
 //! | `extend TTL`, `release` | extends or releases the lock that was taken or forged last | `done` `refused: why` |
 //! | `forge NAME` | pretends to have taken the lock, with a token of its own | `forged` |
 //! | `hammer NAME TIMES` | tries to take the lock TIMES times, and releases it after each success | the number of successes |
-//! | `count NAME COUNTER TIMES` | adds one to the number at the key COUNTER, TIMES times: under the lock, but without atomic commands | `done` |
+//! | `count NAME COUNTER TIMES` | adds one to the key COUNTER, TIMES times, under the lock, without atomic commands | `done` |
 //!
 //! A library that does not report whether a release had an effect answers `done` to every release.
 

@@ -22,11 +22,9 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
         Contender::LockfastOnRedisCrateNoLocalHandOff,
         Contender::Rslock,
     ];
-    let contender = args.get(1).map_or("lockfast", String::as_str);
-    let contender = contenders
-        .into_iter()
-        .find(|contender| contender.label() == contender)
-        .unwrap_or(Contender::LockfastNoLocalHandOff);
+    let label = args.get(1).map_or("lockfast", String::as_str);
+    let found = contenders.into_iter().find(|contender| contender.label() == label);
+    let contender = found.unwrap_or(Contender::LockfastNoLocalHandOff);
     let tasks = args.get(2).and_then(|tasks| tasks.parse().ok()).unwrap_or(64);
     let server = Server::start();
     let (port, cores) = (server.port(), if workload == "many" { Cores::All } else { Cores::One });
@@ -40,19 +38,23 @@ pub(crate) fn run(args: impl Iterator<Item = String>) {
             let cpu_before = cpu_time();
             let (count, elapsed) = match workload.as_str() {
                 "many" => (throughput(client.clone(), port, tasks, SLICE).await.0, SLICE),
-                "rush" => (run_round(contender, &client, port, Contention::Saturated, SLICE).await.turns_per_second, SLICE),
+                "rush" => {
+                    (run_round(contender, &client, port, Contention::Saturated, SLICE).await.turns_per_second, SLICE)
+                }
                 _ => {
                     let (pairs, elapsed) = run_pairs(&client, SLICE).await;
                     (f64::from(pairs), elapsed)
                 }
             };
             let (_, redis_cpu) = meter.read(&[]);
+            let client_cpu = cpu_time() - cpu_before;
             let micros_each = |time: Duration| time.as_secs_f64() * 1e6 / count;
-            let (client_cpu, script_time) = (micros_each(cpu_time() - cpu_before), micros_each(meter.time_in("evalsha")));
             println!(
-                "{:.1} us each: {client_cpu:.1} of this processor, {:.1} of the server's, {script_time:.1} of those in scripts",
+                "{:.1} us each: {:.1} of this processor, {:.1} of the server's, {:.1} of those in scripts",
                 micros_each(elapsed),
+                micros_each(client_cpu),
                 micros_each(redis_cpu),
+                micros_each(meter.time_in("evalsha")),
             );
         }
     });
