@@ -1,6 +1,6 @@
 // The protocol of the drivers (see `foreign/src/main.rs`), for drivers in JavaScript.
 //
-// A client offers `take(name, ttl, waits)`, `forged(name)`, `extend(lock, ttl)` and `release(lock)`; times are in
+// A client offers `take(name, ttl, waits)`, `forge(name)`, `extend(lock, ttl)` and `release(lock)`; times are in
 // milliseconds. The last two throw `Refused`. Any other exception ends the driver, and with it the test.
 "use strict";
 
@@ -24,14 +24,14 @@ async function serve(client, redis) {
         say("yes");
         break;
       case "forge":
-        lock = client.forged(words[0]);
+        lock = client.forge(words[0]);
         say("forged");
         break;
       case "extend":
-        await attempt(client.extend(lock, Number(words[0])));
+        await sayOutcome(client.extend(lock, Number(words[0])));
         break;
       case "release":
-        await attempt(client.release(lock));
+        await sayOutcome(client.release(lock));
         break;
       case "hammer":
         say(await hammer(client, words[0], Number(words[1])));
@@ -41,36 +41,36 @@ async function serve(client, redis) {
         say("done");
         break;
       default:
-        throw new Error(`what does ${line} mean?`);
+        throw new Error(`unknown command ${line}`);
     }
   }
   process.exit(0);
 }
 
 async function hammer(client, name, times) {
-  let won = 0;
+  let acquired = 0;
   for (let i = 0; i < times; i++) {
     const lock = await client.take(name, 30000, false);
     if (lock !== null) {
-      won++;
+      acquired++;
       await client.release(lock);
     }
   }
-  return won;
+  return acquired;
 }
 
 async function count(client, redis, name, counter, times) {
   for (let i = 0; i < times; i++) {
     const lock = await client.take(name, 2000, true);
-    const seen = Number(await redis.get(counter));
-    await redis.set(counter, seen + 1);
+    const value = Number(await redis.get(counter));
+    await redis.set(counter, value + 1);
     await client.release(lock);
   }
 }
 
-async function attempt(what) {
+async function sayOutcome(action) {
   try {
-    await what;
+    await action;
     say("done");
   } catch (error) {
     if (!(error instanceof Refused)) throw error;

@@ -1,7 +1,7 @@
-"""The protocol of the drivers (see `foreign/src/main.rs`), for those in Python.
+"""The protocol of the drivers (see `foreign/src/main.rs`), for drivers in Python.
 
-A client offers `take(name, ttl, waits)`, `forged(name)`, `extend(lock, ttl)` and `release(lock)`; times are in milliseconds.
-The last two raise `Refused`. Whatever else is raised ends the driver, and with it the test.
+A client offers `take(name, ttl, waits)`, `forge(name)`, `extend(lock, ttl)` and `release(lock)`; times are in milliseconds.
+The last two raise `Refused`. Any other exception ends the driver, and with it the test.
 """
 
 import sys
@@ -23,42 +23,42 @@ def serve(client, redis):
             lock = client.take(words[0], int(words[1]), True)
             say("yes")
         elif verb == "forge":
-            lock = client.forged(words[0])
+            lock = client.forge(words[0])
             say("forged")
         elif verb == "extend":
-            attempt(lambda: client.extend(lock, int(words[0])))
+            say_outcome(lambda: client.extend(lock, int(words[0])))
         elif verb == "release":
-            attempt(lambda: client.release(lock))
+            say_outcome(lambda: client.release(lock))
         elif verb == "hammer":
             say(hammer(client, words[0], int(words[1])))
         elif verb == "count":
             count(client, redis, words[0], words[1], int(words[2]))
             say("done")
         else:
-            raise ValueError(f"what does {line!r} mean?")
+            raise ValueError(f"unknown command {line!r}")
 
 
 def hammer(client, name, times):
-    won = 0
+    acquired = 0
     for _ in range(times):
         lock = client.take(name, 30000, False)
         if lock is not None:
-            won += 1
+            acquired += 1
             client.release(lock)
-    return won
+    return acquired
 
 
 def count(client, redis, name, counter, times):
     for _ in range(times):
         lock = client.take(name, 2000, True)
-        seen = int(redis.get(counter) or 0)
-        redis.set(counter, seen + 1)
+        value = int(redis.get(counter) or 0)
+        redis.set(counter, value + 1)
         client.release(lock)
 
 
-def attempt(what):
+def say_outcome(action):
     try:
-        what()
+        action()
         say("done")
     except Refused as refused:
         say(f"refused: {refused}")

@@ -17,7 +17,7 @@ class PythonRedisLock:
         lock = Lock(self.redis, name, expire=ttl // 1000 or None)
         return lock if lock.acquire(blocking=waits) else None
 
-    def forged(self, name):
+    def forge(self, name):
         # "Note that if you specify [an id] then the lock is marked as held."
         return Lock(self.redis, name, expire=30, id="forged")
 

@@ -17,7 +17,7 @@ class RedisPy:
         lock = self.redis.lock(name, timeout=ttl / 1000 if ttl else None)
         return lock if lock.acquire(blocking=waits) else None
 
-    def forged(self, name):
+    def forge(self, name):
         lock = self.redis.lock(name, timeout=30)
         lock.local.token = b"forged"
         return lock

@@ -14,7 +14,7 @@ serve({
     const mutex = new Mutex(redis, name, { lockTimeout: ttl, refreshInterval: 0, ...patience });
     return (await mutex.tryAcquire()) ? mutex : null;
   },
-  forged: (name) =>
+  forge: (name) =>
     new Mutex(redis, name, { lockTimeout: 30000, refreshInterval: 0, identifier: "forged", acquiredExternally: true }),
   async extend(mutex, _ttl) {
     // The method that its refresh timer would call.

@@ -27,7 +27,7 @@ serve({
       throw error;
     }
   },
-  forged: (name) => new Redlock.Lock(hasty, [name], "forged", Date.now() + 30000, 1, 0),
+  forge: (name) => new Redlock.Lock(hasty, [name], "forged", Date.now() + 30000, 1, 0),
   extend: (lock, ttl) => answered(hasty.extend(lock, ttl)),
   release: (lock) => answered(hasty.unlock(lock)),
 }, redis);

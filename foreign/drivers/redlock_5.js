@@ -30,7 +30,7 @@ serve({
       throw error;
     }
   },
-  forged: (name) => new Lock(hasty, [name], "forged", [], Date.now() + 30000),
+  forge: (name) => new Lock(hasty, [name], "forged", [], Date.now() + 30000),
   extend: (lock, ttl) => answered(hasty.extend(lock, ttl)),
   release: (lock) => answered(hasty.release(lock)),
 }, redis);

@@ -3,12 +3,12 @@
 //!
 //! | line | effect | answers |
 //! |---|---|---|
-//! | `try NAME TTL` | takes the lock if it is free, for so many milliseconds; 0 is for ever, where the library can | `yes` `no` |
+//! | `try NAME TTL` | takes a free lock for TTL milliseconds; 0: without a lease, if the library can do that | `yes` `no` |
 //! | `lock NAME TTL` | takes the lock, and waits for it as this library waits | `yes` |
-//! | `extend TTL`, `release` | extends or releases the lock that was taken last, or forged | `done` `refused: why` |
+//! | `extend TTL`, `release` | extends or releases the lock that was taken or forged last | `done` `refused: why` |
 //! | `forge NAME` | pretends to have taken the lock, with a token of its own | `forged` |
-//! | `hammer NAME TIMES` | tries so often, and releases each time it got the lock | how often it got the lock |
-//! | `count NAME COUNTER TIMES` | adds one to a number so often, under the lock but without atomic commands | `done` |
+//! | `hammer NAME TIMES` | tries to take the lock TIMES times, and releases it after each success | the number of successes |
+//! | `count NAME COUNTER TIMES` | adds one to the key COUNTER, TIMES times, under the lock, without atomic commands | `done` |
 //!
 //! A library that does not report whether a release had an effect answers `done` to every release.
 
@@ -21,17 +21,18 @@ use redis::aio::MultiplexedConnection;
 use rslock::{Lock, LockError, LockManager};
 
 /// An error that is not an answer of the library ends the driver, and with it the test.
-type Trouble = Box<dyn std::error::Error>;
+type FatalError = Box<dyn std::error::Error>;
 
-fn main() -> Result<(), Trouble> {
+fn main() -> Result<(), FatalError> {
     let url = std::env::args().nth(1).ok_or("the URL of a server is missing")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(serve(&url))
 }
 
-async fn serve(url: &str) -> Result<(), Trouble> {
+async fn serve(url: &str) -> Result<(), FatalError> {
     let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
     let mut manager = LockManager::new(vec![url]);
+    // `try` must not wait: one attempt only.
     manager.set_retry(1, Duration::from_millis(1));
     let mut lock: Option<Lock> = None;
     println!("ready");
@@ -40,11 +41,11 @@ async fn serve(url: &str) -> Result<(), Trouble> {
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match words.as_slice() {
             ["try", name, ttl] => {
-                lock = taken(&manager, name, millis(ttl)?).await?;
+                lock = try_lock(&manager, name, millis(ttl)?).await?;
                 if lock.is_some() { "yes" } else { "no" }.to_owned()
             }
             ["lock", name, ttl] => {
-                lock = Some(waited_for(&manager, name, millis(ttl)?).await?);
+                lock = Some(lock_patiently(&manager, name, millis(ttl)?).await?);
                 "yes".to_owned()
             }
             ["forge", name] => {
@@ -53,30 +54,30 @@ async fn serve(url: &str) -> Result<(), Trouble> {
                 "forged".to_owned()
             }
             ["extend", ttl] => {
-                let lock = lock.as_ref().ok_or("nothing was taken")?;
+                let lock = lock.as_ref().ok_or("no lock was taken")?;
                 match manager.extend(lock, millis(ttl)?).await {
                     Ok(_) => "done".to_owned(),
-                    Err(LockError::Unavailable) => "refused: it is not ours".to_owned(),
+                    Err(LockError::Unavailable) => "refused: the lock is not ours".to_owned(),
                     Err(other) => return Err(other.into()),
                 }
             }
             ["release"] => {
-                manager.unlock(lock.as_ref().ok_or("nothing was taken")?).await;
+                manager.unlock(lock.as_ref().ok_or("no lock was taken")?).await;
                 "done".to_owned()
             }
             ["hammer", name, times] => {
-                let mut won = 0;
+                let mut acquired = 0;
                 for _ in 0..times.parse()? {
-                    if let Some(lock) = taken(&manager, name, Duration::from_secs(30)).await? {
-                        won += 1;
+                    if let Some(lock) = try_lock(&manager, name, Duration::from_secs(30)).await? {
+                        acquired += 1;
                         lock.release().await;
                     }
                 }
-                format!("{won}")
+                format!("{acquired}")
             }
             ["count", name, counter, times] => {
                 for _ in 0..times.parse()? {
-                    let lock = waited_for(&manager, name, Duration::from_secs(2)).await?;
+                    let lock = lock_patiently(&manager, name, Duration::from_secs(2)).await?;
                     add_one(&mut connection, counter).await?;
                     lock.release().await;
                 }
@@ -89,7 +90,7 @@ async fn serve(url: &str) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn taken(manager: &LockManager, name: &str, ttl: Duration) -> Result<Option<Lock>, LockError> {
+async fn try_lock(manager: &LockManager, name: &str, ttl: Duration) -> Result<Option<Lock>, LockError> {
     match manager.lock(name, ttl).await {
         Ok(lock) => Ok(Some(lock)),
         Err(LockError::Unavailable) => Ok(None),
@@ -97,17 +98,17 @@ async fn taken(manager: &LockManager, name: &str, ttl: Duration) -> Result<Optio
     }
 }
 
-async fn waited_for(manager: &LockManager, name: &str, ttl: Duration) -> Result<Lock, LockError> {
-    let mut patient = manager.clone();
-    patient.set_retry(u32::MAX, Duration::from_millis(200));
-    patient.lock(name, ttl).await
+async fn lock_patiently(manager: &LockManager, name: &str, ttl: Duration) -> Result<Lock, LockError> {
+    let mut patient_manager = manager.clone();
+    patient_manager.set_retry(u32::MAX, Duration::from_millis(200));
+    patient_manager.lock(name, ttl).await
 }
 
 async fn add_one(connection: &mut MultiplexedConnection, counter: &str) -> redis::RedisResult<()> {
-    let seen: Option<u64> = redis::cmd("GET").arg(counter).query_async(connection).await?;
-    redis::cmd("SET").arg(counter).arg(seen.unwrap_or(0) + 1).query_async(connection).await
+    let value: Option<u64> = redis::cmd("GET").arg(counter).query_async(connection).await?;
+    redis::cmd("SET").arg(counter).arg(value.unwrap_or(0) + 1).query_async(connection).await
 }
 
-fn millis(text: &str) -> Result<Duration, Trouble> {
+fn millis(text: &str) -> Result<Duration, FatalError> {
     Ok(Duration::from_millis(text.parse()?))
 }

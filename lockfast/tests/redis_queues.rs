@@ -15,25 +15,25 @@ use lockfast::Redis;
 use lockfast::store::{Admission, Busy, Change, Lease, Leaving, Scope, Standing, Store, Why};
 use lockfast::store::{Claim, ClientId, Demand, Demands, Name};
 
-use fixture::{Admin, claim_by, claim_of, hold, queue};
+use fixture::{Admin, claim_of_client, claim_with_demands, hold, queue};
 
-const LONG: Duration = Duration::from_secs(60);
-const SHORT: Duration = Duration::from_millis(500);
+const LONG_TTL: Duration = Duration::from_secs(60);
+const SHORT_TTL: Duration = Duration::from_millis(500);
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn writer(text: &str) -> Demand {
+fn exclusive(text: &str) -> Demand {
     Demand::exclusive(name(text))
 }
 
-fn reader(text: &str) -> Demand {
+fn shared(text: &str) -> Demand {
     Demand::shared(name(text))
 }
 
 fn claim(ttl: Duration, demands: impl IntoIterator<Item = Demand>) -> Arc<Claim> {
-    claim_of(Demands::of(demands.into_iter().collect()).unwrap(), ttl)
+    claim_with_demands(Demands::of(demands.into_iter().collect()).unwrap(), ttl)
 }
 
 async fn open() -> (servers::Redis, Arc<Redis>) {
@@ -47,60 +47,61 @@ async fn renew(store: &Redis, claims: &[&Arc<Claim>]) -> lockfast::Result<Vec<St
     store.renew(&leases).await
 }
 
-async fn done(store: &Redis, claim: &Arc<Claim>) -> Standing {
+async fn release(store: &Redis, claim: &Arc<Claim>) -> Standing {
     store.release(&[Leaving::Done(Arc::clone(claim))]).await.unwrap().remove(0)
 }
 
-/// Leases of [`SHORT`] have ended after this.
-async fn outlive_the_short() {
-    tokio::time::sleep(SHORT + Duration::from_millis(100)).await;
+/// Sleeps until leases of [`SHORT_TTL`] have ended.
+async fn sleep_past_short_ttl() {
+    tokio::time::sleep(SHORT_TTL + Duration::from_millis(100)).await;
 }
 
 #[tokio::test]
 async fn a_writer_that_died_waiting_does_not_block_readers() {
     let (_server, store) = open().await;
-    let (reads, dies, comes) = (claim(LONG, [reader("a")]), claim(SHORT, [writer("a")]), claim(LONG, [reader("a")]));
-    hold(&store, &reads).await;
-    queue(&store, &dies).await;
-    queue(&store, &comes).await;
-    outlive_the_short().await;
-    assert!(matches!(renew(&store, &[&comes]).await.unwrap()[..], [Standing::Held(_)]));
+    let (reader, dead, newcomer) =
+        (claim(LONG_TTL, [shared("a")]), claim(SHORT_TTL, [exclusive("a")]), claim(LONG_TTL, [shared("a")]));
+    hold(&store, &reader).await;
+    queue(&store, &dead).await;
+    queue(&store, &newcomer).await;
+    sleep_past_short_ttl().await;
+    assert!(matches!(renew(&store, &[&newcomer]).await.unwrap()[..], [Standing::Held(_)]));
 }
 
 #[tokio::test]
 async fn permits_behind_a_dead_claim_of_large_weight_are_granted() {
     let (_server, store) = open().await;
     let permits = |ttl, weight| claim(ttl, [Demand::permits(name("p"), weight, 3).unwrap()]);
-    let (holds, dies, comes) = (permits(LONG, 2), permits(SHORT, 2), permits(LONG, 1));
-    hold(&store, &holds).await;
-    queue(&store, &dies).await;
-    outlive_the_short().await;
-    hold(&store, &comes).await;
+    let (holder, dead, newcomer) = (permits(LONG_TTL, 2), permits(SHORT_TTL, 2), permits(LONG_TTL, 1));
+    hold(&store, &holder).await;
+    queue(&store, &dead).await;
+    sleep_past_short_ttl().await;
+    hold(&store, &newcomer).await;
 }
 
 #[tokio::test]
 async fn a_claim_that_waits_for_another_name_leaves_no_reader_marker() {
     let (_server, store) = open().await;
-    let (reads, holds_b) = (claim(LONG, [reader("a")]), claim(LONG, [writer("b")]));
-    let (both, writes) = (claim(LONG, [reader("a"), writer("b")]), claim(LONG, [writer("a")]));
-    hold(&store, &reads).await;
-    hold(&store, &holds_b).await;
+    let (reader, holder_b) = (claim(LONG_TTL, [shared("a")]), claim(LONG_TTL, [exclusive("b")]));
+    let (both, writer) = (claim(LONG_TTL, [shared("a"), exclusive("b")]), claim(LONG_TTL, [exclusive("a")]));
+    hold(&store, &reader).await;
+    hold(&store, &holder_b).await;
     queue(&store, &both).await;
-    done(&store, &reads).await;
-    queue(&store, &writes).await;
-    done(&store, &both).await;
-    assert!(matches!(renew(&store, &[&writes]).await.unwrap()[..], [Standing::Held(_)]));
+    release(&store, &reader).await;
+    queue(&store, &writer).await;
+    release(&store, &both).await;
+    assert!(matches!(renew(&store, &[&writer]).await.unwrap()[..], [Standing::Held(_)]));
 }
 
 #[tokio::test]
 async fn the_last_reader_removes_the_marker_however_its_ttl_was_rounded() {
     let (server, store) = open().await;
     for _ in 0..20 {
-        let reads = claim(LONG, [reader("a")]);
-        hold(&store, &reads).await;
+        let reader = claim(LONG_TTL, [shared("a")]);
+        hold(&store, &reader).await;
         // Five milliseconds too long, as if the clock had gone on between two commands of a renewal.
         server.command("PEXPIRE a 60005");
-        done(&store, &reads).await;
+        release(&store, &reader).await;
         assert_eq!(server.command("EXISTS a"), ":0");
     }
 }
@@ -109,31 +110,31 @@ async fn the_last_reader_removes_the_marker_however_its_ttl_was_rounded() {
 async fn a_key_of_another_type_harms_no_claims_on_other_names() {
     let (server, store) = open().await;
     let permit = |ttl| claim(ttl, [Demand::permits(name("p"), 1, 3).unwrap()]);
-    let (holds, holds_w) = (permit(LONG), claim(LONG, [writer("w")]));
-    let both = claim(LONG, [Demand::permits(name("p"), 1, 3).unwrap(), writer("w")]);
-    hold(&store, &holds).await;
-    hold(&store, &holds_w).await;
+    let (holder, holder_w) = (permit(LONG_TTL), claim(LONG_TTL, [exclusive("w")]));
+    let both = claim(LONG_TTL, [Demand::permits(name("p"), 1, 3).unwrap(), exclusive("w")]);
+    hold(&store, &holder).await;
+    hold(&store, &holder_w).await;
     queue(&store, &both).await;
     server.command("DEL w");
     server.command("HSET w field value");
-    assert!(matches!(renew(&store, &[&holds]).await.unwrap()[..], [Standing::Held(_)]));
-    hold(&store, &permit(LONG)).await;
+    assert!(matches!(renew(&store, &[&holder]).await.unwrap()[..], [Standing::Held(_)]));
+    hold(&store, &permit(LONG_TTL)).await;
 }
 
 #[tokio::test]
 async fn the_tombstone_of_a_dead_waiter_blocks_no_multi() {
     let (_server, store) = open().await;
-    let (holds_a, reads_b, dies) =
-        (claim(LONG, [writer("a")]), claim(LONG, [reader("b")]), claim(SHORT, [writer("b")]));
-    let both = claim(LONG, [writer("a"), reader("b")]);
-    hold(&store, &holds_a).await;
-    hold(&store, &reads_b).await;
-    queue(&store, &dies).await;
+    let (holder_a, reader_b, dead) =
+        (claim(LONG_TTL, [exclusive("a")]), claim(LONG_TTL, [shared("b")]), claim(SHORT_TTL, [exclusive("b")]));
+    let both = claim(LONG_TTL, [exclusive("a"), shared("b")]);
+    hold(&store, &holder_a).await;
+    hold(&store, &reader_b).await;
+    queue(&store, &dead).await;
     queue(&store, &both).await;
-    outlive_the_short().await;
-    store.release(&[Leaving::Unknown(Arc::clone(&dies))]).await.unwrap();
-    done(&store, &holds_a).await;
-    let other = claim(LONG, [writer("a")]);
+    sleep_past_short_ttl().await;
+    store.release(&[Leaving::Unknown(Arc::clone(&dead))]).await.unwrap();
+    release(&store, &holder_a).await;
+    let other = claim(LONG_TTL, [exclusive("a")]);
     let Admission::Refused(busy) = store.acquire(&other, Busy::Refuse).await.unwrap() else { panic!("it is taken") };
     assert_eq!(busy.holder.map(|holder| holder.owner), Some(both.id.hash()));
 }
@@ -142,50 +143,51 @@ async fn the_tombstone_of_a_dead_waiter_blocks_no_multi() {
 async fn readers_behind_a_waiter_do_not_delay_its_recheck() {
     let (_server, store) = open().await;
     let permits = |weight| Demand::permits(name("p"), weight, 3).unwrap();
-    let (holds, reads) = (claim(SHORT, [permits(3)]), claim(LONG, [reader("a")]));
-    let both = claim(LONG, [reader("a"), permits(1)]);
+    let (holder, reader) = (claim(SHORT_TTL, [permits(3)]), claim(LONG_TTL, [shared("a")]));
+    let both = claim(LONG_TTL, [shared("a"), permits(1)]);
     // A client without a subscription would poll.
     let _pushes = store.watch(Scope::Client(both.client));
-    hold(&store, &holds).await;
+    hold(&store, &holder).await;
     queue(&store, &both).await;
-    hold(&store, &reads).await;
+    hold(&store, &reader).await;
     let standings = renew(&store, &[&both]).await.unwrap();
     let [Standing::Waiting { recheck_in, .. }] = standings[..] else { panic!("{standings:?}") };
-    assert!(recheck_in <= SHORT, "{recheck_in:?}");
+    assert!(recheck_in <= SHORT_TTL, "{recheck_in:?}");
 }
 
 #[tokio::test]
 async fn a_seal_without_an_end_stays() {
     let (_server, store) = open().await;
-    let seals = claim(LONG, [writer("a")]);
-    hold(&store, &seals).await;
-    let sealing = Leaving::Seal { claim: seals, value: Bytes::from_static(b"done"), keep: Duration::MAX };
+    let sealer = claim(LONG_TTL, [exclusive("a")]);
+    hold(&store, &sealer).await;
+    let sealing = Leaving::Seal { claim: sealer, value: Bytes::from_static(b"done"), keep: Duration::MAX };
     assert_eq!(store.release(&[sealing]).await.unwrap(), [Standing::Gone(Why::Left)]);
-    let sealed = store.acquire(&claim(LONG, [writer("a")]), Busy::Wait).await.unwrap();
+    let sealed = store.acquire(&claim(LONG_TTL, [exclusive("a")]), Busy::Wait).await.unwrap();
     assert!(matches!(sealed, Admission::Sealed(_)), "{sealed:?}");
-    let lingers = claim(LONG, [writer("b")]);
-    hold(&store, &lingers).await;
-    store.release(&[Leaving::Linger(lingers, Duration::MAX)]).await.unwrap();
-    queue(&store, &claim(LONG, [writer("b")])).await;
+    let lingerer = claim(LONG_TTL, [exclusive("b")]);
+    hold(&store, &lingerer).await;
+    store.release(&[Leaving::Linger(lingerer, Duration::MAX)]).await.unwrap();
+    queue(&store, &claim(LONG_TTL, [exclusive("b")])).await;
 }
 
 #[tokio::test]
 async fn a_full_redis_grants_locks_to_claims_that_wait_already() {
     let (server, store) = open().await;
-    let (dies, waiting, holds) = (claim(SHORT, [writer("a")]), claim(LONG, [writer("a")]), claim(LONG, [writer("b")]));
-    hold(&store, &dies).await;
-    queue(&store, &waiting).await;
-    hold(&store, &holds).await;
+    let (dead, waiter, holder) =
+        (claim(SHORT_TTL, [exclusive("a")]), claim(LONG_TTL, [exclusive("a")]), claim(LONG_TTL, [exclusive("b")]));
+    hold(&store, &dead).await;
+    queue(&store, &waiter).await;
+    hold(&store, &holder).await;
     server.command("CONFIG SET maxmemory 1mb");
-    outlive_the_short().await;
-    let standings = renew(&store, &[&waiting, &holds]).await.unwrap();
+    sleep_past_short_ttl().await;
+    let standings = renew(&store, &[&waiter, &holder]).await.unwrap();
     assert!(matches!(standings[..], [Standing::Held(_), Standing::Held(_)]), "{standings:?}");
 }
 
 #[tokio::test]
 async fn a_renewal_among_300_readers_reads_fewer_than_ten_records() {
     let (server, store) = open().await;
-    let readers: Vec<_> = (0..300).map(|_| claim(LONG, [reader("a")])).collect();
+    let readers: Vec<_> = (0..300).map(|_| claim(LONG_TTL, [shared("a")])).collect();
     for one in &readers {
         hold(&store, one).await;
     }
@@ -205,8 +207,8 @@ async fn one_watch_that_ends_does_not_silence_another() {
     // When the first has unsubscribed cannot be observed. It has done so long before the last of these rounds.
     for round in 0..20 {
         tokio::time::sleep(Duration::from_millis(10)).await;
-        let takes = claim(LONG, [writer(&format!("a{round}"))]);
-        hold(&store, &takes).await;
+        let holder = claim(LONG_TTL, [exclusive(&format!("a{round}"))]);
+        hold(&store, &holder).await;
         while next_change(&mut second).await != Change::Resource(name(&format!("a{round}"))) {}
     }
 }
@@ -222,14 +224,14 @@ async fn next_change(watch: &mut (impl futures::Stream<Item = Change> + Unpin)) 
 async fn a_renewal_on_a_server_that_became_a_replica_fails() {
     let (server, store) = open().await;
     let primary = servers::Redis::start();
-    let holds = claim(LONG, [writer("a")]);
-    hold(&store, &holds).await;
+    let holder = claim(LONG_TTL, [exclusive("a")]);
+    hold(&store, &holder).await;
     server.command("CONFIG SET replica-serve-stale-data yes");
     server.command("SET keep 1");
     server.command(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
     let mut answer = String::new();
     for _ in 0..3 {
-        answer = match renew(&store, &[&holds]).await {
+        answer = match renew(&store, &[&holder]).await {
             Err(error) => error.to_string(),
             Ok(standings) => format!("{standings:?}"),
         };
@@ -246,17 +248,17 @@ async fn a_password_with_a_question_mark_is_not_shown_in_the_error() {
 #[tokio::test]
 async fn a_waiter_granted_by_a_call_that_fails_is_notified() {
     let (server, store) = open().await;
-    let waiting = claim_by(77, "z", LONG);
-    let mut pushes = store.watch(Scope::Client(waiting.client));
-    let dies = claim(SHORT, [writer("z")]);
-    hold(&store, &dies).await;
-    queue(&store, &waiting).await;
+    let waiter = claim_of_client(77, "z", LONG_TTL);
+    let mut pushes = store.watch(Scope::Client(waiter.client));
+    let dead = claim(SHORT_TTL, [exclusive("z")]);
+    hold(&store, &dead).await;
+    queue(&store, &waiter).await;
     server.command("HSET b field value");
-    outlive_the_short().await;
-    let failed = store.acquire(&claim(LONG, [writer("b"), writer("z")]), Busy::Wait).await;
+    sleep_past_short_ttl().await;
+    let failed = store.acquire(&claim(LONG_TTL, [exclusive("b"), exclusive("z")]), Busy::Wait).await;
     assert!(failed.is_err(), "{failed:?}");
     if server.command("EXISTS z") == ":1" {
-        assert!(matches!(next_change(&mut pushes).await, Change::Held(owner, _) if owner == waiting.id.hash()));
+        assert!(matches!(next_change(&mut pushes).await, Change::Held(owner, _) if owner == waiter.id.hash()));
     }
 }
 
@@ -264,16 +266,16 @@ async fn a_waiter_granted_by_a_call_that_fails_is_notified() {
 async fn a_release_of_many_claims_notifies_every_next_waiter() {
     let (_server, store) = open().await;
     // 95 claims need two scripts, the second of which has one claim.
-    let of_client = |text: &str| claim_by(77, text, LONG);
+    let of_client = |text: &str| claim_of_client(77, text, LONG_TTL);
     let holders: Vec<_> = (0..95).map(|number| of_client(&format!("n{number}"))).collect();
-    let waiting = of_client("n94");
+    let waiter = of_client("n94");
     let mut pushes = store.watch(Scope::Client(ClientId(77)));
     for holder in &holders {
         hold(&store, holder).await;
     }
-    queue(&store, &waiting).await;
+    queue(&store, &waiter).await;
     let leaving: Vec<_> = holders.into_iter().map(Leaving::Done).collect();
     let left = store.release(&leaving).await.unwrap();
     assert!(left.iter().all(|standing| *standing == Standing::Gone(Why::Left)), "{:?}", left.last());
-    assert!(matches!(next_change(&mut pushes).await, Change::Held(owner, _) if owner == waiting.id.hash()));
+    assert!(matches!(next_change(&mut pushes).await, Change::Held(owner, _) if owner == waiter.id.hash()));
 }

@@ -9,6 +9,9 @@ use lockfast::{Error, Locks, LostWhy, Redis};
 
 use fixture::{Admin, millis, secs};
 
+/// The value of the key of a held lock begins with the format and the mode: `x` is exclusive.
+const EXCLUSIVE_HOLDER: &str = "lockfast1 x ";
+
 async fn locks_at(url: &str) -> (std::sync::Arc<Redis>, Locks) {
     let redis = Redis::open(url).await.unwrap();
     (redis.clone(), Locks::new(redis).unwrap())
@@ -29,7 +32,7 @@ async fn a_stale_fence_writes_nothing() {
     assert!(matches!(&refused, Error::Lost { why: LostWhy::Overtaken, .. }), "{refused}");
     let mut admin = Admin::of(&server.url());
     assert_eq!(admin.text("GET balance"), "80");
-    assert!(admin.text("GET lock:account").starts_with("lockfast1 x "));
+    assert!(admin.text("GET lock:account").starts_with(EXCLUSIVE_HOLDER));
     let odd = redis.set_fenced("lockfast:tickets", "1", u64::MAX).await.unwrap_err();
     assert!(matches!(odd, Error::Invalid(_)), "{odd}");
     second.release().await.unwrap();
@@ -50,15 +53,15 @@ async fn a_lock_counts_when_its_replicas_have_it() {
             Err(error) => assert!(matches!(error, Error::Unavailable { .. }), "{error}"),
         }
     };
-    assert!(Admin::of(&replica.url()).text("GET lock:a").starts_with("lockfast1 x "));
+    assert!(Admin::of(&replica.url()).text("GET lock:a").starts_with(EXCLUSIVE_HOLDER));
     guard.release().await.unwrap();
 
-    let before = admin.calls("wait");
+    let wait_calls_before = admin.calls("wait");
     let mutexes: Vec<_> = (0..50).map(|number| locks.mutex(format!("many:{number}"))).collect();
     let guards = futures::future::join_all(mutexes.iter().map(|mutex| mutex.lock())).await;
     assert!(guards.iter().all(Result::is_ok));
-    let sent = admin.calls("wait") - before;
-    assert!(sent < 50, "one WAIT answers for many, and {sent} were sent for 50 locks");
+    let wait_calls = admin.calls("wait") - wait_calls_before;
+    assert!(wait_calls < 50, "one WAIT confirms many locks, and {wait_calls} were sent for 50 locks");
 
     replica.kill();
     let refused = locks.mutex("b").try_lock().await.unwrap_err();

@@ -18,18 +18,18 @@ impl Certificates {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("lockfast-tls-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("the directory for temporary files can be used");
-        let made = Self { folder };
-        made.openssl(&format!(
-            "req -x509 -newkey {KIND} -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem"
+        let certificates = Self { folder };
+        certificates.openssl(&format!(
+            "req -x509 -newkey {KEY_TYPE} -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem"
         ));
-        made.write("names", "subjectAltName=IP:127.0.0.1,DNS:localhost\n");
-        made.sign("server");
-        made
+        certificates.write("names", "subjectAltName=IP:127.0.0.1,DNS:localhost\n");
+        certificates.sign("server");
+        certificates
     }
 
     /// One more certificate from the authority.
     pub fn sign(&self, name: &str) {
-        self.openssl(&format!("req -newkey {KIND} -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"));
+        self.openssl(&format!("req -newkey {KEY_TYPE} -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"));
         self.openssl(&format!(
             "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out {name}.pem"
         ));
@@ -40,7 +40,7 @@ impl Certificates {
         self.folder.join(name)
     }
 
-    /// [`Self::path`] as text, for a URL or a command line.
+    /// The path of a file in the directory as text, for a URL or a command line.
     pub fn file(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
@@ -53,16 +53,16 @@ impl Certificates {
     }
 
     /// Runs `openssl` in the directory. Its arguments are separated by spaces.
-    pub fn openssl(&self, line: &str) {
+    pub fn openssl(&self, args: &str) {
         let mut command = Command::new("openssl");
-        command.args(line.split(' ')).current_dir(Path::new(&self.folder)).stdout(Stdio::null()).stderr(Stdio::null());
-        let ended = command.status().expect("openssl is installed, and no test is skipped for it");
-        assert!(ended.success(), "openssl {line}");
+        command.args(args.split(' ')).current_dir(Path::new(&self.folder)).stdout(Stdio::null()).stderr(Stdio::null());
+        let status = command.status().expect("openssl is installed, and no test is skipped for it");
+        assert!(status.success(), "openssl {args}");
     }
 }
 
-/// A kind of key that takes milliseconds to generate.
-const KIND: &str = "ec -pkeyopt ec_paramgen_curve:prime256v1";
+/// The arguments of `openssl req -newkey`: an elliptic-curve key, which takes milliseconds to generate.
+const KEY_TYPE: &str = "ec -pkeyopt ec_paramgen_curve:prime256v1";
 
 impl Default for Certificates {
     fn default() -> Self {

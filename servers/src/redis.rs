@@ -13,8 +13,14 @@ use crate::Certificates;
 /// The environment variable that names the program to start instead of `redis-server`: another version, or Valkey.
 pub const PROGRAM: &str = "LOCKFAST_REDIS_SERVER";
 
-/// A server that is not ready after this time does not start at all.
-const STARTS_WITHIN: Duration = Duration::from_secs(20);
+/// A server that is not ready after this time is taken for one that cannot start.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How many free ports are tried for a new server.
+const MAX_PORTS: u32 = 20;
+
+/// How often a killed server is started on its old port: 20 ms apart, so for one second in all.
+const MAX_RESTARTS: u32 = 50;
 
 /// How a server is started.
 #[derive(Clone, Debug, Default)]
@@ -24,17 +30,25 @@ pub struct RedisOptions {
 }
 
 impl RedisOptions {
-    /// Listens for TLS connections too, with `server.pem`. With `demands_certificates`, each client has to present a certificate
-    /// of the same authority.
+    /// Listens for TLS connections too, with `server.pem`. A client needs no certificate.
     #[must_use]
-    pub fn tls(mut self, certificates: &Certificates, demands_certificates: bool) -> Self {
+    pub fn tls(self, certificates: &Certificates) -> Self {
+        self.listen_for_tls(certificates).setting("tls-auth-clients no")
+    }
+
+    /// As [`Self::tls`], but each client has to present a certificate of the same authority.
+    #[must_use]
+    pub fn mutual_tls(self, certificates: &Certificates) -> Self {
+        self.listen_for_tls(certificates).setting("tls-auth-clients yes")
+    }
+
+    fn listen_for_tls(mut self, certificates: &Certificates) -> Self {
         let port = free_port();
         self.tls_port = Some(port);
         self.setting(format!("tls-port {port}"))
             .setting(format!("tls-cert-file {}", certificates.file("server.pem")))
             .setting(format!("tls-key-file {}", certificates.file("server.key")))
             .setting(format!("tls-ca-cert-file {}", certificates.file("ca.pem")))
-            .setting(format!("tls-auth-clients {}", if demands_certificates { "yes" } else { "no" }))
     }
 
     /// One more setting, as in the server's configuration file: `maxmemory 4mb`.
@@ -50,7 +64,7 @@ impl RedisOptions {
         if is_before_7() { self } else { self.setting("enable-debug-command yes") }
     }
 
-    /// Several settings, in the order given.
+    /// Several settings of the configuration file, in the order given.
     #[must_use]
     pub fn settings<'a>(self, lines: impl IntoIterator<Item = &'a str>) -> Self {
         lines.into_iter().fold(self, Self::setting)
@@ -74,7 +88,7 @@ impl RedisOptions {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("lockfast-redis-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("the directory for temporary files can be used");
-        for _ in 0..20 {
+        for _ in 0..MAX_PORTS {
             // Another process may take the port before the server does. Then the server ends, and another port is tried.
             let port = free_port();
             if let Some(child) = spawn(&folder, port, &self.settings) {
@@ -116,9 +130,10 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// The URL of its first database for TLS connections; see [`RedisOptions::tls`].
+    /// The URL of its first database for TLS connections; see [`RedisOptions::tls`] and
+    /// [`RedisOptions::mutual_tls`].
     pub fn tls_url(&self) -> String {
-        format!("rediss://127.0.0.1:{}", self.tls_port.expect("it was started with `tls`"))
+        format!("rediss://127.0.0.1:{}", self.tls_port.expect("it was started with `tls` or `mutual_tls`"))
     }
 
     /// The id of the server's process.
@@ -139,7 +154,7 @@ impl Redis {
 
     /// Starts a killed server again on the same port, with the data that is on disk.
     pub fn start_again(&mut self) {
-        for _ in 0..50 {
+        for _ in 0..MAX_RESTARTS {
             if let Some(child) = spawn(&self.folder, self.port, &self.settings) {
                 self.child = child;
                 return;
@@ -175,6 +190,7 @@ fn program() -> String {
 fn is_before_7() -> bool {
     let output = Command::new(program()).arg("--version").output().expect("a server prints its version");
     let output = String::from_utf8_lossy(&output.stdout);
+    // `Redis server v=7.0.15 sha=..`
     let version = output.split_whitespace().find_map(|word| word.strip_prefix("v=")?.split('.').next()?.parse().ok());
     version.unwrap_or(0) < 7
 }
@@ -210,6 +226,7 @@ fn spawn(folder: &Path, port: u16, settings: &[String]) -> Option<Child> {
         let mut child = Some(child);
         for line in BufReader::new(output).lines() {
             let Ok(line) = line else { break };
+            // "Ready" or "ready", depending on the version.
             if line.contains("eady to accept connections")
                 && let Some(child) = child.take()
             {
@@ -220,5 +237,5 @@ fn spawn(folder: &Path, port: u16, settings: &[String]) -> Option<Child> {
             let _ = child.wait();
         }
     });
-    started.recv_timeout(STARTS_WITHIN).ok()
+    started.recv_timeout(START_TIMEOUT).ok()
 }

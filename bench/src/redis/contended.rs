@@ -1,44 +1,52 @@
 //! Many tasks lock one name, with local hand-off turned off.
 
 use super::Plan;
-use super::clients::{Kind, connect_all};
-use super::contest::{Manner, Outcome, contest, wake_ups};
+use super::clients::{Contender, connect_all};
+use super::contest::{Contention, Outcome, run_blpop_round, run_round};
 use super::figures::{Bar, Figure, Unit};
 use super::server::{Cores, Server};
 use crate::measure::median;
 
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "one name, hand-off inside the process off";
 
-/// Rounds of each contender; the BLPOP wake-ups have no kind.
-type Rounds = Vec<(Option<Kind>, Vec<Outcome>)>;
+/// The rounds of each contender. `None` is the baseline: wake-ups by BLPOP, which no contender does.
+type Rounds = Vec<(Option<Contender>, Vec<Outcome>)>;
+
+const BLPOP: Option<Contender> = None;
 
 pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     let mut figures = Vec::new();
     for cores in Cores::BOTH {
-        for manner in Manner::ALL {
-            println!("  {} on {}", manner.label(), cores.label());
+        for contention in Contention::ALL {
+            println!("  {} on {}", contention.label(), cores.label());
             let server = Server::start();
-            let rounds = server.with(cores, measure(*plan, server.port(), manner, cores));
-            figures.extend(show(cores, manner, &rounds));
+            let rounds = server.run_task(cores, measure(*plan, server.port(), contention, cores));
+            figures.extend(to_figures(cores, contention, &rounds));
         }
     }
     figures
 }
 
-async fn measure(plan: Plan, port: u16, manner: Manner, cores: Cores) -> Rounds {
+async fn measure(plan: Plan, port: u16, contention: Contention, cores: Cores) -> Rounds {
     // Contenders that poll are measured only with all cores, where they do best.
-    let kinds: &[Kind] = match cores {
-        Cores::One => &[Kind::LockfastNoHandOff, Kind::LockfastOnCrateNoHandOff],
-        Cores::All => &[Kind::LockfastNoHandOff, Kind::LockfastOnCrateNoHandOff, Kind::Rslock, Kind::DistributedLock],
+    let contenders: &[Contender] = match cores {
+        Cores::One => &[Contender::LockfastNoLocalHandOff, Contender::LockfastOnRedisCrateNoLocalHandOff],
+        Cores::All => &[
+            Contender::LockfastNoLocalHandOff,
+            Contender::LockfastOnRedisCrateNoLocalHandOff,
+            Contender::Rslock,
+            Contender::DistributedLock,
+        ],
     };
-    let clients = connect_all(kinds, port).await;
-    let mut rounds: Rounds = vec![(None, Vec::new())];
-    rounds.extend(clients.iter().map(|(kind, _)| (Some(*kind), Vec::new())));
-    let slice = plan.slice() * manner.slices();
+    let clients = connect_all(contenders, port).await;
+    let mut rounds: Rounds = vec![(BLPOP, Vec::new())];
+    rounds.extend(clients.iter().map(|(contender, _)| (Some(*contender), Vec::new())));
+    let slice = plan.slice() * contention.slices();
     for round in 0..=plan.rounds() {
-        let mut outcomes = vec![wake_ups(port, manner, slice).await];
-        for (kind, client) in &clients {
-            outcomes.push(contest(*kind, client, port, manner, slice).await);
+        let mut outcomes = vec![run_blpop_round(port, contention, slice).await];
+        for (contender, client) in &clients {
+            outcomes.push(run_round(*contender, client, port, contention, slice).await);
         }
         // The first round warms up and is not counted.
         if round > 0 {
@@ -48,49 +56,92 @@ async fn measure(plan: Plan, port: u16, manner: Manner, cores: Cores) -> Rounds 
     rounds
 }
 
-fn show(cores: Cores, manner: Manner, rounds: &Rounds) -> Vec<Figure> {
-    let of = |kind: Option<Kind>, pick: fn(&Outcome) -> f64| {
-        let found = rounds.iter().find(|(it, _)| *it == kind);
+fn to_figures(cores: Cores, contention: Contention, rounds: &Rounds) -> Vec<Figure> {
+    let median_of = |contender: Option<Contender>, pick: fn(&Outcome) -> f64| {
+        let found = rounds.iter().find(|(found, _)| *found == contender);
         found.map_or(f64::NAN, |(_, rounds)| median(rounds.iter().map(pick).collect()))
     };
-    let ours = Some(Kind::LockfastNoHandOff);
-    let setting = format!("{}, {}", manner.label(), cores.label());
+    let ours = Some(Contender::LockfastNoLocalHandOff);
+    let setting = format!("{}, {}", contention.label(), cores.label());
     let mut figures = Vec::new();
     let mut add = |what: &str, value: f64, unit: Unit, bar: Option<Bar>| {
         let figure = Figure::new(SECTION, format!("{what} ({setting})"), value, unit);
         figures.push(Figure { bar, ..figure });
     };
-    let rush = manner == Manner::Rush;
-    let judged = |bar: Bar| (rush && cores == Cores::One).then_some(bar);
-    let (wake, handoff) = (of(None, |it| it.handoff_p50), of(ours, |it| it.handoff_p50));
-    add("hand-off p50, of a BLPOP wake-up", handoff / wake, Unit::Times, judged(Bar::at_most(1.3).or_better(1.1)));
-    let on_crate = of(Some(Kind::LockfastOnCrateNoHandOff), |it| it.handoff_p50);
+    let is_saturated = contention == Contention::Saturated;
+    // Only the figures of this one combination have a bar.
+    let bar_if_judged = |bar: Bar| (is_saturated && cores == Cores::One).then_some(bar);
+    let (wake_up, handoff) =
+        (median_of(BLPOP, |outcome| outcome.handoff_p50), median_of(ours, |outcome| outcome.handoff_p50));
+    add(
+        "hand-off p50, of a BLPOP wake-up",
+        handoff / wake_up,
+        Unit::Times,
+        bar_if_judged(Bar::at_most(1.3).with_stretch(1.1)),
+    );
+    let on_crate = median_of(Some(Contender::LockfastOnRedisCrateNoLocalHandOff), |outcome| outcome.handoff_p50);
     add("hand-off p50 on the crate's connection, of lockfast's own", on_crate / handoff, Unit::Times, None);
-    add("BLPOP: wake-up p50", wake / 1e3, Unit::Microseconds, None);
-    if rush {
-        let (luck, commands) = (of(ours, |it| it.luck), of(ours, |it| it.commands_each));
-        add("turns of the luckiest, of the unluckiest task's", luck, Unit::Times, Some(Bar::at_most(1.03)));
+    add("BLPOP: wake-up p50", wake_up / 1e3, Unit::Microseconds, None);
+    if is_saturated {
+        let (luckiest_ratio, commands) =
+            (median_of(ours, |outcome| outcome.luckiest_ratio), median_of(ours, |outcome| outcome.commands_per_turn));
+        add("turns of the luckiest, of the unluckiest task's", luckiest_ratio, Unit::Times, Some(Bar::at_most(1.03)));
         add("Redis commands an acquisition", commands, Unit::Each, Some(Bar::at_most(2.1)));
-        add("BLPOP: turns", of(None, |it| it.per_second), Unit::PerSecond, None);
-        add("BLPOP: Redis CPU a turn", of(None, |it| it.server_each) / 1e3, Unit::Microseconds, None);
+        add("BLPOP: turns", median_of(BLPOP, |outcome| outcome.turns_per_second), Unit::PerSecond, None);
+        add(
+            "BLPOP: Redis CPU a turn",
+            median_of(BLPOP, |outcome| outcome.redis_cpu_per_turn) / 1e3,
+            Unit::Microseconds,
+            None,
+        );
     }
-    for kind in rounds.iter().filter_map(|(kind, _)| *kind) {
-        let (name, kind) = (kind.label(), Some(kind));
-        add(&format!("{name}: hand-off p50"), of(kind, |it| it.handoff_p50) / 1e3, Unit::Microseconds, None);
-        add(&format!("{name}: hand-off p99"), of(kind, |it| it.handoff_p99) / 1e3, Unit::Microseconds, None);
-        if rush {
-            add(&format!("{name}: turns"), of(kind, |it| it.per_second), Unit::PerSecond, None);
-            add(&format!("{name}: Redis CPU a turn"), of(kind, |it| it.server_each) / 1e3, Unit::Microseconds, None);
+    for contender in rounds.iter().filter_map(|(contender, _)| *contender) {
+        let (name, contender) = (contender.label(), Some(contender));
+        add(
+            &format!("{name}: hand-off p50"),
+            median_of(contender, |outcome| outcome.handoff_p50) / 1e3,
+            Unit::Microseconds,
+            None,
+        );
+        add(
+            &format!("{name}: hand-off p99"),
+            median_of(contender, |outcome| outcome.handoff_p99) / 1e3,
+            Unit::Microseconds,
+            None,
+        );
+        if is_saturated {
+            add(
+                &format!("{name}: turns"),
+                median_of(contender, |outcome| outcome.turns_per_second),
+                Unit::PerSecond,
+                None,
+            );
+            add(
+                &format!("{name}: Redis CPU a turn"),
+                median_of(contender, |outcome| outcome.redis_cpu_per_turn) / 1e3,
+                Unit::Microseconds,
+                None,
+            );
         }
-        if manner != Manner::Alternating {
-            add(&format!("{name}: p99 wait"), of(kind, |it| it.wait_p99) / 1e3, Unit::Microseconds, None);
+        if contention != Contention::Alternating {
+            add(
+                &format!("{name}: p99 wait"),
+                median_of(contender, |outcome| outcome.wait_p99) / 1e3,
+                Unit::Microseconds,
+                None,
+            );
         }
-        if kind != ours {
-            add(&format!("{name}: commands an acquisition"), of(kind, |it| it.commands_each), Unit::Each, None);
-            if rush {
+        if contender != ours {
+            add(
+                &format!("{name}: commands an acquisition"),
+                median_of(contender, |outcome| outcome.commands_per_turn),
+                Unit::Each,
+                None,
+            );
+            if is_saturated {
                 add(
                     &format!("{name}: turns of the luckiest, of the unluckiest"),
-                    of(kind, |it| it.luck),
+                    median_of(contender, |outcome| outcome.luckiest_ratio),
                     Unit::Times,
                     None,
                 );

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-/// One measured number.
+/// One measured number: a row of a table. Two trees are compared by the names of their rows (`section`, `what` and `unit`).
 #[derive(Debug)]
 pub(crate) struct Figure {
     pub(crate) section: &'static str,
@@ -14,19 +14,23 @@ pub(crate) struct Figure {
     pub(crate) bar: Option<Bar>,
 }
 
+/// The unit of a figure. The variants' names are part of the JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
+    /// A ratio: `1.28x`.
     Times,
     Microseconds,
     PerSecond,
     Percent,
     Megabytes,
+    /// A whole number.
     Count,
+    /// An average per item: `2.00`.
     Each,
 }
 
 impl Unit {
-    pub(crate) fn shown(self, value: f64) -> String {
+    pub(crate) fn format(self, value: f64) -> String {
         if !value.is_finite() {
             // A ratio whose divisor is zero: one task had no turn at all.
             return if value.is_nan() { "not measured".to_owned() } else { "without end".to_owned() };
@@ -36,17 +40,17 @@ impl Unit {
             Self::Microseconds if value >= 10_000.0 => format!("{:.1} ms", value / 1e3),
             Self::Microseconds => format!("{value:.1} us"),
             Self::PerSecond if value < 10.0 => format!("{value:.1}/s"),
-            Self::PerSecond => format!("{}/s", thousands(value)),
+            Self::PerSecond => format!("{}/s", group_thousands(value)),
             Self::Percent if value < 0.1 && value > 0.0 => format!("{value:.3} %"),
             Self::Percent => format!("{value:.1} %"),
             Self::Megabytes => format!("{value:.1} MB"),
-            Self::Count => thousands(value),
+            Self::Count => group_thousands(value),
             Self::Each => format!("{value:.2}"),
         }
     }
 }
 
-fn thousands(value: f64) -> String {
+fn group_thousands(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut grouped = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -61,27 +65,29 @@ fn thousands(value: f64) -> String {
 /// The limit of a figure, and a stretch goal beyond it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bar {
-    at_most: bool,
+    /// Whether the figure has to be at most the limit. Otherwise it has to be at least the limit.
+    is_upper: bool,
     limit: f64,
     stretch: Option<f64>,
 }
 
 impl Bar {
     pub(crate) fn at_most(limit: f64) -> Self {
-        Self { at_most: true, limit, stretch: None }
+        Self { is_upper: true, limit, stretch: None }
     }
 
     pub(crate) fn at_least(limit: f64) -> Self {
-        Self { at_most: false, limit, stretch: None }
+        Self { is_upper: false, limit, stretch: None }
     }
 
-    pub(crate) fn or_better(self, stretch: f64) -> Self {
+    /// Adds a stretch goal, which is stricter than the limit.
+    pub(crate) fn with_stretch(self, stretch: f64) -> Self {
         Self { stretch: Some(stretch), ..self }
     }
 
     /// A figure that was not measured never meets its bar.
     fn verdict(&self, value: f64) -> &'static str {
-        let meets = |limit: f64| if self.at_most { value <= limit } else { value >= limit };
+        let meets = |limit: f64| if self.is_upper { value <= limit } else { value >= limit };
         match self.stretch {
             _ if value.is_nan() => "no figure",
             _ if !meets(self.limit) => "MISSED",
@@ -91,9 +97,9 @@ impl Bar {
     }
 
     fn label(&self, unit: Unit) -> String {
-        let mut label = format!("{} {}", if self.at_most { "at most" } else { "at least" }, unit.shown(self.limit));
+        let mut label = format!("{} {}", if self.is_upper { "at most" } else { "at least" }, unit.format(self.limit));
         if let Some(stretch) = self.stretch {
-            let _ = write!(label, " (better: {})", unit.shown(stretch));
+            let _ = write!(label, " (better: {})", unit.format(stretch));
         }
         label
     }
@@ -104,7 +110,7 @@ impl Figure {
         Self { section, what: what.into(), value, unit, bar: None }
     }
 
-    pub(crate) fn with(mut self, bar: Bar) -> Self {
+    pub(crate) fn with_bar(mut self, bar: Bar) -> Self {
         self.bar = Some(bar);
         self
     }
@@ -114,11 +120,11 @@ impl Figure {
         let verdict = self.bar.map(|bar| bar.verdict(self.value)).unwrap_or_default();
         // A figure without a bar is indented under the one with a bar.
         let indent = if self.bar.is_some() { "" } else { "  " };
-        [format!("{indent}{}", self.what), self.unit.shown(self.value), bar, verdict.to_owned()]
+        [format!("{indent}{}", self.what), self.unit.format(self.value), bar, verdict.to_owned()]
     }
 }
 
-/// The figures of each section, which are printed under its title.
+/// The figures, grouped by their sections.
 fn sections(figures: &[Figure]) -> impl Iterator<Item = &[Figure]> {
     figures.chunk_by(|one, next| one.section == next.section)
 }
@@ -149,7 +155,7 @@ pub(crate) fn print_markdown(machine: &str, figures: &[Figure]) {
 
 pub(crate) fn as_json(figures: &[Figure]) -> Value {
     let figure = |row: &Figure| {
-        let bar = row.bar.map(|bar| json!({ "at_most": bar.at_most, "limit": bar.limit, "stretch": bar.stretch }));
+        let bar = row.bar.map(|bar| json!({ "at_most": bar.is_upper, "limit": bar.limit, "stretch": bar.stretch }));
         let verdict = row.bar.map(|bar| bar.verdict(row.value));
         json!({
             "section": row.section,
@@ -169,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_bar_is_met_on_its_own_side_and_never_by_a_missing_figure() {
-        let bar = Bar::at_most(1.25).or_better(1.05);
+        let bar = Bar::at_most(1.25).with_stretch(1.05);
         assert_eq!(bar.verdict(1.26), "MISSED");
         assert_eq!(bar.verdict(1.25), "met");
         assert_eq!(bar.verdict(1.0), "met, better than asked");
@@ -180,7 +186,7 @@ mod tests {
 
     #[test]
     fn large_numbers_are_grouped() {
-        assert_eq!(Unit::PerSecond.shown(1_234_567.4), "1,234,567/s");
-        assert_eq!(Unit::Count.shown(100.0), "100");
+        assert_eq!(Unit::PerSecond.format(1_234_567.4), "1,234,567/s");
+        assert_eq!(Unit::Count.format(100.0), "100");
     }
 }

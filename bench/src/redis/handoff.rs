@@ -8,122 +8,128 @@ use std::time::Duration;
 use lockfast::Clock;
 
 use super::Plan;
-use super::clients::{Client, Kind, connect_all};
-use super::contest::{Manner, contest};
+use super::clients::{Client, Contender, connect_all};
+use super::contest::{Contention, run_round};
 use super::figures::{Bar, Figure, Unit};
 use super::server::{Cores, Server};
 use crate::measure::{median, percentile};
 
+/// The section of these figures: part of the names by which two trees are compared.
 const SECTION: &str = "one name, 32 tasks, hand-off inside the process on";
-/// A turn of a process ends after this many local hand-offs at the latest.
-const TURN: f64 = 64.0;
-/// The pause of the waiter before each lock.
+/// A process hands a lock off locally at most this many times, then to another process: the length of one full turn.
+const MAX_LOCAL_HANDOFFS: f64 = 64.0;
+/// The pause of the waiter's process before each lock.
 const PAUSE: Duration = Duration::from_millis(3);
 
 pub(crate) fn run(plan: &Plan) -> Vec<Figure> {
     println!("  rate, on and off");
     let server = Server::start();
     let (port, rounds, slice) = (server.port(), plan.rounds(), plan.slice());
-    let rates = server.with(Cores::All, async move {
-        let clients = connect_all(&[Kind::LockfastNoHandOff, Kind::Lockfast], port).await;
-        let mut rates: Vec<(Kind, Vec<f64>)> = clients.iter().map(|(kind, _)| (*kind, Vec::new())).collect();
+    let rates = server.run_task(Cores::All, async move {
+        let clients = connect_all(&[Contender::LockfastNoLocalHandOff, Contender::Lockfast], port).await;
+        let mut rates: Vec<(Contender, Vec<f64>)> =
+            clients.iter().map(|(contender, _)| (*contender, Vec::new())).collect();
         for round in 0..=rounds {
-            for ((kind, client), (_, rates)) in clients.iter().zip(&mut rates) {
-                let outcome = contest(*kind, client, port, Manner::Rush, slice * 2).await;
+            for ((contender, client), (_, rates)) in clients.iter().zip(&mut rates) {
+                let outcome = run_round(*contender, client, port, Contention::Saturated, slice * 2).await;
+                // The first round warms up and is not counted.
                 if round > 0 {
-                    rates.push(outcome.per_second);
+                    rates.push(outcome.turns_per_second);
                 }
             }
         }
         rates
     });
-    let rate = |kind| {
-        let found = rates.iter().find(|(it, _)| *it == kind);
+    let median_rate = |contender| {
+        let found = rates.iter().find(|(it, _)| *it == contender);
         found.map_or(f64::NAN, |(_, rates)| median(rates.clone()))
     };
-    let (off, on) = (rate(Kind::LockfastNoHandOff), rate(Kind::Lockfast));
+    let (rate_off, rate_on) = (median_rate(Contender::LockfastNoLocalHandOff), median_rate(Contender::Lockfast));
     println!("  a waiter in another process");
-    let turns = waiter(plan.count(500) as u32);
-    let of = |share| if turns.is_empty() { f64::NAN } else { percentile(&turns, share) };
+    let waits = waits_of_another_process(plan.scaled(500) as u32);
+    let percentile_of = |share| if waits.is_empty() { f64::NAN } else { percentile(&waits, share) };
     let figure = |what, value, unit| Figure::new(SECTION, what, value, unit);
     vec![
-        figure("rate, of the rate with hand-off off", on / off, Unit::Times).with(Bar::at_least(8.0).or_better(40.0)),
-        figure("hand-off on", on, Unit::PerSecond),
-        figure("hand-off off", off, Unit::PerSecond),
-        figure("turns that a waiter in another process waits, most", of(1.0), Unit::Each).with(Bar::at_most(2.0)),
-        figure("turns that a waiter in another process waits, p50", of(0.5), Unit::Each),
+        figure("rate, of the rate with hand-off off", rate_on / rate_off, Unit::Times)
+            .with_bar(Bar::at_least(8.0).with_stretch(40.0)),
+        figure("hand-off on", rate_on, Unit::PerSecond),
+        figure("hand-off off", rate_off, Unit::PerSecond),
+        figure("turns that a waiter in another process waits, most", percentile_of(1.0), Unit::Each)
+            .with_bar(Bar::at_most(2.0)),
+        figure("turns that a waiter in another process waits, p50", percentile_of(0.5), Unit::Each),
     ]
 }
 
-/// For each lock of another process: how often the lock was taken here until that process got it, in full turns.
-fn waiter(count: u32) -> Vec<f64> {
+/// For each wait of another process: how often this process took the lock meanwhile, in full turns of
+/// [`MAX_LOCAL_HANDOFFS`].
+fn waits_of_another_process(count: u32) -> Vec<f64> {
     let server = Server::start();
-    let over = Arc::new(AtomicBool::new(false));
-    let (port, is_over) = (server.port(), Arc::clone(&over));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (port, tasks_are_over) = (server.port(), Arc::clone(&is_over));
     let mut child = server.child("handoff", &[count.to_string()]);
     let output = BufReader::new(child.stdout.take().expect("it was piped"));
     // The waiter's output is read to its end on a thread, while the tasks of this process run.
-    let reading = std::thread::spawn(move || {
+    let reader = std::thread::spawn(move || {
         let lines: Vec<String> = output.lines().map_while(Result::ok).collect();
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         lines
     });
-    let taken = server.with(Cores::All, contenders(port, is_over));
-    let lines = reading.join().expect("reading does not panic");
+    let taken_at = server.run_task(Cores::All, take_repeatedly(port, tasks_are_over));
+    let lines = reader.join().expect("reading does not panic");
     child.wait().expect("it ends by itself");
     let mut waits = Vec::new();
     for line in lines {
         let mut figures = line.split(' ').filter_map(|figure| figure.parse::<u64>().ok());
-        if let (Some(called), Some(acquired)) = (figures.next(), figures.next()) {
-            let before = |moment: u64| taken.partition_point(|taken| *taken < moment);
-            waits.push((before(acquired) - before(called)) as f64 / TURN);
+        if let (Some(called_at), Some(acquired_at)) = (figures.next(), figures.next()) {
+            let taken_before = |moment: u64| taken_at.partition_point(|at| *at < moment);
+            waits.push((taken_before(acquired_at) - taken_before(called_at)) as f64 / MAX_LOCAL_HANDOFFS);
         }
     }
     waits
 }
 
-/// 32 tasks that take the lock all the time. Returns when each of them got it, sorted.
-async fn contenders(port: u16, over: Arc<AtomicBool>) -> Vec<u64> {
-    let Ok(client) = Client::connect(Kind::Lockfast, port).await else { return Vec::new() };
+/// Runs 32 tasks that take the lock until `is_over`. Returns the times of all acquisitions in nanoseconds, sorted.
+async fn take_repeatedly(port: u16, is_over: Arc<AtomicBool>) -> Vec<u64> {
+    let Ok(client) = Client::connect(Contender::Lockfast, port).await else { return Vec::new() };
     let tasks = (0..32).map(|_| {
-        let (client, over, clock) = (client.clone(), Arc::clone(&over), Clock::boot());
+        let (client, is_over, clock) = (client.clone(), Arc::clone(&is_over), Clock::boot());
         tokio::spawn(async move {
-            let mut taken = Vec::new();
-            while !over.load(Ordering::Relaxed) {
+            let mut taken_at = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
                 let held = client.lock("hot").await;
-                taken.push(clock.now().as_nanos());
+                taken_at.push(clock.now().as_nanos());
                 tokio::task::yield_now().await;
                 held.release().await;
             }
-            taken
+            taken_at
         })
     });
     let tasks: Vec<_> = tasks.collect();
-    let mut taken = Vec::new();
+    let mut taken_at = Vec::new();
     for task in tasks {
-        taken.extend(task.await.expect("no task panics"));
+        taken_at.extend(task.await.expect("no task panics"));
     }
-    taken.sort_unstable();
-    taken
+    taken_at.sort_unstable();
+    taken_at
 }
 
-/// The waiter: prints when it called `lock` and when that returned.
+/// The waiter's process: prints for each lock when `lock` was called and when it returned.
 pub(crate) fn child(port: u16, count: u32) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads can be had");
     let waits = runtime.block_on(async {
-        let Ok(client) = Client::connect(Kind::Lockfast, port).await else { return Vec::new() };
+        let Ok(client) = Client::connect(Contender::Lockfast, port).await else { return Vec::new() };
         let (clock, mut waits) = (Clock::boot(), Vec::new());
         for _ in 0..count {
             tokio::time::sleep(PAUSE).await;
-            let called = clock.now().as_nanos();
+            let called_at = clock.now().as_nanos();
             let held = client.lock("hot").await;
-            waits.push((called, clock.now().as_nanos()));
+            waits.push((called_at, clock.now().as_nanos()));
             held.release().await;
         }
         waits
     });
     let mut out = std::io::stdout().lock();
-    for (called, acquired) in waits {
-        writeln!(out, "{called} {acquired}").expect("the parent reads it");
+    for (called_at, acquired_at) in waits {
+        writeln!(out, "{called_at} {acquired_at}").expect("the parent reads it");
     }
 }

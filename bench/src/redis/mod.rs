@@ -50,86 +50,89 @@ const SECTIONS: &[Section] = &[
     ("held", "100,000 held locks, renewed", held::run),
 ];
 
-/// A short round is a fifth of a round.
-const SHORTER: u32 = 5;
+/// The number of short rounds in the time of one round.
+const SHORT_ROUNDS: u32 = 5;
 
 /// How many rounds are measured, and how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    pub(crate) quick: bool,
+    pub(crate) is_quick: bool,
 }
 
 impl Plan {
     pub(crate) fn rounds(&self) -> usize {
-        if self.quick { 3 } else { 7 }
+        if self.is_quick { 3 } else { 7 }
     }
 
     /// How long one contender is measured in one round.
     pub(crate) fn slice(&self) -> Duration {
-        Duration::from_millis(if self.quick { 100 } else { 300 })
+        Duration::from_millis(if self.is_quick { 100 } else { 300 })
     }
 
-    /// The same time in more and shorter rounds, for work that takes less than a millisecond. The speed of a shared machine changes
-    /// within a second, and contenders are compared within a round.
+    /// The number and the length of short rounds, which take the same time in all. They are for work of less than a
+    /// millisecond: the speed of a shared machine changes within a second, and contenders are compared within a round.
     pub(crate) fn short_rounds(&self) -> (usize, Duration) {
-        (self.rounds() * SHORTER as usize, self.slice() / SHORTER)
+        (self.rounds() * SHORT_ROUNDS as usize, self.slice() / SHORT_ROUNDS)
     }
 
-    /// This many, or a tenth with `--quick`.
-    pub(crate) fn count(&self, full: usize) -> usize {
-        if self.quick { full / 10 } else { full }
+    /// The full count, or a tenth of it with `--quick`.
+    pub(crate) fn scaled(&self, full: usize) -> usize {
+        if self.is_quick { full / 10 } else { full }
     }
 }
 
 pub(crate) fn run(args: impl Iterator<Item = String>) {
-    let (mut chosen, mut plan, mut json, mut markdown) = (Vec::new(), Plan { quick: false }, None, false);
+    let (mut sections, mut plan, mut json_path, mut as_markdown) = (Vec::new(), Plan { is_quick: false }, None, false);
     let mut args = args;
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--help" | "-h" => {
-                help();
+                print_help();
                 return;
             }
-            "--quick" => plan.quick = true,
-            "--markdown" => markdown = true,
-            "--json" => json = Some(args.next().unwrap_or_else(|| refuse("--json needs the name of a file"))),
+            "--quick" => plan.is_quick = true,
+            "--markdown" => as_markdown = true,
+            "--json" => {
+                json_path = Some(args.next().unwrap_or_else(|| exit_with_help("--json needs the name of a file")))
+            }
             name => match SECTIONS.iter().find(|section| section.0 == name) {
-                Some(section) => chosen.push(section),
-                None => refuse(&format!("{name:?} is no section")),
+                Some(section) => sections.push(section),
+                None => exit_with_help(&format!("{name:?} is no section")),
             },
         }
     }
-    if chosen.is_empty() {
-        chosen = SECTIONS.iter().collect();
+    if sections.is_empty() {
+        sections = SECTIONS.iter().collect();
     }
-    let (machine, busy) = (server::machine(), server::load());
+    let (machine, load) = (server::machine(), server::load());
     println!("{machine}");
-    if busy > 0.5 {
-        println!("This machine is busy (load {busy}): what follows is a look, not a measurement.");
+    if load > 0.5 {
+        println!("This machine is busy (load {load}): what follows is a look, not a measurement.");
     }
     let mut figures = Vec::new();
-    for (number, (name, what, measure)) in chosen.iter().enumerate() {
-        println!("[{}/{}] {name}: {what}", number + 1, chosen.len());
+    for (number, (name, what, measure)) in sections.iter().enumerate() {
+        println!("[{}/{}] {name}: {what}", number + 1, sections.len());
         figures.extend(measure(&plan));
     }
-    match markdown {
+    match as_markdown {
         true => print_markdown(&machine, &figures),
         false => print_table(&figures),
     }
-    if let Some(path) = json {
-        let all = json!({ "machine": machine, "load": busy, "quick": plan.quick, "figures": as_json(&figures) });
+    if let Some(path) = json_path {
+        let all = json!({ "machine": machine, "load": load, "quick": plan.is_quick, "figures": as_json(&figures) });
         let text = format!("{all:#}\n");
-        std::fs::write(&path, text).unwrap_or_else(|error| refuse(&format!("{path} cannot be written: {error}")));
+        std::fs::write(&path, text)
+            .unwrap_or_else(|error| exit_with_help(&format!("{path} cannot be written: {error}")));
     }
 }
 
-fn refuse(what: &str) -> ! {
-    println!("{what}\n");
-    help();
+fn exit_with_help(message: &str) -> ! {
+    println!("{message}\n");
+    print_help();
     std::process::exit(2);
 }
 
-fn help() {
+fn print_help() {
     println!("{HELP}");
     for (name, what, _) in SECTIONS {
         println!("    {name:<12} {what}");

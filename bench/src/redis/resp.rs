@@ -42,13 +42,13 @@ impl Reply {
 }
 
 pub(crate) fn write_command(args: &[&str], out: &mut Vec<u8>) {
-    let digits = |kind: u8, count: usize, out: &mut Vec<u8>| {
+    let write_length = |kind: u8, count: usize, out: &mut Vec<u8>| {
         out.push(kind);
         write!(out, "{count}\r\n").expect("a vector takes all bytes");
     };
-    digits(b'*', args.len(), out);
+    write_length(b'*', args.len(), out);
     for arg in args {
-        digits(b'$', arg.len(), out);
+        write_length(b'$', arg.len(), out);
         out.extend_from_slice(arg.as_bytes());
         out.extend_from_slice(b"\r\n");
     }
@@ -75,9 +75,9 @@ fn parse(bytes: &[u8]) -> Option<(Reply, usize)> {
             let Ok(length) = usize::try_from(number()) else { return Some((Reply::Nothing, after)) };
             let (mut items, mut at) = (Vec::with_capacity(length), after);
             for _ in 0..length {
-                let (item, took) = parse(&bytes[at..])?;
+                let (item, item_length) = parse(&bytes[at..])?;
                 items.push(item);
-                at += took;
+                at += item_length;
             }
             Some((Reply::List(items), at))
         }
@@ -87,27 +87,31 @@ fn parse(bytes: &[u8]) -> Option<(Reply, usize)> {
 
 /// Bytes that were received and not decoded yet.
 #[derive(Debug, Default)]
-struct Unread(Vec<u8>, usize);
+struct Unread {
+    bytes: Vec<u8>,
+    /// How many of `bytes` are decoded.
+    decoded: usize,
+}
 
 impl Unread {
     fn next(&mut self) -> Option<Reply> {
-        let rest = &self.0[self.1..];
+        let rest = &self.bytes[self.decoded..];
         if rest.is_empty() {
-            self.0.clear();
-            self.1 = 0;
+            self.bytes.clear();
+            self.decoded = 0;
             return None;
         }
-        let (reply, took) = parse(rest)?;
-        self.1 += took;
+        let (reply, length) = parse(rest)?;
+        self.decoded += length;
         Some(reply)
     }
 
     /// The buffer for more bytes. It has capacity, so that reading no bytes means the end of the connection.
     fn room(&mut self) -> &mut Vec<u8> {
-        self.0.drain(..self.1);
-        self.1 = 0;
-        self.0.reserve(16 * 1024);
-        &mut self.0
+        self.bytes.drain(..self.decoded);
+        self.decoded = 0;
+        self.bytes.reserve(16 * 1024);
+        &mut self.bytes
     }
 }
 

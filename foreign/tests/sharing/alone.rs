@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockfast::{Error, Locks};
 use servers::Redis;
 
-use crate::fixture::{SOON, connection, in_time, now, soon_after, until_waiting};
+use crate::fixture::{SOON, assert_soon_after, connection, in_time, now, until_waiting};
 use crate::peer::{PYTHON_REDIS_LOCK, Peer, REDIS_PY, REDIS_SEMAPHORE, REDLOCK, REDLOCK_5, RSLOCK};
 
 /// The premise of the other tests, without lockfast: the drivers take, refuse and release locks as they answer.
@@ -23,18 +23,18 @@ fn libraries_that_use_the_same_key_exclude_each_other() {
             assert_eq!(peers.len(), 5, "one of them cannot name {key}");
             for holder in 0..peers.len() {
                 let (client, name, peer) = &mut peers[holder];
-                assert!(peer.gets(name).await, "{client} alone");
+                assert!(peer.try_lock(name).await, "{client} alone");
                 for (_, (client, name, peer)) in peers.iter_mut().enumerate().filter(|(other, _)| *other != holder) {
-                    assert!(!peer.gets(name).await, "{client} beside another");
+                    assert!(!peer.try_lock(name).await, "{client} beside another");
                     assert_eq!(peer.ask(&format!("hammer {name} 3")).await, "0", "{client}");
                     assert_eq!(peer.ask(&format!("forge {name}")).await, "forged");
-                    peer.cannot_touch_it().await;
+                    peer.expect_no_access().await;
                 }
                 let left: i64 = redis::cmd("PTTL").arg(key).query(&mut connection(&redis)).unwrap();
                 assert!((1..=30_000).contains(&left), "{left}");
                 let (client, _, peer) = &mut peers[holder];
                 assert_eq!(peer.ask("extend 40000").await, "done", "{client}");
-                peer.releases().await;
+                peer.release().await;
                 let left: i64 = redis::cmd("PTTL").arg(key).query(&mut connection(&redis)).unwrap();
                 assert_eq!(left, -2, "{client} has released it");
             }
@@ -113,7 +113,7 @@ fn a_waiter_outlasts_a_hash_that_replaced_the_lock() {
         redis::cmd("DEL").arg("lock:a").exec(&mut connection).unwrap();
         waiter.await.unwrap().unwrap().release().await.unwrap();
         next.await.unwrap().unwrap().release().await.unwrap();
-        soon_after(deleted);
+        assert_soon_after(deleted);
     });
 }
 
@@ -202,7 +202,7 @@ fn the_reader_marker_goes_with_the_last_reader() {
         }
         let released = now();
         waiter.await.unwrap().unwrap().release().await.unwrap();
-        soon_after(released);
+        assert_soon_after(released);
         assert_eq!(left(), -2);
     });
 }

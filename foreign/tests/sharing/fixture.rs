@@ -12,8 +12,8 @@ use crate::peer::{Client, Peer};
 /// A waiter rechecks at least every 300 ms while another library holds the lock; the rest is for a busy machine.
 pub const SOON: Duration = Duration::from_secs(2);
 
-/// Longer than a test takes that does not hang.
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
+/// A test that takes longer hangs.
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server, the other library, and one client of ours.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub fn run<F: Future<Output = ()>>(client: Client, test: impl FnOnce(Fixture) ->
 /// Runs `work` on a runtime, and panics if it hangs.
 pub fn in_time<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(ENDS_WITHIN, work).await.expect("it does not hang") })
+    runtime.block_on(async { tokio::time::timeout(TEST_TIMEOUT, work).await.expect("it does not hang") })
 }
 
 fn url(client: Client, redis: &Redis) -> String {
@@ -107,8 +107,8 @@ pub fn now() -> Moment {
     Clock::boot().now()
 }
 
-/// Panics if [`SOON`] has passed since then.
-pub fn soon_after(then: Moment) {
+/// Panics if more than [`SOON`] has passed since then.
+pub fn assert_soon_after(then: Moment) {
     let passed = now().since(then);
     assert!(passed < SOON, "it took {passed:?}");
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// Longer than any answer takes.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(40);
+/// A driver that has not answered after this time has failed.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Another lock library.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,7 @@ pub struct Client {
     pub reports_refusals: bool,
 }
 
+/// The language of a driver, and its file in `foreign/drivers`.
 #[derive(Clone, Copy, Debug)]
 enum Driver {
     Python(&'static str),
@@ -48,8 +49,8 @@ pub const REDIS_SEMAPHORE: Client = Client {
 };
 pub const RSLOCK: Client = Client { name: "rslock", prefix: "", driver: Driver::Rust, reports_refusals: false };
 
-/// A running driver. It is killed when its test is over. If this process dies before, the driver ends by itself, because its
-/// input ends, or the server that it waits for.
+/// A running driver. It is killed when its test is over. If this process dies before, the driver ends by itself: its input
+/// ends, or its server.
 #[derive(Debug)]
 pub struct Peer {
     client: Client,
@@ -66,19 +67,19 @@ impl Peer {
         // Not inherited: Node.js makes it non-blocking, and then other processes fail to print there.
         command.stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
-        let (input, printed) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (input, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let errors = child.stderr.take().unwrap();
         std::thread::spawn(move || {
             BufReader::new(errors).lines().map_while(Result::ok).for_each(|line| eprintln!("{}: {line}", client.name));
         });
         let (send, output) = unbounded_channel();
         std::thread::spawn(move || {
-            for line in BufReader::new(printed).lines().map_while(Result::ok) {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 let _ = send.send(line);
             }
         });
         let mut peer = Self { client, child, input, output };
-        let first = tokio::time::timeout(ANSWERS_WITHIN, peer.output.recv()).await.ok().flatten();
+        let first = tokio::time::timeout(ANSWER_TIMEOUT, peer.output.recv()).await.ok().flatten();
         assert_eq!(
             first.as_deref(),
             Some("ready"),
@@ -95,13 +96,13 @@ impl Peer {
 
     /// The next answer.
     pub async fn answer(&mut self) -> String {
-        let answer = tokio::time::timeout(ANSWERS_WITHIN, self.output.recv()).await;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.output.recv()).await;
         let answer = answer.unwrap_or_else(|_| panic!("{} does not answer", self.client.name));
         answer.unwrap_or_else(|| panic!("the driver of {} has ended; its error is printed above", self.client.name))
     }
 
-    /// The next answer, if there is one.
-    pub fn has_answered(&mut self) -> Option<String> {
+    /// The next answer, if it has arrived.
+    pub fn try_answer(&mut self) -> Option<String> {
         self.output.try_recv().ok()
     }
 
@@ -111,8 +112,8 @@ impl Peer {
         self.answer().await
     }
 
-    /// Tries the lock, for half a minute. Whether it was free.
-    pub async fn gets(&mut self, name: &str) -> bool {
+    /// Tries to take the lock, with a lease of 30 s. Returns whether the lock was free.
+    pub async fn try_lock(&mut self, name: &str) -> bool {
         match self.ask(&format!("try {name} 30000")).await.as_str() {
             "yes" => true,
             "no" => false,
@@ -120,19 +121,19 @@ impl Peer {
         }
     }
 
-    /// Releases the lock that it got last.
-    pub async fn releases(&mut self) {
-        assert_eq!(self.ask("release").await, "done", "{} gives back its own lock", self.client.name);
+    /// Releases the lock that the peer got last.
+    pub async fn release(&mut self) {
+        assert_eq!(self.ask("release").await, "done", "{} releases its own lock", self.client.name);
     }
 
-    /// Asserts that it can neither extend nor release a lock that it does not hold any more, or never held.
-    pub async fn cannot_touch_it(&mut self) {
+    /// Asserts that the peer can neither extend nor release a lock that it holds no longer, or never held.
+    pub async fn expect_no_access(&mut self) {
         let extended = self.ask("extend 40000").await;
-        assert!(extended.starts_with("refused"), "{} extended it: {extended}", self.client.name);
+        assert!(extended.starts_with("refused"), "{} extended the lock: {extended}", self.client.name);
         let released = self.ask("release").await;
         assert!(
             released.starts_with("refused") || !self.client.reports_refusals,
-            "{} released it: {released}",
+            "{} released the lock: {released}",
             self.client.name
         );
     }

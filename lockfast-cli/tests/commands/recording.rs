@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use replay::{Chosen, Found};
+use replay::{Selection, Summary};
 
 use crate::fixture::until;
 use crate::processes::{Fixture, Running, end};
@@ -13,10 +13,10 @@ fn recorded(fixture: &Fixture, args: &[&str]) -> Command {
     command
 }
 
-fn replayed(fixture: &Fixture) -> (Found, String) {
+fn replayed(fixture: &Fixture) -> (Summary, String) {
     let recording = std::fs::read(fixture.path("recording.jsonl")).unwrap();
     let mut out = Vec::new();
-    let found = replay::replay(&recording[..], &Chosen::default(), &mut out).unwrap();
+    let found = replay::replay(&recording[..], &Selection::default(), &mut out).unwrap();
     (found, String::from_utf8(out).unwrap())
 }
 

@@ -206,7 +206,7 @@ fn no_command_shows_the_password_however_much_it_says() {
 fn a_client_certificate_is_sent_and_its_absence_refused() {
     let certificates = Certificates::new();
     certificates.sign("client");
-    let redis = Redis::options().tls(&certificates, true).start();
+    let redis = Redis::options().mutual_tls(&certificates).start();
     let file = |name: &str| certificates.file(name);
     let trusting = format!("{}?ca={}", redis.tls_url(), file("ca.pem"));
     let known = Fixture::on(format!("{trusting}&cert={}&key={}", file("client.pem"), file("client.key")));

@@ -38,21 +38,21 @@ impl Peer {
         Arc::new(Claim { client: self.client, ..claim })
     }
 
-    async fn holds(&self, demand: Demand) -> Arc<Claim> {
+    async fn hold(&self, demand: Demand) -> Arc<Claim> {
         let claim = self.claim(demand);
         let answer = self.store.acquire(&claim, Busy::Wait).await.unwrap();
         assert!(matches!(answer, Admission::Held(_)), "{answer:?}");
         claim
     }
 
-    async fn waits(&self, demand: Demand) -> Arc<Claim> {
+    async fn queue(&self, demand: Demand) -> Arc<Claim> {
         let claim = self.claim(demand);
         let answer = self.store.acquire(&claim, Busy::Wait).await.unwrap();
         assert!(matches!(answer, Admission::Queued { .. }), "{answer:?}");
         claim
     }
 
-    async fn is_refused(&self, demand: Demand) -> BusyWith {
+    async fn expect_refusal(&self, demand: Demand) -> BusyWith {
         match self.store.acquire(&self.claim(demand), Busy::Refuse).await.unwrap() {
             Admission::Refused(busy) => busy,
             other => panic!("{other:?}"),
@@ -60,7 +60,7 @@ impl Peer {
     }
 
     /// Returns when a push says that this claim holds.
-    async fn is_granted(&mut self, claim: &Claim) {
+    async fn expect_grant(&mut self, claim: &Claim) {
         loop {
             match self.pushes.next().await.expect("the watch goes on") {
                 Change::Held(owner, _) if owner == claim.id.hash() => return,
@@ -80,11 +80,11 @@ pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn all() -> Demand {
+fn exclusive() -> Demand {
     Demand::exclusive(name("a"))
 }
 
-fn one_of_two() -> Demand {
+fn one_permit_of_two() -> Demand {
     Demand::permits(name("s"), 1, 2).unwrap()
 }
 
@@ -93,10 +93,10 @@ fn a_killed_holders_lock_is_granted_to_the_waiter_at_once() {
     in_time(async {
         let site = Site::file();
         let (holder, mut waiter) = (Peer::at(&site).await, Peer::at(&site).await);
-        holder.holds(all()).await;
-        let waiting = waiter.waits(all()).await;
+        holder.hold(exclusive()).await;
+        let waiting = waiter.queue(exclusive()).await;
         holder.process.kill();
-        waiter.is_granted(&waiting).await;
+        waiter.expect_grant(&waiting).await;
     });
 }
 
@@ -105,12 +105,12 @@ fn locks_of_dead_processes_are_neither_shown_nor_refused() {
     in_time(async {
         let site = Site::file();
         let (first, second, third) = (Peer::at(&site).await, Peer::at(&site).await, Peer::at(&site).await);
-        first.holds(all()).await;
+        first.hold(exclusive()).await;
         first.process.kill();
         assert!(is_free(&third.store, "a").await);
-        second.holds(all()).await;
+        second.hold(exclusive()).await;
         second.process.kill();
-        let answer = third.store.acquire(&third.claim(all()), Busy::Refuse).await.unwrap();
+        let answer = third.store.acquire(&third.claim(exclusive()), Busy::Refuse).await.unwrap();
         assert!(matches!(answer, Admission::Held(_)), "{answer:?}");
     });
 }
@@ -120,11 +120,11 @@ fn a_process_started_after_an_unseen_death_finds_the_lock_free() {
     in_time(async {
         let site = Site::file();
         let before = Peer::at(&site).await;
-        before.holds(all()).await;
+        before.hold(exclusive()).await;
         before.process.kill();
         // Two processes: the second relies on what the first one found out when it opened the store.
         let (first, second) = (Peer::at(&site).await, Peer::at(&site).await);
-        second.holds(all()).await;
+        second.hold(exclusive()).await;
         drop(first);
     });
 }
@@ -134,14 +134,14 @@ fn the_second_waiter_is_granted_when_holder_and_first_waiter_die() {
     in_time(async {
         let site = Site::file();
         let (holder, next, mut last) = (Peer::at(&site).await, Peer::at(&site).await, Peer::at(&site).await);
-        holder.holds(all()).await;
-        next.waits(all()).await;
-        let waiting = last.waits(all()).await;
+        holder.hold(exclusive()).await;
+        next.queue(exclusive()).await;
+        let waiting = last.queue(exclusive()).await;
         // While it is stopped, neither process can see the other die.
         next.process.signal(Signal::STOP);
         holder.process.kill();
         next.process.kill();
-        last.is_granted(&waiting).await;
+        last.expect_grant(&waiting).await;
     });
 }
 
@@ -150,13 +150,13 @@ fn a_waiter_behind_one_that_gave_up_sees_the_holder_die() {
     in_time(async {
         let site = Site::file();
         let (holder, next, mut last) = (Peer::at(&site).await, Peer::at(&site).await, Peer::at(&site).await);
-        holder.holds(all()).await;
-        let impatient = next.waits(all()).await;
-        let waiting = last.waits(all()).await;
+        holder.hold(exclusive()).await;
+        let impatient = next.queue(exclusive()).await;
+        let waiting = last.queue(exclusive()).await;
         let left = next.store.release(&[Leaving::Done(impatient)]).await.unwrap();
         assert_eq!(left, [Standing::Gone(Why::Left)]);
         holder.process.kill();
-        last.is_granted(&waiting).await;
+        last.expect_grant(&waiting).await;
     });
 }
 
@@ -165,16 +165,16 @@ fn a_waiter_watches_the_holder_after_the_waiter_ahead_left() {
     in_time(async {
         let site = Site::file();
         let (holder, next, mut last) = (Peer::at(&site).await, Peer::at(&site).await, Peer::at(&site).await);
-        holder.holds(all()).await;
-        let impatient = next.waits(all()).await;
-        let waiting = last.waits(all()).await;
+        holder.hold(exclusive()).await;
+        let impatient = next.queue(exclusive()).await;
+        let waiting = last.queue(exclusive()).await;
         let left = next.store.release(&[Leaving::Done(impatient)]).await.unwrap();
         assert_eq!(left, [Standing::Gone(Why::Left)]);
         // While it is stopped, the process that left can neither see the holder die nor be seen dead. Only the last waiter's own
         // liveness pipe to the holder is left.
         next.process.stop();
         holder.process.kill();
-        last.is_granted(&waiting).await;
+        last.expect_grant(&waiting).await;
     });
 }
 
@@ -184,15 +184,15 @@ fn the_first_waiter_of_a_semaphore_sees_any_holder_die() {
         let site = Site::file();
         let (one, two) = (Peer::at(&site).await, Peer::at(&site).await);
         let (mut three, mut four) = (Peer::at(&site).await, Peer::at(&site).await);
-        one.holds(one_of_two()).await;
-        two.holds(one_of_two()).await;
-        let third = three.waits(one_of_two()).await;
-        let fourth = four.waits(one_of_two()).await;
+        one.hold(one_permit_of_two()).await;
+        two.hold(one_permit_of_two()).await;
+        let third = three.queue(one_permit_of_two()).await;
+        let fourth = four.queue(one_permit_of_two()).await;
         one.process.kill();
-        three.is_granted(&third).await;
+        three.expect_grant(&third).await;
         // The fourth watched only the third until that one entered.
         two.process.kill();
-        four.is_granted(&fourth).await;
+        four.expect_grant(&fourth).await;
     });
 }
 
@@ -201,13 +201,13 @@ fn a_multi_is_granted_names_of_dead_holders() {
     in_time(async {
         let site = Site::file();
         let (on_a, on_b, mut both) = (Peer::at(&site).await, Peer::at(&site).await, Peer::at(&site).await);
-        on_a.holds(all()).await;
-        on_b.holds(Demand::exclusive(name("b"))).await;
-        let claim = both.claim(Demands::of(vec![all(), Demand::exclusive(name("b"))]).unwrap());
+        on_a.hold(exclusive()).await;
+        on_b.hold(Demand::exclusive(name("b"))).await;
+        let claim = both.claim(Demands::of(vec![exclusive(), Demand::exclusive(name("b"))]).unwrap());
         both.store.acquire(&claim, Busy::Wait).await.unwrap();
         on_b.process.kill();
         on_a.process.kill();
-        both.is_granted(&claim).await;
+        both.expect_grant(&claim).await;
     });
 }
 
@@ -216,19 +216,19 @@ fn detached_and_lingering_claims_outlive_their_process() {
     in_time(async {
         let site = Site::file();
         let (first, other) = (Peer::at(&site).await, Peer::at(&site).await);
-        let detached = Arc::new(Claim { detached: true, ..(*first.claim(all())).clone() });
+        let detached = Arc::new(Claim { detached: true, ..(*first.claim(exclusive())).clone() });
         first.store.acquire(&detached, Busy::Wait).await.unwrap();
         first.store.renew(&[Lease { ttl: detached.ttl, claim: detached }]).await.unwrap();
-        let lingering = first.holds(Demand::exclusive(name("b"))).await;
+        let lingering = first.hold(Demand::exclusive(name("b"))).await;
         first.store.release(&[Leaving::Linger(lingering, Duration::from_secs(20))]).await.unwrap();
-        first.holds(Demand::exclusive(name("c"))).await;
+        first.hold(Demand::exclusive(name("c"))).await;
         first.process.kill();
-        other.is_refused(all()).await;
-        other.is_refused(Demand::exclusive(name("b"))).await;
-        other.holds(Demand::exclusive(name("c"))).await;
+        other.expect_refusal(exclusive()).await;
+        other.expect_refusal(Demand::exclusive(name("b"))).await;
+        other.hold(Demand::exclusive(name("c"))).await;
         other.process.pass(Duration::from_secs(31)).await;
-        other.holds(all()).await;
-        other.holds(Demand::exclusive(name("b"))).await;
+        other.hold(exclusive()).await;
+        other.hold(Demand::exclusive(name("b"))).await;
     });
 }
 
@@ -239,15 +239,15 @@ fn a_claim_that_is_not_detached_yet_ends_with_its_process() {
         let (holder, mut last) = (Peer::at(&site).await, Peer::at(&site).await);
         let (waits, holds) = (Peer::at(&site).await, Peer::at(&site).await);
         let detached = |peer: &Peer, demand| Arc::new(Claim { detached: true, ..(*peer.claim(demand)).clone() });
-        let held = holder.holds(all()).await;
-        waits.store.acquire(&detached(&waits, all()), Busy::Wait).await.unwrap();
-        let waiting = last.waits(all()).await;
+        let held = holder.hold(exclusive()).await;
+        waits.store.acquire(&detached(&waits, exclusive()), Busy::Wait).await.unwrap();
+        let waiting = last.queue(exclusive()).await;
         waits.process.kill();
         holder.store.release(&[Leaving::Done(held)]).await.unwrap();
-        last.is_granted(&waiting).await;
+        last.expect_grant(&waiting).await;
         holds.store.acquire(&detached(&holds, Demand::exclusive(name("b"))), Busy::Wait).await.unwrap();
         holds.process.kill();
-        last.holds(Demand::exclusive(name("b"))).await;
+        last.hold(Demand::exclusive(name("b"))).await;
     });
 }
 
@@ -259,8 +259,8 @@ fn a_stopped_process_with_unread_datagrams_is_not_dead() {
         let names: Vec<_> = (0..40).map(|number| name(&format!("n{number}"))).collect();
         let mut held = Vec::new();
         for name in &names {
-            held.push(other.holds(Demand::exclusive(name.clone())).await);
-            stopped.waits(Demand::exclusive(name.clone())).await;
+            held.push(other.hold(Demand::exclusive(name.clone())).await);
+            stopped.queue(Demand::exclusive(name.clone())).await;
         }
         stopped.process.signal(Signal::STOP);
         for claim in held {
@@ -268,7 +268,7 @@ fn a_stopped_process_with_unread_datagrams_is_not_dead() {
             other.store.release(&[Leaving::Done(claim)]).await.unwrap();
         }
         for name in &names {
-            other.is_refused(Demand::exclusive(name.clone())).await;
+            other.expect_refusal(Demand::exclusive(name.clone())).await;
         }
         stopped.process.signal(Signal::CONT);
         let pushes: Vec<_> = stopped.pushes.take(names.len()).collect().await;
@@ -281,18 +281,18 @@ fn a_missing_liveness_pipe_is_no_death() {
     in_time(async {
         let site = Site::file();
         let (holder, other) = (Peer::at(&site).await, Peer::at(&site).await);
-        holder.holds(all()).await;
+        holder.hold(exclusive()).await;
         let directory = site.folder().join("locks.db.live");
         for entry in std::fs::read_dir(&directory).unwrap() {
             std::fs::remove_file(entry.unwrap().path()).unwrap();
         }
-        other.is_refused(all()).await;
+        other.expect_refusal(exclusive()).await;
         holder.process.kill();
         // It is dead, but without its pipe no process can see that: the lease decides.
-        let busy = other.is_refused(all()).await;
+        let busy = other.expect_refusal(exclusive()).await;
         assert!(busy.holder.is_some());
         other.process.pass(Duration::from_secs(30)).await;
-        other.holds(all()).await;
+        other.hold(exclusive()).await;
     });
 }
 
@@ -301,8 +301,8 @@ fn a_renewal_is_answered_when_dead_entries_cannot_be_removed() {
     in_time(async {
         let site = Site::file();
         let (holder, waiter) = (Peer::at(&site).await, Peer::at(&site).await);
-        holder.holds(all()).await;
-        let waiting = waiter.waits(all()).await;
+        holder.hold(exclusive()).await;
+        let waiting = waiter.queue(exclusive()).await;
         let refuse = "CREATE TRIGGER kept BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'kept'); END";
         rusqlite::Connection::open(site.folder().join("locks.db")).unwrap().execute_batch(refuse).unwrap();
         holder.process.kill();
@@ -331,10 +331,10 @@ fn a_lock_of_a_process_that_exits_is_granted_at_once() {
     in_time(async {
         let site = Site::file();
         let (holder, mut waiter) = (Peer::at(&site).await, Peer::at(&site).await);
-        holder.holds(all()).await;
-        let waiting = waiter.waits(all()).await;
+        holder.hold(exclusive()).await;
+        let waiting = waiter.queue(exclusive()).await;
         holder.process.hang_up();
-        waiter.is_granted(&waiting).await;
+        waiter.expect_grant(&waiting).await;
     });
 }
 
@@ -343,19 +343,19 @@ fn a_holder_whose_pipe_was_missing_is_looked_at_again() {
     in_time(async {
         let site = Site::file();
         let holder = Peer::at(&site).await;
-        holder.holds(all()).await;
+        holder.hold(exclusive()).await;
         let directory = site.folder().join("locks.db.live");
         let mut entries = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
         let pipe = entries.find(|path| path.extension().is_some_and(|kind| kind == "life")).unwrap();
         let mut waiter = Peer::at(&site).await;
         let hidden = pipe.with_extension("hidden");
         std::fs::rename(&pipe, &hidden).unwrap();
-        let waiting = waiter.waits(all()).await;
+        let waiting = waiter.queue(exclusive()).await;
         std::fs::rename(&hidden, &pipe).unwrap();
         let lease = Lease { claim: Arc::clone(&waiting), ttl: waiting.ttl };
         waiter.store.renew(&[lease]).await.unwrap();
         holder.process.kill();
-        waiter.is_granted(&waiting).await;
+        waiter.expect_grant(&waiting).await;
     });
 }
 
@@ -364,9 +364,9 @@ fn a_dead_claim_does_not_fix_the_capacity() {
     in_time(async {
         let site = Site::file();
         let (dead, other) = (Peer::at(&site).await, Peer::at(&site).await);
-        dead.holds(one_of_two()).await;
+        dead.hold(one_permit_of_two()).await;
         dead.process.kill();
-        other.holds(Demand::permits(name("s"), 1, 3).unwrap()).await;
+        other.hold(Demand::permits(name("s"), 1, 3).unwrap()).await;
     });
 }
 
@@ -375,15 +375,15 @@ fn a_waiter_passes_many_dead_waiters_ahead_of_it() {
     in_time(async {
         let site = Site::file();
         let (many, mut last) = (Peer::at(&site).await, Peer::at(&site).await);
-        many.holds(all()).await;
+        many.hold(exclusive()).await;
         let mut handles = Vec::new();
         for _ in 0..90 {
             let handle = Remote::open(&many.process, &Arc::<RwLock<()>>::default()).await;
-            handle.acquire(&many.claim(all()), Busy::Wait).await.unwrap();
+            handle.acquire(&many.claim(exclusive()), Busy::Wait).await.unwrap();
             handles.push(handle);
         }
-        let waiting = last.waits(all()).await;
+        let waiting = last.queue(exclusive()).await;
         many.process.kill();
-        last.is_granted(&waiting).await;
+        last.expect_grant(&waiting).await;
     });
 }

@@ -1,7 +1,8 @@
 //! The suite with its claims spread over several processes: each handle is open in another process, and a verb of the handle is
 //! a message to that process. A store that processes share answers as if all of them were one.
 //!
-//! The other processes are this program too, started again to run one test: [`SERVER`], which serves if [`SERVE`] is set.
+//! The other processes are this program too, started again to run one test: [`SERVER_TEST`], which serves if the environment
+//! variable [`URL_VAR`] is set.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its fixture too")]
 #![allow(unreachable_pub, reason = "a test has no public interface")]
@@ -28,10 +29,10 @@ use tokio::sync::RwLock;
 
 use remote::{Process, Remote, Site};
 
-/// The environment variable with the store that a process serves.
-const SERVE: &str = "LOCKFAST_TEST_SERVE";
-/// The test that serves.
-const SERVER: &str = "a_process_serves_until_its_input_ends";
+/// The environment variable with the URL of the store that a process serves.
+const URL_VAR: &str = "LOCKFAST_TEST_SERVE";
+/// The name of the test that serves.
+const SERVER_TEST: &str = "a_process_serves_until_its_input_ends";
 
 /// A store that is reached through several processes, on clocks that move together.
 struct Processes {
@@ -65,7 +66,7 @@ impl Subject for Processes {
     }
 
     async fn advance(&self, span: Duration) {
-        if self.site.has_a_clock() {
+        if self.site.has_real_clock() {
             return tokio::time::sleep(span).await;
         }
         let _no_verb_in_flight = self.time.write().await;
@@ -76,11 +77,11 @@ impl Subject for Processes {
     }
 
     fn time(&self) -> Time {
-        if self.site.has_a_clock() { Time::Real } else { Time::Set }
+        if self.site.has_real_clock() { Time::Real } else { Time::Set }
     }
 
     fn clock(&self) -> Clock {
-        if self.site.has_a_clock() { Clock::boot() } else { self.clock.clock() }
+        if self.site.has_real_clock() { Clock::boot() } else { self.clock.clock() }
     }
 }
 
@@ -92,7 +93,7 @@ lockfast::conformance!(redis_over_processes, Processes::start(3, Site::redis()))
 
 #[test]
 fn a_process_serves_until_its_input_ends() {
-    if let Ok(url) = std::env::var(SERVE) {
+    if let Ok(url) = std::env::var(URL_VAR) {
         return serve::serve(&url);
     }
     in_time(async {
@@ -100,13 +101,13 @@ fn a_process_serves_until_its_input_ends() {
         let store = Remote::open(&process, &Arc::default()).await;
         assert!(matches!(store.acquire(&claim(), Busy::Wait).await.unwrap(), Admission::Held(_)));
         process.hang_up();
-        let ended = loop {
-            match process.ended() {
-                Some(ended) => break ended,
+        let status = loop {
+            match process.exit_status() {
+                Some(status) => break status,
                 None => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
-        assert!(ended.success(), "{ended}");
+        assert!(status.success(), "{status}");
         let unanswered = store.acquire(&claim(), Busy::Wait).await;
         assert!(matches!(unanswered, Err(Error::Unavailable { .. })), "{unanswered:?}");
     });
@@ -115,12 +116,12 @@ fn a_process_serves_until_its_input_ends() {
 #[test]
 fn processes_share_nothing_but_the_store() {
     in_time(async {
-        let apart = Processes::start(3, Site::memory()).await;
+        let processes = Processes::start(3, Site::memory()).await;
         for _ in 0..3 {
-            let store = apart.open().await;
+            let store = processes.open().await;
             assert!(matches!(store.acquire(&claim(), Busy::Wait).await.unwrap(), Admission::Held(_)));
         }
-        let again = apart.open().await;
+        let again = processes.open().await;
         assert!(matches!(again.acquire(&claim(), Busy::Wait).await.unwrap(), Admission::Queued { .. }));
     });
 }

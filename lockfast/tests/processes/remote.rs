@@ -22,7 +22,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 use crate::encoding::{Codec, Request, decode_all, receive, send};
-use crate::{SERVE, SERVER};
+use crate::{SERVER_TEST, URL_VAR};
 
 /// Where the store of a test keeps its queues. Dropped after the processes that serve it have ended.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ impl Site {
     /// In a file that did not exist before.
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     pub fn file() -> Self {
-        static MADE: AtomicU64 = AtomicU64::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("lockfast-processes-{}-{number}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         Self { url: format!("sqlite:{}", folder.join("locks.db").display()), folder: Some(folder) }
@@ -55,7 +55,7 @@ impl Site {
     }
 
     /// Whether the store has a clock that tests cannot set.
-    pub fn has_a_clock(&self) -> bool {
+    pub fn has_real_clock(&self) -> bool {
         self.url.starts_with("redis:")
     }
 
@@ -79,20 +79,20 @@ impl Drop for Site {
 pub struct Process {
     child: Mutex<Child>,
     socket: Mutex<UnixStream>,
-    next: AtomicU64,
+    next_number: AtomicU64,
     in_flight: InFlight,
 }
 
-/// Where the answers to each request go; `None` when the process is gone.
+/// The senders of the answers, by the number of the request; `None` when the process is gone.
 type InFlight = Arc<Mutex<Option<HashMap<u64, UnboundedSender<Vec<u8>>>>>>;
 
 impl Process {
     /// Starts a process that serves this site.
     pub fn start(site: &Site) -> Arc<Self> {
-        let (socket, theirs) = UnixStream::pair().unwrap();
+        let (socket, child_socket) = UnixStream::pair().unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", SERVER, "--nocapture"]).env(SERVE, &site.url);
-        let child = command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).spawn().unwrap();
+        command.args(["--exact", SERVER_TEST, "--nocapture"]).env(URL_VAR, &site.url);
+        let child = command.stdin(OwnedFd::from(child_socket)).stdout(Stdio::null()).spawn().unwrap();
         let in_flight = InFlight::new(Mutex::new(Some(HashMap::new())));
         let (from, answers) = (socket.try_clone().unwrap(), Arc::clone(&in_flight));
         std::thread::spawn(move || {
@@ -107,8 +107,8 @@ impl Process {
         });
         // The command keeps the child's end of the socket open. Once it is dropped, the end of the process ends our reading.
         drop(command);
-        let (child, socket, next) = (Mutex::new(child), Mutex::new(socket), AtomicU64::new(0));
-        Arc::new(Self { child, socket, next, in_flight })
+        let (child, socket, next_number) = (Mutex::new(child), Mutex::new(socket), AtomicU64::new(0));
+        Arc::new(Self { child, socket, next_number, in_flight })
     }
 
     /// Ends the input of the process, which then ends by itself.
@@ -134,17 +134,17 @@ impl Process {
     pub fn stop(&self) {
         self.signal(rustix::process::Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.lock().unwrap().id());
-        let stands_still = |task: std::fs::DirEntry| {
+        let is_stopped = |task: std::fs::DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
             stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
         };
-        while !std::fs::read_dir(&tasks).unwrap().flatten().all(stands_still) {
+        while !std::fs::read_dir(&tasks).unwrap().flatten().all(is_stopped) {
             std::thread::yield_now();
         }
     }
 
-    /// How the process ended, if it has.
-    pub fn ended(&self) -> Option<std::process::ExitStatus> {
+    /// The exit status of the process, if it has ended.
+    pub fn exit_status(&self) -> Option<std::process::ExitStatus> {
         self.child.lock().unwrap().try_wait().unwrap()
     }
 
@@ -155,12 +155,12 @@ impl Process {
 
     fn ask(self: &Arc<Self>, request: &Request) -> Answers {
         let (sender, bodies) = unbounded_channel();
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         if let Some(in_flight) = self.in_flight.lock().unwrap().as_mut() {
             in_flight.insert(number, sender);
         }
         self.tell(number, request);
-        Answers { process: Arc::clone(self), number, bodies, are_all_here: false }
+        Answers { process: Arc::clone(self), number, bodies, is_complete: false }
     }
 
     fn tell(&self, number: u64, request: &Request) {
@@ -180,14 +180,15 @@ struct Answers {
     process: Arc<Process>,
     number: u64,
     bodies: UnboundedReceiver<Vec<u8>>,
-    are_all_here: bool,
+    /// Whether the last answer has arrived.
+    is_complete: bool,
 }
 
 impl Answers {
     /// The answer to a request that has one; `None` when the process is gone.
     async fn only<T: Codec>(mut self) -> Option<T> {
         let body = self.bodies.recv().await;
-        self.are_all_here = true;
+        self.is_complete = true;
         body.map(|body| decode_all(&body))
     }
 
@@ -196,7 +197,7 @@ impl Answers {
         match self.bodies.recv().await.and_then(|body| decode_all(&body)) {
             Some(change) => Some((change, self)),
             None => {
-                self.are_all_here = true;
+                self.is_complete = true;
                 None
             }
         }
@@ -208,7 +209,7 @@ impl Drop for Answers {
         if let Some(in_flight) = self.process.in_flight.lock().unwrap().as_mut() {
             in_flight.remove(&self.number);
         }
-        if !self.are_all_here {
+        if !self.is_complete {
             self.process.tell(self.number, &Request::Forget(self.number));
         }
     }

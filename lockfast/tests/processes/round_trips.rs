@@ -14,26 +14,30 @@ use lockfast::{Counters, Entry, Error, Guarantees, Holder, Mode, Note, Resource}
 use crate::encoding::{Codec, Request, decode_all};
 
 /// With nanoseconds, and more seconds than a double can represent.
-const ODD: Duration = Duration::new(u64::MAX, 999_999_999);
+const EXTREME_DURATION: Duration = Duration::new(u64::MAX, 999_999_999);
 const BLOCK: Tickets = Tickets { first: Ticket(u64::MAX - 4_294_967_295), count: u32::MAX };
 
 #[test]
 fn requests_survive_a_round_trip() {
     let (claim, name) = (claim(), name());
-    let leases = vec![Lease { claim: Arc::clone(&claim), ttl: ODD }, Lease { claim: Arc::clone(&claim), ttl: ODD }];
+    let leases = vec![
+        Lease { claim: Arc::clone(&claim), ttl: EXTREME_DURATION },
+        Lease { claim: Arc::clone(&claim), ttl: EXTREME_DURATION },
+    ];
     let leaving = vec![
         Leaving::Done(Arc::clone(&claim)),
         Leaving::Unknown(Arc::clone(&claim)),
-        Leaving::Linger(Arc::clone(&claim), ODD),
-        Leaving::Seal { claim: Arc::clone(&claim), value: Bytes::from_static(&[0, 255, 10]), keep: ODD },
+        Leaving::Linger(Arc::clone(&claim), EXTREME_DURATION),
+        Leaving::Seal { claim: Arc::clone(&claim), value: Bytes::from_static(&[0, 255, 10]), keep: EXTREME_DURATION },
         Leaving::UnlessAlone { claim: Arc::clone(&claim), block: 7, floor: BLOCK.last() },
         Leaving::Break { name: name.clone(), ticket: Ticket(3), at_once: true },
     ];
     let counters = Counters { acquired: 1, released: 2, contended: 3, lost: u64::MAX };
     let entered = vec![(claim.id.hash(), claim.demands.clone())];
-    let report = Report { client: ClientId(9), counters, entered, left: vec![ClaimHash([7; 16])], keep: ODD };
-    let one = Query { names: Names::One(name.clone()), after: None, limit: usize::MAX, entries: usize::MAX };
-    let some = Query { names: Names::Beginning("a\0".into()), after: Some(name), limit: 0, entries: usize::MAX };
+    let report =
+        Report { client: ClientId(9), counters, entered, left: vec![ClaimHash([7; 16])], keep: EXTREME_DURATION };
+    let one_name = Query { names: Names::One(name.clone()), after: None, limit: usize::MAX, entries: usize::MAX };
+    let many_names = Query { names: Names::Beginning("a\0".into()), after: Some(name), limit: 0, entries: usize::MAX };
     for request in [
         Request::Open,
         Request::Close(1),
@@ -41,15 +45,15 @@ fn requests_survive_a_round_trip() {
         Request::Acquire(3, claim, Busy::Refuse),
         Request::Renew(4, leases),
         Request::Release(5, leaving),
-        Request::Inspect(6, one),
-        Request::Inspect(7, some),
+        Request::Inspect(6, one_name),
+        Request::Inspect(7, many_names),
         Request::Record(8, report),
         Request::Watch(9, Scope::Client(ClientId(u64::MAX))),
         Request::Watch(10, Scope::Queues(String::new())),
         Request::Forget(11),
-        Request::Pass(ODD),
+        Request::Pass(EXTREME_DURATION),
     ] {
-        assert_survives(request);
+        assert_round_trip(request);
     }
 }
 
@@ -65,21 +69,24 @@ fn answers_survive_a_round_trip() {
     let passed_on = Why::PassedOn(owner, BLOCK.first);
     let whys = [Why::Left, passed_on, Why::Expired, Why::Broken, Why::Sealed, Why::Unknown];
     let holder = Some(Holder { owner, fence: BLOCK.first, note: Arc::clone(&note) });
-    assert_survives(whys.map(Admission::Gone).to_vec());
-    assert_survives(whys.map(Standing::Gone).to_vec());
-    assert_survives(Ok::<_, Error>(Admission::Held(BLOCK)));
-    assert_survives(Admission::Queued { ticket: BLOCK.first, position: 4, recheck_in: ODD });
-    assert_survives(Admission::Refused(BusyWith { holder, held_for: Some(ODD), position: 2 }));
-    assert_survives(Admission::Refused(BusyWith::default()));
-    assert_survives(Admission::Sealed(Bytes::new()));
-    assert_survives(vec![Standing::Held(BLOCK), Standing::Waiting { ticket: BLOCK.first, recheck_in: ODD }]);
+    assert_round_trip(whys.map(Admission::Gone).to_vec());
+    assert_round_trip(whys.map(Standing::Gone).to_vec());
+    assert_round_trip(Ok::<_, Error>(Admission::Held(BLOCK)));
+    assert_round_trip(Admission::Queued { ticket: BLOCK.first, position: 4, recheck_in: EXTREME_DURATION });
+    assert_round_trip(Admission::Refused(BusyWith { holder, held_for: Some(EXTREME_DURATION), position: 2 }));
+    assert_round_trip(Admission::Refused(BusyWith::default()));
+    assert_round_trip(Admission::Sealed(Bytes::new()));
+    assert_round_trip(vec![
+        Standing::Held(BLOCK),
+        Standing::Waiting { ticket: BLOCK.first, recheck_in: EXTREME_DURATION },
+    ]);
     let entry = |mode: Mode, flag: bool| Entry {
         owner,
         tickets: BLOCK,
         mode,
         weight: 5,
         holds: flag,
-        since: ODD,
+        since: EXTREME_DURATION,
         expires_in: Duration::ZERO,
         lingers: !flag,
         broken: flag,
@@ -88,14 +95,14 @@ fn answers_survive_a_round_trip() {
     let queue = vec![entry(Mode::Exclusive, true), entry(Mode::Shared, false), entry(Mode::Permits, true)];
     let resources = vec![
         Resource { name: name(), capacity: Demand::ALL, queue, more: 0, sealed_for: None },
-        Resource { name: name(), capacity: 1, queue: Vec::new(), more: 70, sealed_for: Some(ODD) },
+        Resource { name: name(), capacity: 1, queue: Vec::new(), more: 70, sealed_for: Some(EXTREME_DURATION) },
     ];
-    assert_survives(Page { resources, next: Some(name()), fleet: Counters { lost: 1, ..Counters::default() } });
-    assert_survives(Some(Change::Held(owner, BLOCK.first)));
-    assert_survives(vec![Change::Gone(owner), Change::Resource(name()), Change::Resync]);
-    assert_survives(Change::Recheck(owner, Duration::from_millis(2_500)));
-    assert_survives(None::<Change>);
-    assert_survives(Guarantees::in_process());
+    assert_round_trip(Page { resources, next: Some(name()), fleet: Counters { lost: 1, ..Counters::default() } });
+    assert_round_trip(Some(Change::Held(owner, BLOCK.first)));
+    assert_round_trip(vec![Change::Gone(owner), Change::Resource(name()), Change::Resync]);
+    assert_round_trip(Change::Recheck(owner, Duration::from_millis(2_500)));
+    assert_round_trip(None::<Change>);
+    assert_round_trip(Guarantees::in_process());
 }
 
 #[test]
@@ -106,7 +113,7 @@ fn errors_keep_their_kind_and_text() {
         Error::unsupported("no pushes"),
         Error::Closed("it was shut down"),
     ] {
-        assert_survives(Err::<(), _>(error));
+        assert_round_trip(Err::<(), _>(error));
     }
 }
 
@@ -118,7 +125,7 @@ fn claim() -> Arc<Claim> {
         id: ClaimId::random().unwrap(),
         client: ClientId(u64::MAX),
         demands: Demands::of(vec![Demand::exclusive(name()), other]).unwrap(),
-        ttl: ODD,
+        ttl: EXTREME_DURATION,
         block: 3,
         floor: BLOCK.last(),
         detached: true,

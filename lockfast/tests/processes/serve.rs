@@ -18,19 +18,19 @@ use crate::encoding::{Codec, Request, decode_all, receive, send};
 
 /// Serves the backend at `url` to the process at the other end of the standard input, which is a socket.
 pub fn serve(url: &str) {
-    let print = std::panic::take_hook();
+    let print_panic = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        print(panic);
+        print_panic(panic);
         std::process::exit(101);
     }));
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().unwrap());
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let (stores, work) = Default::default();
+    let (stores, running) = Default::default();
     let answers = Mutex::new(socket.try_clone().unwrap());
-    let server = Server { runtime: runtime.handle().clone(), backend: Backend::at(url), stores, work, answers };
+    let server = Server { runtime: runtime.handle().clone(), backend: Backend::at(url), stores, running, answers };
     let server = Arc::new(server);
     while let Ok((number, request)) = receive(&socket) {
-        server.take(number, decode_all(&request));
+        server.run(number, decode_all(&request));
     }
 }
 
@@ -38,13 +38,13 @@ struct Server {
     runtime: Handle,
     backend: Backend,
     stores: Mutex<HashMap<u64, Arc<dyn Store>>>,
-    /// Requests that are not answered yet.
-    work: Mutex<HashMap<u64, AbortHandle>>,
+    /// The tasks of requests that are not answered yet.
+    running: Mutex<HashMap<u64, AbortHandle>>,
     answers: Mutex<UnixStream>,
 }
 
 impl Server {
-    fn take(self: &Arc<Self>, number: u64, request: Request) {
+    fn run(self: &Arc<Self>, number: u64, request: Request) {
         let store = |handle: u64| Arc::clone(&self.stores.lock().unwrap()[&handle]);
         match request {
             Request::Open => {
@@ -90,8 +90,8 @@ impl Server {
                 });
             }
             Request::Forget(forgotten) => {
-                if let Some(work) = self.work.lock().unwrap().remove(&forgotten) {
-                    work.abort();
+                if let Some(task) = self.running.lock().unwrap().remove(&forgotten) {
+                    task.abort();
                 }
             }
             Request::Pass(span) => {
@@ -114,13 +114,13 @@ impl Server {
             return;
         }
         let server = Arc::clone(self);
-        // Order matters: the list is locked, so that a task that ends removes itself only after it was inserted.
-        let mut list = self.work.lock().unwrap();
+        // Order matters: `running` is locked, so that a task that ends removes itself only after it was inserted.
+        let mut running = self.running.lock().unwrap();
         let task = self.runtime.spawn(async move {
             work.await;
-            server.work.lock().unwrap().remove(&number);
+            server.running.lock().unwrap().remove(&number);
         });
-        list.insert(number, task.abort_handle());
+        running.insert(number, task.abort_handle());
     }
 
     fn reply(&self, number: u64, body: &impl Codec) {
@@ -132,10 +132,10 @@ impl Server {
 /// The store that a process opens its handles to, on a clock of its own.
 struct Backend {
     clock: ManualClock,
-    kind: Kind,
+    kind: BackendKind,
 }
 
-enum Kind {
+enum BackendKind {
     Memory(Arc<Memory>),
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     InFile(std::path::PathBuf),
@@ -147,11 +147,11 @@ impl Backend {
     fn at(url: &str) -> Self {
         let clock = ManualClock::new();
         let kind = match url.split_once(':') {
-            Some(("memory", "")) => Kind::Memory(Arc::new(Memory::with_clock(clock.clock()))),
+            Some(("memory", "")) => BackendKind::Memory(Arc::new(Memory::with_clock(clock.clock()))),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
-            Some(("sqlite", path)) => Kind::InFile(path.into()),
+            Some(("sqlite", path)) => BackendKind::InFile(path.into()),
             #[cfg(feature = "redis")]
-            Some(("redis", _)) => Kind::InRedis(url.to_owned()),
+            Some(("redis", _)) => BackendKind::InRedis(url.to_owned()),
             _ => panic!("{url} cannot be served"),
         };
         Self { clock, kind }
@@ -159,11 +159,11 @@ impl Backend {
 
     async fn open(&self) -> Result<Arc<dyn Store>> {
         match &self.kind {
-            Kind::Memory(memory) => Ok(memory.clone()),
+            BackendKind::Memory(memory) => Ok(memory.clone()),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
-            Kind::InFile(path) => Ok(lockfast::SqliteOptions::default().clock(self.clock.clock()).open(path)?),
+            BackendKind::InFile(path) => Ok(lockfast::SqliteOptions::default().clock(self.clock.clock()).open(path)?),
             #[cfg(feature = "redis")]
-            Kind::InRedis(url) => Ok(lockfast::Redis::open(url).await?),
+            BackendKind::InRedis(url) => Ok(lockfast::Redis::open(url).await?),
         }
     }
 }

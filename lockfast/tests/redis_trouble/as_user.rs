@@ -9,7 +9,7 @@ use lockfast::conformance::{Subject, Time};
 use lockfast::store::Store;
 
 use crate::fixture::Admin;
-use crate::minimal::{COMMANDS, user};
+use crate::minimal::{COMMANDS, create_user};
 
 /// The whole suite as that user. The cases' names begin with random digits, or with such digits in braces.
 struct AsUser(String);
@@ -23,7 +23,7 @@ impl AsUser {
         static SERVER: OnceLock<servers::Redis> = OnceLock::new();
         SERVER.get_or_init(|| {
             let server = servers::Redis::start();
-            user(&mut Admin::of(&server.url()), "app", "~lock:* ~[0-9a-f]* ~{*", COMMANDS);
+            create_user(&mut Admin::of(&server.url()), "app", "~lock:* ~[0-9a-f]* ~{*", COMMANDS);
             server
         })
     }

@@ -8,12 +8,12 @@ use lockfast::store::ClientId;
 use lockfast::store::{Admission, Busy, Scope, Store};
 use lockfast::{Error, Locks, Redis};
 
-use crate::fixture::{Admin, Pair, claim, claim_by, hold, millis, now, secs, soon, until};
+use crate::fixture::{Admin, Pair, claim, claim_of_client, hold, millis, now, secs, soon, until};
 use crate::proxy::Proxy;
 
-/// Runs `first` on a new runtime, which is blocked afterwards until the returned function is called.
-fn blocked_after<T: Send + 'static>(first: impl Future<Output = T> + Send + 'static) -> (T, impl FnOnce()) {
-    let ((send, sent), (unblock, wait)) = (mpsc::channel(), mpsc::channel::<()>());
+/// Runs `first` on a new runtime, then blocks that runtime until the returned function is called.
+fn run_then_block<T: Send + 'static>(first: impl Future<Output = T> + Send + 'static) -> (T, impl FnOnce()) {
+    let ((send, output), (unblock, wait)) = (mpsc::channel(), mpsc::channel::<()>());
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         send.send(runtime.block_on(first)).unwrap();
@@ -23,7 +23,7 @@ fn blocked_after<T: Send + 'static>(first: impl Future<Output = T> + Send + 'sta
         drop(unblock);
         thread.join().unwrap();
     };
-    (sent.recv().unwrap(), end)
+    (output.recv().unwrap(), end)
 }
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn a_blocked_runtime_does_not_keep_others_from_their_replicas() {
     let pair = Pair::start().await;
     let store = Redis::open(&pair.url()).await.unwrap();
     let theirs = Arc::clone(&store);
-    let (_, unblock) = blocked_after(async move { hold(&theirs, &claim("lock:a", secs(30))).await });
+    let (_, unblock) = run_then_block(async move { hold(&theirs, &claim("lock:a", secs(30))).await });
     hold(&store, &claim("lock:b", secs(30))).await;
     unblock();
 }
@@ -56,16 +56,16 @@ async fn all_waiters_for_replicas_fail_together_if_no_server_answers() {
     let proxy = Proxy::to(&server);
     let store = Redis::open(&format!("{}?replicas=1", proxy.url())).await.unwrap();
     proxy.redirect(silent.local_addr().unwrap().port());
-    let (began, names) = (now(), ["lock:a", "lock:b", "lock:c", "lock:d", "lock:e"]);
+    let (started_at, names) = (now(), ["lock:a", "lock:b", "lock:c", "lock:d", "lock:e"]);
     let calls = names.map(|name| {
         let (store, claim) = (&store, claim(name, secs(60)));
         async move { store.acquire(&claim, Busy::Wait).await }
     });
     let admissions = futures::future::join_all(calls).await;
     assert!(admissions.iter().all(Result::is_err), "{admissions:?}");
-    // An attempt to connect is given up after three seconds: once for the first caller, once for all the others together.
-    let took = now().since(began);
-    assert!(took < secs(9), "they waited for each other: {took:?}");
+    // An attempt to connect is given up after three seconds: once for the first caller, and once for all other callers.
+    let elapsed = now().since(started_at);
+    assert!(elapsed < secs(9), "they waited for each other: {elapsed:?}");
 }
 
 #[tokio::test]
@@ -88,12 +88,12 @@ async fn a_watch_polled_elsewhere_ends_with_the_runtime_that_began_it() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let theirs = Arc::clone(&store);
-    let (mut watch, unblock) = blocked_after(async move { theirs.watch(Scope::Client(ClientId(7))) });
+    let (mut watch, unblock) = run_then_block(async move { theirs.watch(Scope::Client(ClientId(7))) });
     assert!(futures::poll!(watch.next()).is_pending());
-    let waiting = tokio::spawn(async move { watch.next().await });
+    let next_change = tokio::spawn(async move { watch.next().await });
     tokio::task::yield_now().await;
     tokio::task::spawn_blocking(unblock).await.unwrap();
-    assert_eq!(soon(waiting).await.unwrap(), None);
+    assert_eq!(soon(next_change).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn a_connection_that_opens_after_its_store_was_dropped_is_closed() {
     until("it is subscribed", async || !admin.list("PUBSUB CHANNELS *").is_empty()).await;
     admin.run("CLIENT PAUSE 400 ALL");
     proxy.cut();
-    until("it reconnects", async || proxy.open() > 0).await;
+    until("it reconnects", async || proxy.open_connections() > 0).await;
     drop(store);
     until("only the administrator is connected", async || admin.text("CLIENT LIST").lines().count() == 1).await;
 }
@@ -145,7 +145,7 @@ fn a_plain_thread_opens_one_connection_and_leaves_none() {
     let mut admin = Admin::of(&server.url());
     let store = futures::executor::block_on(Redis::open(&server.url())).unwrap();
     let mut changes = store.watch(Scope::Client(ClientId(7)));
-    let one = claim_by(7, "lock:a", secs(30));
+    let one = claim_of_client(7, "lock:a", secs(30));
     futures::executor::block_on(store.acquire(&one, Busy::Wait)).unwrap();
     let clients = |admin: &mut Admin| admin.text("CLIENT LIST").lines().count();
     for _ in 0..1_000 {

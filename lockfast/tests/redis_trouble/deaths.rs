@@ -4,7 +4,9 @@ use lockfast::Redis;
 use lockfast::store::{Demand, Name};
 use lockfast::store::{Lease, Leaving, Standing, Store};
 
-use crate::fixture::{Admin, claim, claim_of, connect, hold, median, millis, now, queue, secs, soon, until, waiting};
+use crate::fixture::{
+    Admin, claim, claim_with_demands, connect, count_waiters, hold, median, millis, now, queue, secs, soon, until,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_next_waiter_asks_when_a_dead_holders_lease_ends() {
@@ -24,13 +26,13 @@ async fn only_the_next_waiter_asks_when_a_dead_holders_lease_ends() {
             let guard = first.lock().await.unwrap();
             (now(), guard)
         });
-        until("the first waits", async || waiting(&front, &name).await == 1).await;
+        until("the first waits", async || count_waiters(&front, &name).await == 1).await;
         let mut behind = Vec::new();
         for _ in 0..20 {
             let mutex = others.mutex(&name);
             behind.push(tokio::spawn(async move { mutex.lock().await }));
         }
-        until("all wait", async || waiting(&front, &name).await == 21).await;
+        until("all wait", async || count_waiters(&front, &name).await == 21).await;
         let requests = admin.requests();
         let (entered, guard) = soon(entering).await.unwrap();
         // The request that takes over, and the report that each client makes about once a second.
@@ -89,7 +91,7 @@ async fn a_writer_enters_after_the_last_reader_left_or_died() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
-    let reader = || claim_of(Demand::shared(Name::new("lock:a").unwrap()).into(), secs(2));
+    let reader = || claim_with_demands(Demand::shared(Name::new("lock:a").unwrap()).into(), secs(2));
     for is_queued in [false, true] {
         let (dead, left, writer) = (reader(), reader(), claim("lock:a", secs(60)));
         hold(&store, &dead).await;
@@ -121,7 +123,7 @@ async fn readers_whose_queue_was_deleted_block_writers_by_their_marker() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let store = Redis::open(&server.url()).await.unwrap();
-    let reader = claim_of(Demand::shared(Name::new("lock:a").unwrap()).into(), secs(60));
+    let reader = claim_with_demands(Demand::shared(Name::new("lock:a").unwrap()).into(), secs(60));
     hold(&store, &reader).await;
     let key = admin.queue_key("lock:a").unwrap();
     admin.run_words(&["DEL", &key]);

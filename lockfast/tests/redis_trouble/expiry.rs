@@ -7,12 +7,12 @@ use lockfast::Redis;
 use lockfast::store::{Busy, Leaving, Scope, Standing, Store, Why};
 use lockfast::store::{Claim, ClientId, Demand, Name, Ticket};
 
-use crate::fixture::{Admin, claim, claim_by, claim_of, hold, millis, queue, secs, until};
+use crate::fixture::{Admin, claim, claim_of_client, claim_with_demands, hold, millis, queue, secs, until};
 
 const WEEK: Duration = secs(7 * 24 * 3600);
 
 fn reader(name: &str, ttl: Duration) -> Arc<Claim> {
-    claim_of(Demand::shared(Name::new(name).unwrap()).into(), ttl)
+    claim_with_demands(Demand::shared(Name::new(name).unwrap()).into(), ttl)
 }
 
 async fn leave(store: &Redis, leaving: Leaving) -> Standing {
@@ -20,7 +20,7 @@ async fn leave(store: &Redis, leaving: Leaving) -> Standing {
 }
 
 /// The time to live of a claim's record, or of its tombstone.
-fn record_lives_for(admin: &mut Admin, claim: &Claim) -> Duration {
+fn record_ttl(admin: &mut Admin, claim: &Claim) -> Duration {
     let owner = claim.id.hash().to_string();
     let key = admin.list("KEYS lockfast:*:claim:*").into_iter().find(|key| key.ends_with(&owner));
     let key = key.expect("there is a record, or a tombstone");
@@ -37,11 +37,11 @@ async fn a_tombstone_of_a_long_lease_lives_for_a_minute() {
     queue(&store, &waits).await;
     for claim in [never, waits, holds] {
         leave(&store, Leaving::Unknown(Arc::clone(&claim))).await;
-        let left = record_lives_for(&mut admin, &claim);
+        let left = record_ttl(&mut admin, &claim);
         assert!(left <= secs(60) && left > secs(50), "{left:?}");
         // A second release of unknown outcome does not lengthen it beyond that.
         leave(&store, Leaving::Unknown(Arc::clone(&claim))).await;
-        assert!(record_lives_for(&mut admin, &claim) <= secs(60));
+        assert!(record_ttl(&mut admin, &claim) <= secs(60));
     }
 }
 
@@ -52,8 +52,8 @@ async fn a_tombstone_outlives_twice_what_the_connection_holds_back() {
     let mut admin = Admin::of(&server.url());
     let brief = claim("lock:a", millis(500));
     leave(&store, Leaving::Unknown(Arc::clone(&brief))).await;
-    let left = record_lives_for(&mut admin, &brief);
-    // A connection that is silent for five seconds is given up.
+    let left = record_ttl(&mut admin, &brief);
+    // A request may be late by five seconds: then its silent connection is given up. The tombstone lives for twice that time.
     assert!(left <= secs(10) && left > secs(7), "{left:?}");
 }
 
@@ -67,10 +67,10 @@ async fn the_tombstone_of_a_broken_claim_lives_for_one_lease() {
     let name = broken.demands[0].name.clone();
     let standing = leave(&store, Leaving::Break { name, ticket, at_once: true }).await;
     assert_eq!(standing, Standing::Gone(Why::Broken));
-    let left = record_lives_for(&mut admin, &broken);
+    let left = record_ttl(&mut admin, &broken);
     assert!(left <= secs(120) && left > secs(60), "{left:?}");
     assert_eq!(leave(&store, Leaving::Unknown(Arc::clone(&broken))).await, Standing::Gone(Why::Broken));
-    let left = record_lives_for(&mut admin, &broken);
+    let left = record_ttl(&mut admin, &broken);
     assert!(left > secs(60), "its own release does not shorten it: {left:?}");
 }
 
@@ -96,14 +96,14 @@ async fn a_queue_lives_longer_than_the_longest_lease_in_it() {
     let server = servers::Redis::start();
     let store = Redis::open(&server.url()).await.unwrap();
     let mut admin = Admin::of(&server.url());
-    // A claim whose client has a live push subscription joins by the short script, the others by the rule.
+    // A claim whose client has a live push subscription joins by the fast path, which has to set the TTL of the queue too.
     let client = ClientId(7);
     let _pushes = store.watch(Scope::Client(client));
     until("pushes are subscribed", async || admin.push_channels().len() == 1).await;
     for (name, client) in [("lock:a", 0), ("lock:b", client.0)] {
-        hold(&store, &claim_by(client, name, secs(60))).await;
+        hold(&store, &claim_of_client(client, name, secs(60))).await;
         for ttl in [1, 600] {
-            queue(&store, &claim_by(client, name, secs(ttl))).await;
+            queue(&store, &claim_of_client(client, name, secs(ttl))).await;
         }
         let key = admin.queue_key(name).unwrap();
         assert!(admin.number(&format!("PTTL {key}")) >= 590_000, "{name}");

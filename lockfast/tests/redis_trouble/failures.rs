@@ -115,12 +115,12 @@ async fn a_name_that_leads_nowhere_is_unavailable() {
 #[tokio::test]
 async fn a_server_that_says_nothing_is_given_up_in_seconds() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let began = now();
+    let started_at = now();
     for scheme in ["redis", "rediss"] {
         let error = refused(&format!("{scheme}://:{CANARY}@{}", listener.local_addr().unwrap())).await;
         assert_unavailable(&error);
     }
-    assert!(now().since(began) < secs(12), "{:?}", now().since(began));
+    assert!(now().since(started_at) < secs(12), "{:?}", now().since(started_at));
 }
 
 #[tokio::test]

@@ -9,13 +9,18 @@ use lockfast::Redis;
 use lockfast::store::ClientId;
 use lockfast::store::{Busy, Scope, Store};
 
-use crate::fixture::{Admin, claim, claim_by, connect, hold, millis, now, secs, soon, until};
+use crate::fixture::{Admin, claim, claim_of_client, connect, hold, millis, now, secs, soon, until};
 
-/// A proxy that has a fault, from `begin_fault` on, on the connections that are open then.
+/// The delay of TCP after two lost packets in a row.
+const LATENESS: std::time::Duration = millis(700);
+
+/// A proxy whose open connections get a fault at `begin_fault`. Later connections work.
 struct FaultyProxy {
     port: u16,
+    /// The number of connections so far. Each has its number.
     opened: Arc<AtomicUsize>,
-    faulty: Arc<AtomicUsize>,
+    /// Connections with a smaller number have the fault.
+    faulty_below: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -24,7 +29,7 @@ enum Fault {
     Trickle,
     /// Requests get lost; pushes and replies arrive.
     LostRequests,
-    /// Requests arrive 700 ms late, as after two lost packets in a row.
+    /// Requests arrive late by [`LATENESS`].
     LateRequests,
 }
 
@@ -32,28 +37,28 @@ impl FaultyProxy {
     fn to(server: &servers::Redis, fault: Fault) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (opened, faulty) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (count, limit, target) = (Arc::clone(&opened), Arc::clone(&faulty), server.port());
+        let (opened, faulty_below) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, faulty_limit, target) = (Arc::clone(&opened), Arc::clone(&faulty_below), server.port());
         std::thread::spawn(move || {
-            for near in listener.incoming() {
-                let Ok(near) = near else { return };
-                near.set_nodelay(true).unwrap();
+            for client_side in listener.incoming() {
+                let Ok(client_side) = client_side else { return };
+                client_side.set_nodelay(true).unwrap();
                 let number = count.fetch_add(1, Ordering::SeqCst);
-                let far = TcpStream::connect(("127.0.0.1", target)).unwrap();
-                far.set_nodelay(true).unwrap();
+                let server_side = TcpStream::connect(("127.0.0.1", target)).unwrap();
+                server_side.set_nodelay(true).unwrap();
                 for is_reply in [false, true] {
-                    let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                    let (mut from, mut to) = (client_side.try_clone().unwrap(), server_side.try_clone().unwrap());
                     if is_reply {
                         std::mem::swap(&mut from, &mut to);
                     }
-                    let limit = Arc::clone(&limit);
+                    let faulty_limit = Arc::clone(&faulty_limit);
                     std::thread::spawn(move || {
-                        let mut piece = [0; 1 << 16];
-                        while let Ok(length @ 1..) = from.read(&mut piece) {
-                            let piece = &piece[..length];
-                            let sent = match (number < limit.load(Ordering::SeqCst), fault, is_reply) {
+                        let mut chunk = [0; 1 << 16];
+                        while let Ok(length @ 1..) = from.read(&mut chunk) {
+                            let chunk = &chunk[..length];
+                            let written = match (number < faulty_limit.load(Ordering::SeqCst), fault, is_reply) {
                                 (true, Fault::Trickle, true) => {
-                                    for byte in piece.iter().take(10) {
+                                    for byte in chunk.iter().take(10) {
                                         if to.write_all(&[*byte]).is_err() {
                                             return;
                                         }
@@ -65,12 +70,12 @@ impl FaultyProxy {
                                 }
                                 (true, Fault::LostRequests, false) => Ok(()),
                                 (true, Fault::LateRequests, false) => {
-                                    std::thread::sleep(millis(700));
-                                    to.write_all(piece)
+                                    std::thread::sleep(LATENESS);
+                                    to.write_all(chunk)
                                 }
-                                _ => to.write_all(piece),
+                                _ => to.write_all(chunk),
                             };
-                            if sent.is_err() {
+                            if written.is_err() {
                                 return;
                             }
                         }
@@ -78,7 +83,7 @@ impl FaultyProxy {
                 }
             }
         });
-        Self { port, opened, faulty }
+        Self { port, opened, faulty_below }
     }
 
     fn url(&self) -> String {
@@ -86,7 +91,7 @@ impl FaultyProxy {
     }
 
     fn begin_fault(&self) {
-        self.faulty.store(self.opened.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.faulty_below.store(self.opened.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 }
 
@@ -97,10 +102,10 @@ async fn a_connection_that_stops_within_a_reply_is_given_up() {
     let store = Redis::open(&proxy.url()).await.unwrap();
     soon(hold(&store, &claim("lock:a", secs(60)))).await;
     proxy.begin_fault();
-    let began = now();
+    let started_at = now();
     assert!(store.acquire(&claim("lock:b", secs(60)), Busy::Wait).await.is_err());
-    let took = now().since(began);
-    assert!(took < secs(3), "it took {took:?}");
+    let elapsed = now().since(started_at);
+    assert!(elapsed < secs(3), "it took {elapsed:?}");
 }
 
 #[tokio::test]
@@ -113,15 +118,15 @@ async fn a_lost_request_fails_although_pushes_arrive() {
     until("it is subscribed", async || admin.push_channels().len() == 1).await;
     let channel = admin.push_channels().remove(0);
     proxy.begin_fault();
-    let one = claim_by(7, "lock:a", secs(30));
-    let mut asked = std::pin::pin!(store.acquire(&one, Busy::Wait));
-    let began = now();
+    let one = claim_of_client(7, "lock:a", secs(30));
+    let mut acquiring = std::pin::pin!(store.acquire(&one, Busy::Wait));
+    let started_at = now();
     let answer = loop {
-        match tokio::time::timeout(millis(40), asked.as_mut()).await {
+        match tokio::time::timeout(millis(40), acquiring.as_mut()).await {
             Ok(answer) => break answer,
             Err(_) => drop(admin.run(&format!("PUBLISH {channel} x"))),
         }
-        assert!(now().since(began) < secs(10), "pushes keep a dead connection");
+        assert!(now().since(started_at) < secs(10), "pushes keep a dead connection");
     };
     assert!(answer.is_err(), "{answer:?}");
 }

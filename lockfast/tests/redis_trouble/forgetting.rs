@@ -4,8 +4,8 @@ use lockfast::store::{Leaving, Store};
 use lockfast::{LostWhy, Redis};
 
 use crate::fixture::{
-    Admin, Waiters, assert_fences_rise, assert_in_order, claim, connect, hold, queue, secs, soon, until, waiting,
-    watch_over,
+    Admin, Waiters, assert_fences_rise, assert_in_order, claim, connect, count_waiters, hold, queue, secs, soon,
+    spawn_until_lost, until,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -19,7 +19,7 @@ async fn after_a_flush_the_holder_has_lost_and_waiters_rejoin_in_order() {
     admin.run("FLUSHALL");
     assert_eq!(soon(guard.lost()).await, LostWhy::Evicted);
     assert!(guard.release().await.is_err(), "it was lost");
-    assert_in_order(&queued.all_entered().await, 0..5, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..5, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -32,7 +32,7 @@ async fn after_an_empty_restart_waiters_rejoin_in_order() {
     server.kill();
     server.start_again();
     soon(guard.lost()).await;
-    assert_in_order(&queued.all_entered().await, 0..5, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..5, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -49,7 +49,7 @@ async fn locks_on_a_durable_server_survive_its_restart() {
         .await;
     soon(guard.extend(secs(20))).await.unwrap();
     guard.release().await.unwrap();
-    assert_in_order(&queued.all_entered().await, 0..5, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..5, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,13 +85,13 @@ async fn a_holder_that_waits_in_the_restored_copy_has_lost() {
     hold(&store, &before).await;
     let (mutex, asker) = (locks.mutex("a"), locks.clone());
     let entering = tokio::spawn(async move { mutex.lock().await.unwrap() });
-    until("it waits", async || waiting(&asker, "a").await == 1).await;
+    until("it waits", async || count_waiters(&asker, "a").await == 1).await;
     Admin::of(&server.url()).run("SAVE");
     store.release(&[Leaving::Done(before)]).await.unwrap();
     let guard = soon(entering).await.unwrap();
     server.kill();
     server.start_again();
-    assert_eq!(soon(watch_over(guard)).await.unwrap().0, LostWhy::Evicted, "the server names another holder");
+    assert_eq!(soon(spawn_until_lost(guard)).await.unwrap().0, LostWhy::Evicted, "the server names another holder");
 }
 
 #[tokio::test]

@@ -6,7 +6,9 @@ use lockfast::store::{Busy, Lease, Leaving, Standing, Store, Why};
 use lockfast::store::{Claim, Demand, Demands, Name};
 use lockfast::{Error, Guard, Locks, Redis};
 
-use crate::fixture::{Admin, PATIENCE, claim, claim_of, connect, hold, millis, queue, secs, soon, until, waiting};
+use crate::fixture::{
+    Admin, PATIENCE, claim, claim_with_demands, connect, count_waiters, hold, millis, queue, secs, soon, until,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn evicted_locks_are_reported_lost() {
@@ -149,7 +151,7 @@ async fn every_way_to_leave_works_on_a_full_server() {
             for key in admin.list("KEYS lockfast:{*") {
                 admin.run(&format!("DEL {key}"));
             }
-            let claim = claim_of(demands(kind), secs(5));
+            let claim = claim_with_demands(demands(kind), secs(5));
             let ticket = hold(&store, &claim).await;
             fill_up(&mut admin);
             let leaving = match leave(claim.clone()) {
@@ -211,7 +213,7 @@ async fn a_full_server_hands_locks_to_the_next_waiter() {
                 _ => client.multi(["multi:a", "multi:b"]).lock().await,
             }
         });
-        until("it waits", async || waiting(&locks, &name).await == 2).await;
+        until("it waits", async || count_waiters(&locks, &name).await == 2).await;
         fill_up(&mut admin);
         store.release(&[Leaving::Done(first)]).await.unwrap();
         let guard = tokio::time::timeout(PATIENCE, third).await.unwrap_or_else(|_| panic!("{kind}: never")).unwrap();
@@ -231,7 +233,8 @@ async fn a_renewal_on_a_full_server_takes_over_and_spoils_no_other() {
             "permit" => Demand::permits(name, 3, 3).unwrap(),
             _ => Demand::exclusive(name),
         };
-        let (dead, next) = (claim_of(blocking.into(), millis(500)), claim_of(demands(kind), secs(20)));
+        let (dead, next) =
+            (claim_with_demands(blocking.into(), millis(500)), claim_with_demands(demands(kind), secs(20)));
         let beside = claim(&format!("lock:{kind}:beside"), secs(20));
         hold(&store, &dead).await;
         let record = admin.list("KEYS *:claim:*");

@@ -5,7 +5,9 @@ use lockfast::Redis;
 use lockfast::store::ClientId;
 use lockfast::store::{Change, Lease, Leaving, Scope, Standing, Store};
 
-use crate::fixture::{Admin, Monitor, claim_by, connect, hold, millis, now, queue, secs, soon, until, waiting};
+use crate::fixture::{
+    Admin, Monitor, claim_of_client, connect, count_waiters, hold, millis, now, queue, secs, soon, until,
+};
 use futures::StreamExt;
 
 /// A store whose client is subscribed to pushes.
@@ -30,7 +32,7 @@ async fn a_hand_off_checks_the_subscriber_writes_and_then_publishes() {
     let holder = Redis::open(&server.url()).await.unwrap();
     let (second, mut pushes) = subscribed_client(&server.url(), 2).await;
     let (third, mut others) = subscribed_client(&server.url(), 3).await;
-    let claims = [1, 2, 3].map(|id| claim_by(id, "lock:a", secs(20)));
+    let claims = [1, 2, 3].map(|id| claim_of_client(id, "lock:a", secs(20)));
     hold(&holder, &claims[0]).await;
     let ticket = queue(&second, &claims[1]).await;
     queue(&third, &claims[2]).await;
@@ -59,13 +61,13 @@ async fn a_waiter_without_a_subscription_is_passed_over_and_removed() {
     let (there, mut pushed) = subscribed_client(&server.url(), 3).await;
     until_subscribed(&mut admin, 2, true).await;
     until_subscribed(&mut admin, 3, true).await;
-    let first = claim_by(1, "lock:a", secs(20));
+    let first = claim_of_client(1, "lock:a", secs(20));
     hold(&holder, &first).await;
-    let dead = [2, 2, 2].map(|id| claim_by(id, "lock:a", secs(20)));
+    let dead = [2, 2, 2].map(|id| claim_of_client(id, "lock:a", secs(20)));
     for claim in &dead {
         queue(&gone, claim).await;
     }
-    let next = claim_by(3, "lock:a", secs(20));
+    let next = claim_of_client(3, "lock:a", secs(20));
     queue(&there, &next).await;
     drop((pushes, gone));
     until_subscribed(&mut admin, 2, false).await;
@@ -96,7 +98,7 @@ async fn the_last_reader_removes_the_marker_however_long_its_ttl() {
     let reader = locks.rwlock("a").read().await.unwrap();
     admin.run("PEXPIRE lock:a 60000");
     let entering = tokio::spawn(async move { mutex.lock().await.unwrap() });
-    until("it waits", async || waiting(&locks, "a").await == 1).await;
+    until("it waits", async || count_waiters(&locks, "a").await == 1).await;
     reader.release().await.unwrap();
     drop(soon(entering).await.unwrap());
 }
@@ -106,12 +108,12 @@ async fn a_waiter_whose_push_was_lost_enters_at_its_next_renewal() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let holder = Redis::open(&server.url()).await.unwrap();
-    let first = claim_by(1, "lock:a", secs(60));
+    let first = claim_of_client(1, "lock:a", secs(60));
     hold(&holder, &first).await;
     let locks = connect(&server.url(), secs(2)).await;
     let mutex = locks.mutex("a");
     let entering = tokio::spawn(async move { mutex.lock().await.unwrap() });
-    until("it waits", async || waiting(&locks, "a").await == 1).await;
+    until("it waits", async || count_waiters(&locks, "a").await == 1).await;
     // The holder is connected as the default user, which loses the right to publish: no client receives the push.
     admin.run("ACL SETUSER default -publish");
     holder.release(&[Leaving::Done(first)]).await.unwrap();
@@ -127,12 +129,12 @@ async fn a_push_with_another_ticket_grants_nothing() {
     let server = servers::Redis::start();
     let mut admin = Admin::of(&server.url());
     let holder = Redis::open(&server.url()).await.unwrap();
-    let first = claim_by(1, "lock:a", secs(60));
+    let first = claim_of_client(1, "lock:a", secs(60));
     let fence = hold(&holder, &first).await;
     let locks = connect(&server.url(), secs(20)).await;
     let mutex = locks.mutex("a");
     let entering = tokio::spawn(async move { mutex.lock().await.unwrap() });
-    until("it waits", async || waiting(&locks, "a").await == 1).await;
+    until("it waits", async || count_waiters(&locks, "a").await == 1).await;
     let key = admin.queue_key("lock:a").unwrap();
     let entry = admin.list(&format!("ZRANGE {key} 0 -1")).remove(0);
     let words: Vec<_> = entry.split(' ').collect();
@@ -144,8 +146,8 @@ async fn a_push_with_another_ticket_grants_nothing() {
     for push in ["held", "held x y", "gone", "\u{0}\u{1}", "held 00000000000000000000000000000000 1"] {
         admin.run_words(&["PUBLISH", &channel, push]);
     }
-    let began = now();
-    while now().since(began) < millis(300) {
+    let started_at = now();
+    while now().since(started_at) < millis(300) {
         assert!(!entering.is_finished(), "the first claim holds it");
         tokio::time::sleep(millis(10)).await;
     }

@@ -6,10 +6,10 @@ use lockfast::store::{Demand, Demands, Name};
 use lockfast::store::{Leaving, Store};
 use lockfast::{Locks, Redis};
 
-use crate::fixture::{Admin, claim_of, connect, hold, millis, secs, soon};
+use crate::fixture::{Admin, claim_with_demands, connect, hold, millis, secs, soon};
 
 /// The keys that never expire: the ticket counter, the identity of its server, and the counters of all clients.
-const FOR_GOOD: [&str; 3] = ["lockfast:fleet", "lockfast:identity", "lockfast:tickets"];
+const PERMANENT_KEYS: [&str; 3] = ["lockfast:fleet", "lockfast:identity", "lockfast:tickets"];
 
 fn keys_without_ttl(admin: &mut Admin) -> Vec<String> {
     let mut keys = admin.list("KEYS *");
@@ -31,7 +31,7 @@ async fn a_name_used_once_leaves_no_key() {
     drop(locks.mutex("f").lock().await.unwrap());
     locks.shutdown(secs(5)).await.unwrap();
     let mut left = admin.list("KEYS *");
-    left.retain(|key| !FOR_GOOD.contains(&&**key));
+    left.retain(|key| !PERMANENT_KEYS.contains(&&**key));
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -44,15 +44,15 @@ async fn every_key_expires_after_any_load_and_any_death() {
     for number in 0..6 {
         let locks = connect(&url, millis(700 + 100 * number)).await;
         let rng = fastrand::Rng::with_seed(seed ^ number);
-        tasks.push(tokio::spawn(tokio::time::timeout(secs(4), live(locks, rng))));
+        tasks.push(tokio::spawn(tokio::time::timeout(secs(4), lock_at_random(locks, rng))));
     }
     let mut admin = Admin::of(&url);
-    let mut most = 0;
+    let mut max_keys = 0;
     // Claims that die: they hold, wait, read, linger or seal, and are never renewed.
     let store = Redis::open(&url).await.unwrap();
     let mut rng = fastrand::Rng::with_seed(seed);
     for number in 0..60 {
-        let dead = claim_of(some_demands(&mut rng), millis(rng.u64(500..2_000)));
+        let dead = claim_with_demands(random_demands(&mut rng), millis(rng.u64(500..2_000)));
         let _ = store.acquire(&dead, lockfast::store::Busy::Wait).await;
         let _ = match number % 5 {
             0 => store.release(&[Leaving::Linger(dead, millis(300))]).await.map(drop),
@@ -61,22 +61,22 @@ async fn every_key_expires_after_any_load_and_any_death() {
             _ => Ok(()),
         };
         tokio::time::sleep(millis(20)).await;
-        most = most.max(admin.number("DBSIZE"));
-        assert_all_else_expires(&mut admin, seed);
+        max_keys = max_keys.max(admin.number("DBSIZE"));
+        assert_other_keys_expire(&mut admin, seed);
     }
     for task in tasks {
         let _ = soon(task).await;
     }
-    assert_all_else_expires(&mut admin, seed);
-    assert!(most > 10, "there were keys to look at");
+    assert_other_keys_expire(&mut admin, seed);
+    assert!(max_keys > 10, "there were keys to look at");
 }
 
-fn assert_all_else_expires(admin: &mut Admin, seed: u64) {
-    let endless = keys_without_ttl(admin);
-    assert!(endless.iter().all(|key| FOR_GOOD.contains(&&**key)), "seed {seed}: {endless:?}");
+fn assert_other_keys_expire(admin: &mut Admin, seed: u64) {
+    let permanent = keys_without_ttl(admin);
+    assert!(permanent.iter().all(|key| PERMANENT_KEYS.contains(&&**key)), "seed {seed}: {permanent:?}");
 }
 
-fn some_demands(rng: &mut fastrand::Rng) -> Demands {
+fn random_demands(rng: &mut fastrand::Rng) -> Demands {
     let name = |rng: &mut fastrand::Rng| Name::new(&format!("lock:{}", rng.u32(0..6))).unwrap();
     match rng.u32(0..4) {
         0 => Demand::exclusive(name(rng)).into(),
@@ -87,7 +87,7 @@ fn some_demands(rng: &mut fastrand::Rng) -> Demands {
     }
 }
 
-async fn live(locks: Locks, mut rng: fastrand::Rng) {
+async fn lock_at_random(locks: Locks, mut rng: fastrand::Rng) {
     let patience = millis(150);
     loop {
         let name = rng.u32(0..6).to_string();
@@ -135,8 +135,8 @@ async fn keys_of_dead_claims_expire_soon_after_their_leases() {
             2 => Demand::permits(Name::new("lock:p").unwrap(), 1, 2).unwrap().into(),
             _ => Demands::of(vec![exclusive("a"), exclusive("b")]).unwrap(),
         };
-        hold(&store, &claim_of(demands(), secs(1))).await;
-        let _ = store.acquire(&claim_of(demands(), secs(1)), lockfast::store::Busy::Wait).await.unwrap();
+        hold(&store, &claim_with_demands(demands(), secs(1))).await;
+        let _ = store.acquire(&claim_with_demands(demands(), secs(1)), lockfast::store::Busy::Wait).await.unwrap();
     }
     // A queue outlives its last lease by ten seconds, so that dead entries in it can still be noticed.
     let longest = admin.list("KEYS *").iter().map(|key| admin.number(&format!("PTTL {key}"))).max().unwrap();

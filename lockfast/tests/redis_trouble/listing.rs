@@ -7,7 +7,7 @@ use lockfast::Redis;
 use lockfast::store::{Admission, Busy, Counters, Lease, Leaving, Names, Query, Report, Store};
 use lockfast::store::{Claim, ClientId, Demand, Demands, Name};
 
-use crate::fixture::{self, Admin, claim, claim_of, millis, secs, until};
+use crate::fixture::{self, Admin, claim, claim_with_demands, millis, secs, until};
 
 fn detached(demands: impl Into<Demands>, ttl: Duration) -> Arc<Claim> {
     Arc::new(Claim { detached: true, ..Claim::new(demands.into(), ttl).unwrap() })
@@ -90,7 +90,7 @@ async fn names_with_any_bytes_are_listed_each_once_and_in_order() {
     // Several claims on each name, since the digits of their owners follow the name in the stored listing.
     for (text, _) in names.iter().flat_map(|text| [(text, 1), (text, 2), (text, 3)]) {
         let demands = Demands::from(Demand::shared(name(text)));
-        let (reads, detached) = (claim_of(demands.clone(), secs(60)), detached(demands.clone(), secs(60)));
+        let (reads, detached) = (claim_with_demands(demands.clone(), secs(60)), detached(demands.clone(), secs(60)));
         for claim in [&reads, &detached] {
             hold(&store, claim).await;
         }
@@ -184,11 +184,11 @@ async fn a_released_claim_is_listed_under_none_of_its_names() {
         Demands::of(names.to_vec()).unwrap()
     };
     // This claim keeps the names in use, and no client lists it: a name that is shown is listed for another claim.
-    let stays = claim_of(several(), secs(60));
+    let stays = claim_with_demands(several(), secs(60));
     assert!(matches!(store.acquire(&stays, Busy::Refuse).await.unwrap(), Admission::Held(_)));
     assert!(listed(&store, "", 10).await.is_empty());
 
-    let (kept, alone) = (claim_of(several(), secs(60)), detached(several(), secs(60)));
+    let (kept, alone) = (claim_with_demands(several(), secs(60)), detached(several(), secs(60)));
     let report =
         |entered, left| Report { client: ClientId(7), counters: Counters::default(), entered, left, keep: secs(60) };
     hold(&store, &kept).await;

@@ -5,8 +5,8 @@ use lockfast::store::{Demand, Demands, Name};
 use lockfast::{Error, LostWhy, Redis};
 
 use crate::fixture::{
-    Admin, Waiters, assert_in_order, claim, claim_of, connect, hold, millis, now, queue, secs, soon, until, waiting,
-    watch_over,
+    Admin, Waiters, assert_in_order, claim, claim_with_demands, connect, count_waiters, hold, millis, now, queue, secs,
+    soon, spawn_until_lost, until,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -20,7 +20,7 @@ async fn a_key_deleted_by_hand_is_reported_and_waiters_go_on() {
     assert_eq!(admin.number("DEL lock:a"), 1);
     assert!(holders.mutex("a").try_lock().await.unwrap().is_none(), "an absent holder is not a free lock");
     assert_eq!(soon(guard.lost()).await, LostWhy::Evicted);
-    assert_in_order(&queued.all_entered().await, 0..3, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..3, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -33,9 +33,9 @@ async fn waiters_rejoin_a_queue_deleted_by_hand() {
     let queued = Waiters::join(&waiters, "a", 3).await;
     let key = admin.queue_key("lock:a").unwrap();
     assert_eq!(admin.number(&format!("DEL {key}")), 1);
-    until("all are back", async || waiting(&holders, "a").await == 3).await;
+    until("all are back", async || count_waiters(&holders, "a").await == 3).await;
     guard.release().await.unwrap();
-    assert_in_order(&queued.all_entered().await, 0..3, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..3, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,7 +50,7 @@ async fn readers_and_permits_whose_queue_was_deleted_have_lost() {
         admin.run(&format!("DEL {key}"));
     }
     for guard in [reader, permit] {
-        assert_eq!(soon(watch_over(guard)).await.unwrap().0, LostWhy::Evicted);
+        assert_eq!(soon(spawn_until_lost(guard)).await.unwrap().0, LostWhy::Evicted);
     }
     soon(locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
 }
@@ -145,7 +145,7 @@ async fn a_multi_releases_its_other_names_when_one_changed_type() {
     let exclusive = |text: &str| Demand::exclusive(Name::new(text).unwrap());
     let demands = || Demands::of(vec![exclusive("lock:a"), exclusive("lock:b"), exclusive("lock:c")]).unwrap();
     for renews_first in [false, true] {
-        let several = claim_of(demands(), secs(30));
+        let several = claim_with_demands(demands(), secs(30));
         hold(&store, &several).await;
         admin.run("DEL lock:b");
         admin.run("HSET lock:b field value");
@@ -178,7 +178,7 @@ async fn another_programs_lock_in_front_of_a_queue_is_waited_for() {
     drop(guard);
     until("one waiter has entered", async || !queued.entered.lock().unwrap().is_empty()).await;
     assert!(now().since(taken) > millis(2_990), "the other program had it until then");
-    assert_in_order(&queued.all_entered().await, 0..3, fence);
+    assert_in_order(&queued.wait_until_all_entered().await, 0..3, fence);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -189,7 +189,7 @@ async fn a_multi_at_the_front_takes_all_names_or_none() {
     let guard = theirs.mutex("b").lock().await.unwrap();
     let several = ours.multi(["a", "b"]);
     let entering = tokio::spawn(async move { several.lock().await.unwrap() });
-    until("it waits", async || waiting(&theirs, "a").await == 1).await;
+    until("it waits", async || count_waiters(&theirs, "a").await == 1).await;
     assert!(theirs.mutex("a").try_lock().await.unwrap().is_none(), "it waits in that queue too");
     assert_eq!(admin.number("EXISTS lock:a"), 0, "but does not hold it");
     assert_eq!(admin.text("SET lock:a foreign NX PX 60000"), "OK");

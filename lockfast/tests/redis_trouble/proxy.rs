@@ -15,40 +15,42 @@ pub(crate) struct Proxy {
 struct Shared {
     target: AtomicU16,
     /// Both ends of each connection since the last cut.
-    open: Mutex<Vec<[TcpStream; 2]>>,
+    open_connections: Mutex<Vec<[TcpStream; 2]>>,
+    /// The number of connections that were ever attempted. Each has its number.
     attempts: AtomicUsize,
-    /// Connections with a smaller number carry nothing any more, and do not end either.
-    silenced: AtomicUsize,
+    /// Connections with a smaller number are silent: all bytes are dropped, and the connections stay open.
+    silenced_below: AtomicUsize,
 }
 
 impl Proxy {
     pub(crate) fn to(server: &servers::Redis) -> Self {
-        Self::slow(server, Duration::ZERO)
+        Self::with_delay(server, Duration::ZERO)
     }
 
-    /// Delays each piece by this much, in each direction.
-    pub(crate) fn slow(server: &servers::Redis, delay: Duration) -> Self {
+    /// Delays each chunk by this much, in each direction.
+    pub(crate) fn with_delay(server: &servers::Redis, delay: Duration) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Shared {
             target: AtomicU16::new(server.port()),
-            open: Mutex::default(),
+            open_connections: Mutex::default(),
             attempts: AtomicUsize::new(0),
-            silenced: AtomicUsize::new(0),
+            silenced_below: AtomicUsize::new(0),
         });
         let weak = Arc::downgrade(&shared);
         std::thread::spawn(move || {
-            for near in listener.incoming() {
-                let (Ok(near), Some(shared)) = (near, weak.upgrade()) else { return };
+            for client_side in listener.incoming() {
+                let (Ok(client_side), Some(shared)) = (client_side, weak.upgrade()) else { return };
                 let number = shared.attempts.fetch_add(1, Ordering::SeqCst);
                 let port = shared.target.load(Ordering::SeqCst);
-                let Ok(far) = TcpStream::connect(("127.0.0.1", port)) else { continue };
-                for (from, to) in [(&near, &far), (&far, &near)] {
+                let Ok(server_side) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                for (from, to) in [(&client_side, &server_side), (&server_side, &client_side)] {
                     let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
                     to.set_nodelay(true).unwrap();
                     let weak = Arc::downgrade(&shared);
-                    let is_silenced =
-                        move || weak.upgrade().is_some_and(|shared| number < shared.silenced.load(Ordering::SeqCst));
+                    let is_silenced = move || {
+                        weak.upgrade().is_some_and(|shared| number < shared.silenced_below.load(Ordering::SeqCst))
+                    };
                     std::thread::spawn(move || {
                         forward(&mut from, &mut to, delay, &is_silenced);
                         if !is_silenced() {
@@ -57,7 +59,7 @@ impl Proxy {
                         }
                     });
                 }
-                shared.open.lock().unwrap().push([near, far]);
+                shared.open_connections.lock().unwrap().push([client_side, server_side]);
             }
         });
         Self { address, shared }
@@ -67,46 +69,46 @@ impl Proxy {
         format!("redis://{}", self.address)
     }
 
-    /// Leads new connections to this port. No process listens on port 1.
+    /// Connects new connections to this port from now on. No process listens on port 1.
     pub(crate) fn redirect(&self, port: u16) {
         self.shared.target.store(port, Ordering::SeqCst);
     }
 
-    /// Refuses new connections, and ends those that are open.
+    /// Refuses new connections, and ends all open connections.
     pub(crate) fn disconnect(&self) {
         self.redirect(1);
         self.cut();
     }
 
     /// The number of connections since the last cut.
-    pub(crate) fn open(&self) -> usize {
-        self.shared.open.lock().unwrap().len()
+    pub(crate) fn open_connections(&self) -> usize {
+        self.shared.open_connections.lock().unwrap().len()
     }
 
-    /// The number of connections that were ever begun, also in vain.
-    pub(crate) fn attempts(&self) -> usize {
+    /// The number of connections that were ever attempted, also without success.
+    pub(crate) fn connection_attempts(&self) -> usize {
         self.shared.attempts.load(Ordering::SeqCst)
     }
 
     /// Ends all connections. New ones work.
     pub(crate) fn cut(&self) {
-        for stream in self.shared.open.lock().unwrap().drain(..).flatten() {
+        for stream in self.shared.open_connections.lock().unwrap().drain(..).flatten() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
     /// Drops all bytes of the open connections from now on, without an error at either end. New connections work.
     pub(crate) fn silence(&self) {
-        self.shared.silenced.store(self.attempts(), Ordering::SeqCst);
+        self.shared.silenced_below.store(self.connection_attempts(), Ordering::SeqCst);
     }
 }
 
-/// Forwards each piece after `delay`, until either end is gone.
+/// Forwards each chunk after `delay`, until either end is gone.
 fn forward(from: &mut TcpStream, to: &mut TcpStream, delay: Duration, is_silenced: &impl Fn() -> bool) {
-    let mut piece = [0; 1 << 16];
-    while let Ok(length @ 1..) = from.read(&mut piece) {
+    let mut chunk = [0; 1 << 16];
+    while let Ok(length @ 1..) = from.read(&mut chunk) {
         std::thread::sleep(delay);
-        if !is_silenced() && to.write_all(&piece[..length]).is_err() {
+        if !is_silenced() && to.write_all(&chunk[..length]).is_err() {
             return;
         }
     }

@@ -3,7 +3,7 @@
 
 use lockfast::{Error, Locks, LostWhy};
 
-use crate::fixture::{Admin, connect, millis, now, secs, soon, until, watch_over};
+use crate::fixture::{Admin, connect, millis, now, secs, soon, spawn_until_lost, until};
 use crate::proxy::Proxy;
 
 /// The error is retryable, and names the server's reason.
@@ -51,15 +51,15 @@ async fn a_server_busy_with_another_script_loses_no_lock() {
     let mut admin = Admin::of(&url);
     let looping = std::thread::spawn({
         let mut other = Admin::of(&url);
-        move || other.run_words_to_an_error(&["EVAL", "while true do end", "0"])
+        move || other.expect_error_of_words(&["EVAL", "while true do end", "0"])
     });
     until("it is busy", async || admin.try_run("GET a").is_err_and(|error| error.to_string().contains("BUSY"))).await;
-    let began = now();
+    let started_at = now();
     assert_unavailable(&locks.mutex("a").try_lock().await.unwrap_err(), "BUSY");
     let waiter = locks.mutex("a");
     let entering = tokio::spawn(async move { waiter.lock().await });
     tokio::time::sleep(millis(2_500)).await;
-    assert!(now().since(began) > secs(2) && !entering.is_finished(), "over a renewal");
+    assert!(now().since(started_at) > secs(2) && !entering.is_finished(), "over a renewal");
     admin.run("SCRIPT KILL");
     looping.join().unwrap();
     drop(soon(entering).await.unwrap().unwrap());
@@ -80,7 +80,7 @@ async fn a_holder_on_a_server_that_cannot_save_has_lost_in_time() {
     until("it refuses", async || admin.try_run("SET a 1").is_err_and(|error| error.to_string().contains("MISCONF")))
         .await;
     assert_unavailable(&locks.mutex("a").try_lock().await.unwrap_err(), "MISCONF");
-    let (why, _) = soon(watch_over(guard)).await.unwrap();
+    let (why, _) = soon(spawn_until_lost(guard)).await.unwrap();
     assert_eq!(why, LostWhy::Expired);
     admin.run("CONFIG SET stop-writes-on-bgsave-error no");
     drop(soon(locks.mutex("held").lock()).await.unwrap());

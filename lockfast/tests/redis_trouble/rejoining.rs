@@ -5,27 +5,28 @@ use std::time::Duration;
 use lockfast::{Error, Outcome};
 use tokio::sync::oneshot;
 
-use crate::fixture::{connect, millis, now, secs, soon, until, waiting};
+use crate::fixture::{connect, count_waiters, millis, now, secs, soon, until};
 use crate::proxy::Proxy;
 
 /// The delay in each direction.
 const DELAY: Duration = millis(5);
 /// Long enough that no renewal is due within a test.
 const TTL: Duration = secs(120);
-/// Round trips one after the other would take four seconds for so many waiters.
+/// The waiters. Their round trips one after the other would take four seconds.
 const WAITERS: usize = 400;
-const BOUND: Duration = millis(2_500);
+/// All waiters have their replies within this time, if they do not wait for each other.
+const MAX_WAIT: Duration = millis(2_500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_waiters_of_a_sealed_name_learn_of_it_together() {
     let server = servers::Redis::start();
-    let proxy = Proxy::slow(&server, DELAY);
+    let proxy = Proxy::with_delay(&server, DELAY);
     let (ours, theirs) = (connect(&server.url(), TTL).await, connect(&proxy.url(), TTL).await);
-    let (go_on, may_go_on) = oneshot::channel::<()>();
+    let (finish, may_finish) = oneshot::channel::<()>();
     let once = ours.once("a");
     let first = tokio::spawn(async move {
         once.run(async |_| {
-            may_go_on.await.unwrap();
+            may_finish.await.unwrap();
             Ok::<_, Error>("paid")
         })
         .await
@@ -37,12 +38,12 @@ async fn all_waiters_of_a_sealed_name_learn_of_it_together() {
             tokio::spawn(async move { once.run(async |_| Ok::<_, Error>("paid twice")).await })
         })
         .collect();
-    until("all wait", async || waiting(&ours, "a").await == WAITERS).await;
-    go_on.send(()).unwrap();
+    until("all wait", async || count_waiters(&ours, "a").await == WAITERS).await;
+    finish.send(()).unwrap();
     soon(first).await.unwrap().unwrap();
     let sealed_at = now();
     for other in others {
         assert_eq!(soon(other).await.unwrap().unwrap(), Outcome::AlreadyDone("paid".into()));
     }
-    assert!(now().since(sealed_at) < BOUND, "{:?}", now().since(sealed_at));
+    assert!(now().since(sealed_at) < MAX_WAIT, "{:?}", now().since(sealed_at));
 }

@@ -2,7 +2,7 @@
 
 use lockfast::{Error, Locks, LostWhy};
 
-use crate::fixture::{Admin, Pair, connect, millis, now, secs, soon, until, watch_over};
+use crate::fixture::{Admin, Pair, connect, millis, now, secs, soon, spawn_until_lost, until};
 
 #[tokio::test]
 async fn an_isolated_holder_has_lost_before_the_replica_grants() {
@@ -21,7 +21,7 @@ async fn an_isolated_holder_has_lost_before_the_replica_grants() {
     guard.check().unwrap();
 
     admin.run("REPLICAOF NO ONE");
-    let lost = watch_over(guard);
+    let lost = spawn_until_lost(guard);
     let second = connect(&pair.replica.url(), secs(30)).await;
     let granted = soon(second.mutex("a").lock()).await.unwrap();
     let granted_at = now();
@@ -57,14 +57,14 @@ async fn an_extension_that_no_replica_has_is_unknown() {
 }
 
 /// The lock passes from one claim to the next while the replica is away.
-async fn hand_off_without_the_replica(holds: &Locks, waits: &Locks, pair: &mut Pair) {
-    let guard = soon(holds.mutex("a").lock()).await.unwrap();
-    let mutex = waits.mutex("a");
+async fn hand_off_without_the_replica(holder_client: &Locks, waiter_client: &Locks, pair: &mut Pair) {
+    let guard = soon(holder_client.mutex("a").lock()).await.unwrap();
+    let mutex = waiter_client.mutex("a");
     let mut waiter = Box::pin(mutex.lock());
     // The replica has the waiter's entry before it is killed.
     tokio::select! {
         _ = &mut waiter => panic!("the lock is held"),
-        () = until("the waiter is in the queue", async || waits.stats().waiting == 1) => {}
+        () = until("the waiter is in the queue", async || waiter_client.stats().waiting == 1) => {}
     }
     pair.replica.kill();
     let (fence, owner) = (guard.fence().unwrap(), guard.owner().to_string());
@@ -86,8 +86,8 @@ async fn hand_off_without_the_replica(holds: &Locks, waits: &Locks, pair: &mut P
 #[tokio::test]
 async fn a_waiter_granted_by_a_push_enters_when_a_replica_has_it() {
     let mut pair = Pair::start().await;
-    let (holds, waits) = (pair.connect().await, pair.connect().await);
-    hand_off_without_the_replica(&holds, &waits, &mut pair).await;
+    let (holder_client, waiter_client) = (pair.connect().await, pair.connect().await);
+    hand_off_without_the_replica(&holder_client, &waiter_client, &mut pair).await;
 }
 
 #[tokio::test]
@@ -101,13 +101,13 @@ async fn a_waiter_granted_by_a_release_enters_when_a_replica_has_it() {
 async fn hand_offs_with_a_replica_are_prompt_by_push_and_by_answer() {
     let pair = Pair::start().await;
     let (one, two) = (connect(&pair.url(), secs(60)).await, connect(&pair.url(), secs(60)).await);
-    for (holds, waits) in [(&one, &two), (&one, &one)] {
-        let guard = soon(holds.mutex("a").lock()).await.unwrap();
-        let mutex = waits.mutex("a");
+    for (holder_client, waiter_client) in [(&one, &two), (&one, &one)] {
+        let guard = soon(holder_client.mutex("a").lock()).await.unwrap();
+        let mutex = waiter_client.mutex("a");
         let mut waiter = Box::pin(mutex.lock());
         tokio::select! {
             _ = &mut waiter => panic!("the lock is held"),
-            () = until("the waiter is in the queue", async || waits.stats().waiting == 1) => {}
+            () = until("the waiter is in the queue", async || waiter_client.stats().waiting == 1) => {}
         }
         let begun = now();
         guard.release().await.unwrap();

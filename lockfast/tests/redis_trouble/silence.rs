@@ -2,17 +2,17 @@
 
 use lockfast::{Locks, Redis};
 
-use crate::fixture::{Admin, claim, connect, hold, millis, now, secs, soon, until, waiting};
+use crate::fixture::{Admin, claim, connect, count_waiters, hold, millis, now, secs, soon, until};
 use crate::proxy::Proxy;
 
 /// After a silent cut, a free lock is acquired within two seconds.
-async fn recovers(proxy: &Proxy, locks: &Locks) {
+async fn expect_recovery(proxy: &Proxy, locks: &Locks) {
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
     proxy.silence();
-    let began = now();
+    let started_at = now();
     let guard = locks.mutex("a").lock_within(secs(20)).await.unwrap();
-    let took = now().since(began);
-    assert!(took < secs(2), "it took {took:?}");
+    let elapsed = now().since(started_at);
+    assert!(elapsed < secs(2), "it took {elapsed:?}");
     guard.release().await.unwrap();
 }
 
@@ -21,7 +21,7 @@ async fn a_free_lock_is_taken_within_two_seconds_after_a_silent_cut() {
     let server = servers::Redis::start();
     let proxy = Proxy::to(&server);
     let locks = connect(&proxy.url(), secs(30)).await;
-    recovers(&proxy, &locks).await;
+    expect_recovery(&proxy, &locks).await;
 }
 
 #[tokio::test]
@@ -48,10 +48,10 @@ async fn a_subscription_on_an_idle_connection_survives_a_silent_cut() {
         let mutex = locks.mutex("a");
         async move { mutex.lock().await }
     });
-    until("it waits", async || waiting(&others, "a").await == 1).await;
-    let before = proxy.attempts();
+    until("it waits", async || count_waiters(&others, "a").await == 1).await;
+    let before = proxy.connection_attempts();
     proxy.silence();
-    until("connections are replaced", async || proxy.attempts() > before).await;
+    until("connections are replaced", async || proxy.connection_attempts() > before).await;
     guard.release().await.unwrap();
     soon(waiter).await.unwrap().unwrap().release().await.unwrap();
 }
@@ -80,12 +80,16 @@ async fn a_cancelled_caller_retires_no_connection() {
 #[tokio::test]
 async fn a_slow_network_is_not_taken_for_silence() {
     let server = servers::Redis::start();
-    let proxy = Proxy::slow(&server, millis(160));
+    let proxy = Proxy::with_delay(&server, millis(160));
     let store = Redis::open(&proxy.url()).await.unwrap();
     for number in 0..6 {
         soon(hold(&store, &claim(&format!("lock:a{number}"), secs(60)))).await;
     }
-    assert_eq!(proxy.attempts(), 1, "although each round trip takes longer than the shortest limit for silence");
+    assert_eq!(
+        proxy.connection_attempts(),
+        1,
+        "although each round trip takes longer than the shortest limit for silence"
+    );
     drop(store);
 }
 
@@ -117,7 +121,7 @@ async fn a_slow_first_reply_does_not_delay_the_check_for_silence() {
     let mut admin = Admin::of(&server.url());
     admin.run("CLIENT PAUSE 2500 ALL");
     let locks = connect(&proxy.url(), secs(30)).await;
-    recovers(&proxy, &locks).await;
+    expect_recovery(&proxy, &locks).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,7 +7,8 @@ use lockfast::store::{Leaving, Store};
 use lockfast::{Error, LostWhy};
 
 use crate::fixture::{
-    Admin, Waiters, assert_in_order, claim, connect, hold, millis, now, secs, soon, until, waiting, watch_over,
+    Admin, Waiters, assert_in_order, claim, connect, count_waiters, hold, millis, now, secs, soon, spawn_until_lost,
+    until,
 };
 use crate::proxy::Proxy;
 
@@ -81,18 +82,18 @@ async fn a_thousand_waiters_keep_their_order_when_connections_are_cut() {
     let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&server.url(), secs(30)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let queued = Waiters::join(&waiters, "a", 1_000).await;
-    let order = Waiters::order(&waiters, "a").await;
-    let (requests, began) = (admin.requests(), now());
+    let order = Waiters::queue_order(&waiters, "a").await;
+    let (requests, started_at) = (admin.requests(), now());
     admin.kill_connections();
     until("both clients are subscribed again", async || admin.push_channels().len() == 2).await;
-    until("all are still there", async || waiting(&holders, "a").await == 1_000).await;
+    until("all are still there", async || count_waiters(&holders, "a").await == 1_000).await;
     let fence = guard.fence().unwrap();
     guard.release().await.unwrap();
-    assert_in_order(&queued.all_entered().await, order, fence);
-    let (made, took) = (admin.requests() - requests, now().since(began));
+    assert_in_order(&queued.wait_until_all_entered().await, order, fence);
+    let (made, elapsed) = (admin.requests() - requests, now().since(started_at));
     // Each waiter leaves, and may poll five times a second; a part of a second counts as a whole one.
-    let allowed = 1_000 + 5 * 1_000 * (took.as_secs() + 1);
-    assert!(made < allowed, "{made} requests in {took:?}");
+    let allowed = 1_000 + 5 * 1_000 * (elapsed.as_secs() + 1);
+    assert!(made < allowed, "{made} requests in {elapsed:?}");
     assert!(made < 5_000, "{made} requests for a thousand waiters that enter and leave");
 }
 
@@ -104,20 +105,20 @@ async fn a_thousand_waiters_that_were_passed_over_rejoin_in_order() {
     let (holders, waiters) = (connect(&server.url(), secs(30)).await, connect(&proxy.url(), secs(30)).await);
     let guard = holders.mutex("a").lock().await.unwrap();
     let queued = Waiters::join(&waiters, "a", 1_000).await;
-    let order = Waiters::order(&holders, "a").await;
+    let order = Waiters::queue_order(&holders, "a").await;
     let fence = guard.fence().unwrap();
     proxy.disconnect();
     until("the waiters are not subscribed", async || admin.push_channels().len() == 1).await;
     let checks = admin.subscriber_checks();
     guard.release().await.unwrap();
-    assert_eq!(waiting(&holders, "a").await, 0, "waiters without a subscription are passed over");
+    assert_eq!(count_waiters(&holders, "a").await, 0, "waiters without a subscription are passed over");
     assert_eq!(admin.subscriber_checks() - checks, 1, "each client is checked once");
     assert!(admin.text("GET lock:a").is_empty(), "and the lock is free");
-    let (requests, began) = (admin.requests(), now());
+    let (requests, started_at) = (admin.requests(), now());
     proxy.redirect(server.port());
-    assert_in_order(&queued.all_entered().await, order, fence);
-    let (made, took) = (admin.requests() - requests, now().since(began));
-    assert!(made < 8_000, "{made} requests in {took:?}: each polls, joins, and leaves");
+    assert_in_order(&queued.wait_until_all_entered().await, order, fence);
+    let (made, elapsed) = (admin.requests() - requests, now().since(started_at));
+    assert!(made < 8_000, "{made} requests in {elapsed:?}: each polls, joins, and leaves");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,14 +159,14 @@ async fn a_holder_loses_in_time_when_a_pause_outlasts_its_lease() {
         let guard = next.lock().await.unwrap();
         (now(), guard.fence().unwrap(), guard)
     });
-    until("it waits", async || waiting(&ours, "a").await == 1).await;
+    until("it waits", async || count_waiters(&ours, "a").await == 1).await;
     let pausing = tokio::task::spawn_blocking(move || {
         admin.run("CLIENT PAUSE 2500 ALL");
         let paused = now();
         admin.run("SET touch 1");
         (paused, now())
     });
-    let (deadline, lost) = (guard.valid_until(), watch_over(guard));
+    let (deadline, lost) = (guard.valid_until(), spawn_until_lost(guard));
     let (why, at) = soon(lost).await.unwrap();
     assert_eq!(why, LostWhy::Expired);
     let (paused, resumed) = pausing.await.unwrap();
@@ -188,8 +189,8 @@ async fn a_server_that_is_down_gets_few_connection_attempts() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", server.port()));
     let Ok(listener) = listener else { panic!("the port of a dead server is free: {listener:?}") };
     listener.set_nonblocking(true).unwrap();
-    let (began, mut came) = (now(), 0);
-    while now().since(began) < secs(4) {
+    let (started_at, mut came) = (now(), 0);
+    while now().since(started_at) < secs(4) {
         while listener.accept().is_ok() {
             came += 1;
         }
@@ -199,7 +200,7 @@ async fn a_server_that_is_down_gets_few_connection_attempts() {
     assert!((1..=30).contains(&came), "{came} connections in four seconds, for ten waiters");
     server.start_again();
     let _ = soon(store.release(&[Leaving::Done(before)])).await;
-    let entered = queued.all_entered().await;
+    let entered = queued.wait_until_all_entered().await;
     assert_eq!(entered.len(), 10);
 }
 
@@ -234,8 +235,8 @@ async fn inspecting_a_queue_keeps_a_disconnected_waiter() {
     let queued = Waiters::join(&waiters, "a", 1).await;
     proxy.disconnect();
     until("the waiters are not subscribed", async || admin.push_channels().len() == 1).await;
-    assert_eq!(waiting(&holders, "a").await, 1);
+    assert_eq!(count_waiters(&holders, "a").await, 1);
     proxy.redirect(server.port());
     guard.release().await.unwrap();
-    queued.all_entered().await;
+    queued.wait_until_all_entered().await;
 }

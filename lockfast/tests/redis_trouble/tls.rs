@@ -14,14 +14,14 @@ fn assert_unavailable(error: &Error) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_trusted_server_is_connected_to() {
     let certificates = Certificates::new();
-    let server = Redis::options().tls(&certificates, false).start();
+    let server = Redis::options().tls(&certificates).start();
 
     let trusting = format!("{}?ca={}", server.tls_url(), certificates.file("ca.pem"));
     let (ours, theirs) = (connect(&trusting, secs(5)).await, connect(&trusting, secs(5)).await);
     let guard = ours.mutex("a").lock().await.unwrap();
-    let entering = tokio::spawn(async move { theirs.mutex("a").lock().await.unwrap() });
+    let waiter = tokio::spawn(async move { theirs.mutex("a").lock().await.unwrap() });
     guard.release().await.unwrap();
-    soon(entering).await.unwrap().release().await.unwrap();
+    soon(waiter).await.unwrap().release().await.unwrap();
 
     // Signed by an authority that this machine does not know.
     let unknown = Locks::connect(&server.tls_url()).await.unwrap_err();
@@ -50,9 +50,12 @@ async fn unusable_certificates_are_refused_before_anything_is_sent() {
     }
 }
 
-fn assert_invalid(error: &Error, says: &[&str]) {
+fn assert_invalid(error: &Error, expected: &[&str]) {
     let text = format!("{error} {error:?}");
-    assert!(matches!(error, Error::Invalid(_)) && says.iter().all(|word| text.contains(word)), "{says:?}: {text}");
+    assert!(
+        matches!(error, Error::Invalid(_)) && expected.iter().all(|part| text.contains(part)),
+        "{expected:?}: {text}"
+    );
     assert!(!text.contains("s3cret") && !text.contains("PRIVATE KEY"), "{text}");
 }
 
@@ -66,13 +69,13 @@ fn identity(certificates: &Certificates, name: &str) -> String {
 async fn a_server_that_demands_a_certificate_gets_ours() {
     let certificates = Certificates::new();
     certificates.sign("client");
-    let server = Redis::options().tls(&certificates, true).start();
+    let server = Redis::options().mutual_tls(&certificates).start();
     let known = format!("{}?{}", server.tls_url(), identity(&certificates, "client"));
     let (ours, theirs) = (connect(&known, secs(5)).await, connect(&known, secs(5)).await);
     let guard = ours.mutex("a").lock().await.unwrap();
-    let entering = tokio::spawn(async move { theirs.mutex("a").lock().await.unwrap() });
+    let waiter = tokio::spawn(async move { theirs.mutex("a").lock().await.unwrap() });
     guard.release().await.unwrap();
-    soon(entering).await.unwrap().release().await.unwrap();
+    soon(waiter).await.unwrap().release().await.unwrap();
 
     let anonymous = format!("{}?ca={}", server.tls_url().replace("//", "//:s3cret@"), certificates.file("ca.pem"));
     assert_invalid(&Locks::connect(&anonymous).await.unwrap_err(), &["demands a certificate", "cert=FILE", "key=FILE"]);
@@ -88,7 +91,7 @@ async fn a_server_that_demands_a_certificate_gets_ours() {
 async fn a_server_with_tls_1_2_can_demand_a_certificate_too() {
     let certificates = Certificates::new();
     certificates.sign("client");
-    let server = Redis::options().tls(&certificates, true).setting("tls-protocols TLSv1.2").start();
+    let server = Redis::options().mutual_tls(&certificates).setting("tls-protocols TLSv1.2").start();
     let known = format!("{}?{}", server.tls_url(), identity(&certificates, "client"));
     Locks::connect(&known).await.unwrap().mutex("a").lock().await.unwrap().release().await.unwrap();
     // TLS 1.2 has no alert for a missing certificate: the server only says that the handshake failed.
@@ -111,7 +114,7 @@ async fn unusable_keys_are_refused_with_the_file_and_the_reason() {
     let (cert, key) = (format!("cert={}", file("client.pem")), format!("key={}", file("client.key")));
     let with_cert = |name: &str| format!("{cert}&key={}", file(name));
     let with_key = |name: &str| format!("cert={}&{key}", file(name));
-    for (settings, says) in [
+    for (settings, expected) in [
         (cert.clone(), &["key=", "belong together"][..]),
         (key.clone(), &["cert=", "belong together"]),
         (with_key("missing.pem"), &["cert=/", "missing.pem", "No such file"]),
@@ -125,43 +128,47 @@ async fn unusable_keys_are_refused_with_the_file_and_the_reason() {
         (with_cert("other.key"), &["other.key", "not the private key of the certificate", "client.pem"]),
     ] {
         let url = format!("rediss://:s3cret@127.0.0.1:1?{settings}");
-        assert_invalid(&Locks::connect(&url).await.unwrap_err(), says);
+        assert_invalid(&Locks::connect(&url).await.unwrap_err(), expected);
     }
     for setting in ["ca", "cert", "key"] {
         let url = format!("redis://:s3cret@127.0.0.1:1?{setting}={}", file("client.pem"));
-        assert_invalid(&Locks::connect(&url).await.unwrap_err(), &[&format!("{setting}= "), "rediss://"]);
+        // The space: the message names the setting alone, without the path after it.
+        let setting_without_path = format!("{setting}= ");
+        assert_invalid(&Locks::connect(&url).await.unwrap_err(), &[&setting_without_path, "rediss://"]);
     }
 }
 
-/// The URLs of the server for a child process: for TLS connections, and for an administrator.
-const ENCRYPTED: &str = "LOCKFAST_TEST_ENCRYPTED";
-const ADMIN: &str = "LOCKFAST_TEST_ADMIN";
-/// The file of the certificates that a process trusts instead of the machine's.
-const TRUSTED: &str = "SSL_CERT_FILE";
+/// The environment variable with the server's URL for TLS connections, for a child process.
+const TLS_URL_VAR: &str = "LOCKFAST_TEST_TLS_URL";
+/// The environment variable with the server's URL for an administrator, for a child process.
+const ADMIN_URL_VAR: &str = "LOCKFAST_TEST_ADMIN_URL";
+/// The environment variable with the path of a file of certificates. A process trusts them instead of the machine's.
+const CA_FILE_VAR: &str = "SSL_CERT_FILE";
 
 #[test]
 fn a_store_loads_the_machines_certificates_once() {
     let certificates = Certificates::new();
-    let server = Redis::options().tls(&certificates, false).start();
+    let server = Redis::options().tls(&certificates).start();
     std::fs::copy(certificates.path("ca.pem"), certificates.path("trusted.pem")).unwrap();
     // A child process, because the environment of this one cannot be changed while other tests run in it.
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "tls::a_process_connects_without_its_certificates", "--nocapture"]);
-    child.env(ENCRYPTED, server.tls_url()).env(ADMIN, server.url()).env(TRUSTED, certificates.path("trusted.pem"));
-    let ended = child.stdin(Stdio::null()).output().unwrap();
-    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    assert!(!certificates.path("trusted.pem").exists(), "the process has removed it");
+    child.args(["--exact", "tls::a_child_process_reconnects_after_its_ca_file_is_deleted", "--nocapture"]);
+    child.env(TLS_URL_VAR, server.tls_url()).env(ADMIN_URL_VAR, server.url());
+    child.env(CA_FILE_VAR, certificates.path("trusted.pem"));
+    let output = child.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!certificates.path("trusted.pem").exists(), "the child process has deleted the file");
 }
 
 /// Does nothing unless it runs in the process of [`a_store_loads_the_machines_certificates_once`].
 #[tokio::test]
-async fn a_process_connects_without_its_certificates() {
-    let Ok(url) = std::env::var(ENCRYPTED) else { return };
+async fn a_child_process_reconnects_after_its_ca_file_is_deleted() {
+    let Ok(url) = std::env::var(TLS_URL_VAR) else { return };
     let locks = Locks::connect(&url).await.unwrap();
     locks.mutex("a").lock().await.unwrap().release().await.unwrap();
-    std::fs::remove_file(std::env::var(TRUSTED).unwrap()).unwrap();
-    Admin::of(&std::env::var(ADMIN).unwrap()).kill_connections();
+    std::fs::remove_file(std::env::var(CA_FILE_VAR).unwrap()).unwrap();
+    Admin::of(&std::env::var(ADMIN_URL_VAR).unwrap()).kill_connections();
     soon(locks.mutex("a").lock()).await.unwrap().release().await.unwrap();
     let another = Locks::connect(&url).await.unwrap_err();
-    assert!(matches!(another, Error::Unavailable { .. }), "another store loads them itself: {another}");
+    assert!(matches!(another, Error::Unavailable { .. }), "another store loads the certificates itself: {another}");
 }

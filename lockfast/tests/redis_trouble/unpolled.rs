@@ -8,24 +8,24 @@ use futures::poll;
 use lockfast::{Guard, Locks, Mutex};
 use tokio::task::JoinHandle;
 
-use crate::fixture::{connect, now, secs, until, waiting};
+use crate::fixture::{connect, count_waiters, now, secs, until};
 
 /// Long enough that no renewal, which would find a missed grant, is due within a test.
 const TTL: Duration = secs(60);
 
-/// The next request has a free lock within two seconds and a round trip or two; the rest is for a busy machine.
-const PROMISED: Duration = secs(4);
+/// The next request gets a free lock within two seconds and one or two round trips. The rest is for a busy machine.
+const HANDOFF_TIMEOUT: Duration = secs(4);
 
-async fn waiter(locks: &Locks, mutex: Mutex) -> JoinHandle<lockfast::Result<Guard>> {
+async fn spawn_waiter(locks: &Locks, mutex: Mutex) -> JoinHandle<lockfast::Result<Guard>> {
     let before = locks.stats().waiting;
-    let entering = tokio::spawn(async move { mutex.lock().await });
+    let waiter = tokio::spawn(async move { mutex.lock().await });
     until("it waits", async || locks.stats().waiting > before).await;
-    entering
+    waiter
 }
 
-async fn enters(entering: JoinHandle<lockfast::Result<Guard>>) {
+async fn expect_entry(waiter: JoinHandle<lockfast::Result<Guard>>) {
     let entered =
-        tokio::time::timeout(PROMISED, entering).await.expect("the lock is free, and reaches the next waiter");
+        tokio::time::timeout(HANDOFF_TIMEOUT, waiter).await.expect("the lock is free, and reaches the next waiter");
     entered.unwrap().unwrap().release().await.unwrap();
 }
 
@@ -36,10 +36,10 @@ async fn a_release_polled_once_reaches_the_next_waiter_of_its_client() {
         let locks = connect(&server.url(), TTL).await;
         let mutex = || locks.mutex("a").local_handoff(local);
         let guard = mutex().lock().await.unwrap();
-        let entering = waiter(&locks, mutex()).await;
+        let waiter = spawn_waiter(&locks, mutex()).await;
         let mut releasing = pin!(guard.release());
         assert!(poll!(releasing.as_mut()).is_pending());
-        enters(entering).await;
+        expect_entry(waiter).await;
         // The reply came long ago, and the lock was released.
         releasing.await.unwrap();
     }
@@ -71,9 +71,9 @@ async fn a_release_on_a_blocked_runtime_reaches_the_next_local_waiter() {
             }
         });
         is_held.recv().unwrap();
-        let entering = waiter(&locks, mutex).await;
+        let waiter = spawn_waiter(&locks, mutex).await;
         released.send(()).unwrap();
-        enters(entering).await;
+        expect_entry(waiter).await;
         go_on.send(()).unwrap();
         blocked.join().unwrap().unwrap();
     }
@@ -89,10 +89,10 @@ async fn a_lock_whose_future_is_polled_once_is_given_back() {
     let mut idle = pin!(mutex.lock());
     assert!(poll!(idle.as_mut()).is_pending());
     until("the store has granted it", async || theirs.mutex("a").is_locked().await.unwrap()).await;
-    let began = now();
-    enters(waiter(&theirs, theirs.mutex("a")).await).await;
-    assert!(now().since(began) < PROMISED);
+    let started_at = now();
+    expect_entry(spawn_waiter(&theirs, theirs.mutex("a")).await).await;
+    assert!(now().since(started_at) < HANDOFF_TIMEOUT);
     // Polled at last, it sends a new request.
     idle.await.unwrap().release().await.unwrap();
-    until("nothing is left", async || waiting(&theirs, "a").await == 0).await;
+    until("nothing is left", async || count_waiters(&theirs, "a").await == 0).await;
 }
