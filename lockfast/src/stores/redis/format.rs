@@ -28,7 +28,7 @@
 //! readers and permits have a packed record (`claims.lua`). A record `gone WHY` is a tombstone. An entry of a queue is
 //! `OWNER CLIENT HOME WEIGHT CAPACITY`, and a member of a listing is a name, a zero byte and OWNER.
 //!
-//! Scripts name these offsets as `@name@`, and [`assembled`] inserts the numbers. A Lua local or function for a number would cost
+//! Scripts name these offsets as `@name@`, and [`assemble`] inserts the numbers. A Lua local or function for a number would cost
 //! time at every run; text does not.
 
 use std::ops::Range;
@@ -57,7 +57,7 @@ pub(super) const SINCE_DIGITS: usize = SINCE.end - SINCE.start;
 pub(super) type Part<'t> = (&'t str, &'t str);
 
 /// A script's text with each `@name@` replaced.
-pub(super) fn assembled(parts: &[Part], limits: &Limits<'_>) -> String {
+pub(super) fn assemble(parts: &[Part], limits: &Limits<'_>) -> String {
     let mut body: String = parts.iter().map(|(_, text)| *text).collect();
     for (name, value) in names(limits) {
         body = body.replace(&format!("@{name}@"), &value);
@@ -69,13 +69,13 @@ pub(super) fn assembled(parts: &[Part], limits: &Limits<'_>) -> String {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits<'t> {
     /// The most dead entries that one run evicts, at a few microseconds each.
-    pub(super) most_evicted: &'t str,
+    pub(super) max_evicted: &'t str,
     /// The most entries and names that one run returns.
-    pub(super) most_shown: &'t str,
+    pub(super) max_shown: &'t str,
 }
 
 impl Limits<'static> {
-    pub(super) const USUAL: Self = Self { most_evicted: "20000", most_shown: "200" };
+    pub(super) const SHIPPED: Self = Self { max_evicted: "20000", max_shown: "200" };
 }
 
 /// Every name that scripts may use, and its replacement.
@@ -125,9 +125,9 @@ fn names(limits: &Limits<'_>) -> Vec<(&'static str, String)> {
         // How much longer a queue lives than the leases in it, in milliseconds: as set when it is raised, and at least.
         ("outlives", "10000".to_owned()),
         ("outlives.least", "5000".to_owned()),
-        ("most_evicted", limits.most_evicted.to_owned()),
-        ("most_shown", limits.most_shown.to_owned()),
-        ("most_unlisted", "200".to_owned()),
+        ("max_evicted", limits.max_evicted.to_owned()),
+        ("max_shown", limits.max_shown.to_owned()),
+        ("max_unlisted", "200".to_owned()),
     ]
 }
 
@@ -167,11 +167,11 @@ mod tests {
     #[test]
     fn every_name_is_known_and_used() {
         for (path, text) in scripts() {
-            let left = assembled(&[("", &text)], &Limits::USUAL);
+            let left = assemble(&[("", &text)], &Limits::SHIPPED);
             assert!(!left.contains('@'), "{path} uses an unknown name");
         }
         let all: String = scripts().into_iter().map(|(_, text)| text).collect();
-        for (name, _) in names(&Limits::USUAL) {
+        for (name, _) in names(&Limits::SHIPPED) {
             assert!(all.contains(&format!("@{name}@")), "no script uses {name}");
         }
     }

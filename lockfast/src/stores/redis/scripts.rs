@@ -9,10 +9,10 @@ use sha1::{Digest, Sha1};
 use super::Multiplexer;
 use super::connection::{Confirmation, Request};
 #[cfg(not(test))]
-use super::format::assembled;
+use super::format::assemble;
 use super::format::{Limits, Part};
 #[cfg(test)]
-use super::tests::paths::assembled;
+use super::tests::coverage::assemble;
 
 /// A script: its text, and the words `EVALSHA DIGEST` that name it, encoded.
 pub(super) struct Script {
@@ -26,7 +26,7 @@ struct Text {
 
 impl Text {
     fn of(parts: &[Part]) -> Self {
-        let body = assembled(parts, &Limits::USUAL);
+        let body = assemble(parts, &Limits::SHIPPED);
         let by_digest = words(&[b"EVALSHA", digest(&body).as_bytes()]);
         Self { body, by_digest }
     }

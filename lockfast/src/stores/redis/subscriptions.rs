@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Change, Leaving, Scope, Why};
 
-use super::super::mailbox::{Pushes, Subscribers};
+use super::super::subscribers::{Pushes, Subscribers};
 use super::Inner;
 use super::connection::{Connection, Subscription};
 use super::decode::{claim_of, owner_of};
@@ -97,10 +97,10 @@ impl Subscriptions {
         let mut to_wake = Vec::new();
         let mut subscribers = self.subscribers();
         if channel == QUEUE_CHANGES {
-            subscribers.tell_of_queue(&Name::stored(message), &mut to_wake);
+            subscribers.push_queue_change(&Name::stored(message), &mut to_wake);
         } else if let Some(client) = channel.strip_prefix(PUSH).and_then(|id| u64::from_str_radix(id, 16).ok()) {
             for change in message.lines().filter_map(decode_push) {
-                subscribers.tell(ClientId(client), &self.trusted(change), &mut to_wake);
+                subscribers.push_to_client(ClientId(client), &self.trusted(change), &mut to_wake);
             }
         }
         drop(subscribers);
@@ -121,7 +121,7 @@ impl Subscriptions {
         if let (Why::PassedOn(owner, ticket), Some(left), false) = (&*why, leaving.claim(), self.trusts_grants) {
             let mut to_wake = Vec::new();
             let change = self.trusted(Change::Held(*owner, *ticket));
-            self.subscribers().tell(left.client, &change, &mut to_wake);
+            self.subscribers().push_to_client(left.client, &change, &mut to_wake);
             to_wake.iter().for_each(|inbox| inbox.wake());
             *why = Why::Left;
         }
@@ -130,7 +130,7 @@ impl Subscriptions {
     fn resync(&self, scope: &Scope) {
         let mut to_wake = Vec::new();
         match scope {
-            Scope::Client(client) => self.subscribers().tell(*client, &Change::Resync, &mut to_wake),
+            Scope::Client(client) => self.subscribers().push_to_client(*client, &Change::Resync, &mut to_wake),
             Scope::Queues(_) => self.subscribers().resync_queues(&mut to_wake),
         }
         to_wake.iter().for_each(|inbox| inbox.wake());

@@ -1,7 +1,7 @@
 -- The rest of inspect, by the rule. `now`, `wanted`, `before` and `after` are as declared at its top.
 
 -- How many entries and names one run still reads.
-local room = @most_shown@
+local room = @max_shown@
 
 local function encode_entry(claim, weight, lease)
   local flags = (claim.held and 'h' or '') .. (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '')

@@ -33,7 +33,7 @@ end
 -- Takes out detached claims whose lease has ended, more at once than any call puts in.
 function listing.unlist_ended()
   local now = string.format('(%.0f', listing.clock())
-  local ended = redis.pcall('ZRANGEBYSCORE', 'lockfast:leases:detached', '-inf', now, 'LIMIT', 0, @most_unlisted@)
+  local ended = redis.pcall('ZRANGEBYSCORE', 'lockfast:leases:detached', '-inf', now, 'LIMIT', 0, @max_unlisted@)
   for _, member in ipairs(ended) do
     redis.pcall('ZREM', 'lockfast:leases:detached', member)
     redis.pcall('ZREM', 'lockfast:listing:detached', member)

@@ -43,7 +43,7 @@ end
 -- Whether the last living claim of the queue holds: then all claims in it fit, and no hand-off is due. Returns its weight too.
 function rule.last_holds(want)
   local queue = rule.queue_of(want)
-  while rule.evicted < @most_evicted@ do
+  while rule.evicted < @max_evicted@ do
     local entry = redis.call('ZRANGE', queue, -1, -1)[1]
     if not entry then
       return true
@@ -62,7 +62,7 @@ end
 -- the first entry that lives: the turn of the entries behind it has not come. Many at a time: a whole process may have died.
 function rule.sweep(want)
   local queue, size, sub = rule.queue_of(want), 2, string.sub
-  while rule.evicted < @most_evicted@ do
+  while rule.evicted < @max_evicted@ do
     local entries, gone, unsubscribed = redis.call('ZRANGE', queue, 0, size - 1), {}, {}
     if not entries[1] then
       return

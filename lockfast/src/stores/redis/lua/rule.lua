@@ -177,7 +177,7 @@ function rule.settle_queue(want, thorough)
   end
   rule.each_entry(queue, function(entry, record)
     local owner, weight, capacity = rule.decode_entry(entry)
-    if rule.evicted >= @most_evicted@ or (capacity == rule.ALL and kind and kind ~= 's') then
+    if rule.evicted >= @max_evicted@ or (capacity == rule.ALL and kind and kind ~= 's') then
       return 'stop'
     end
     local claim = rule.load(owner, want, record)
@@ -207,7 +207,7 @@ function rule.settle_queue(want, thorough)
   end, true)
   rule.mend_reader_marker(want, evicted)
   -- The eviction budget is exhausted: the last waiter is notified, and its next request continues.
-  if rule.evicted >= @most_evicted@ then
+  if rule.evicted >= @max_evicted@ then
     local last = redis.call('ZRANGE', queue, -1, -1)[1]
     if last then
       local owner = rule.decode_entry(last)
