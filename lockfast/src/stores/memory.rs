@@ -1,8 +1,8 @@
 //! The store inside this process: a [`Table`] behind a mutex.
 //!
 //! Every verb reads the clock once, under the mutex, so that time never goes back for the table. The pushes of a verb are added to
-//! inboxes under the mutex too, in order; subscribers are woken once the mutex is free. No task runs in the background: an expired lease
-//! is noticed by the next verb, at the latest by a waiter's recheck.
+//! inboxes under the mutex too, in order; subscribers are woken once the mutex is free. No task runs in the background: an expired
+//! lease is noticed by the next verb, at the latest by a waiter's recheck.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -11,7 +11,7 @@ use crate::blocking::wait::is_blocking_here;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
-use super::timing::LONGEST_RESPONSE;
+use super::timing::MAX_RESPONSE_TIMEOUT;
 
 /// A clock that is not paused advances within this time.
 const CLOCK_MOVES_WITHIN: Duration = Duration::from_micros(50);
@@ -19,7 +19,7 @@ const CLOCK_MOVES_WITHIN: Duration = Duration::from_micros(50);
 const CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// The tokio runtime of the caller. `None` if there is none, or if its thread is blocked until this call ends.
-pub(super) fn of_caller() -> Option<Handle> {
+pub(super) fn caller_runtime() -> Option<Handle> {
     if is_blocking_here() { None } else { Handle::try_current().ok() }
 }
 
@@ -27,7 +27,7 @@ pub(super) fn of_caller() -> Option<Handle> {
 ///
 /// tokio has no query for it, and panics if they are missing: so a task tries both. A panic ends only that task; its message is
 /// printed once for each runtime.
-pub(super) fn drives_connections(runtime: &Handle) -> impl Future<Output = bool> + Send + use<> {
+pub(super) fn can_drive_connections(runtime: &Handle) -> impl Future<Output = bool> + Send + use<> {
     let tried = runtime.spawn(async {
         drop(tokio::time::sleep(Duration::ZERO));
         drop(tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await);
@@ -82,7 +82,7 @@ impl Running {
         let run = move || {
             runtime.block_on(async {
                 let _ = is_dropped.await;
-                let _ = tokio::time::timeout(LONGEST_RESPONSE, tasks_end(&runtime)).await;
+                let _ = tokio::time::timeout(MAX_RESPONSE_TIMEOUT, tasks_end(&runtime)).await;
             });
             // A DNS query that hangs does not keep the thread.
             runtime.shutdown_background();

@@ -47,9 +47,9 @@ pub(crate) use multiplexer::Multiplexer;
 pub(crate) use multiplexer::{Confirmation, OnPush, Request};
 pub use options::RedisOptions;
 pub(crate) use pool::Pool;
-use server::Connected;
+use server::NewConnection;
 pub(crate) use server::{Server, info_field};
-pub(crate) use timing::{LONGEST_RESPONSE, Timing};
+pub(crate) use timing::{MAX_RESPONSE_TIMEOUT, Timing};
 pub(crate) use tls::refusal;
 
 /// An open connection.
@@ -75,7 +75,7 @@ struct Channel {
 impl Connection {
     /// Opens a connection that the current runtime drives.
     async fn open(pool: &pool::Inner) -> Result<Arc<Self>> {
-        let Connected { multiplexer, run_id, millis } = pool.server.connect(Arc::clone(&pool.on_push)).await?;
+        let NewConnection { multiplexer, run_id, millis } = pool.server.connect(Arc::clone(&pool.on_push)).await?;
         pool.set_server_time(millis);
         let (runtime, replicas, channels) = (Handle::current(), Replicas::default(), Mutex::default());
         Ok(Arc::new(Self { multiplexer, runtime, run_id, replicas, channels }))

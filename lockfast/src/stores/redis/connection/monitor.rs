@@ -27,8 +27,8 @@ use super::{Connection, Multiplexer};
 
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// The time without a byte after which a connection is suspect: half the time that connecting took, between these two.
-const SUSPECT_AFTER: Duration = Duration::from_millis(250);
-const MOST_SUSPECT_AFTER: Duration = Duration::from_secs(1);
+const MIN_SUSPECT_AFTER: Duration = Duration::from_millis(250);
+const MAX_SUSPECT_AFTER: Duration = Duration::from_secs(1);
 /// After this many checks without silence, the limit that a wrong suspicion has doubled is reset.
 const CALM_CHECKS: u32 = 20;
 
@@ -80,7 +80,7 @@ pub(super) fn begin(pool: &Arc<Inner>, connector: &Arc<Connector>, connection: &
         multiplexer: connection.multiplexer.clone(),
         timing: pool.server.timing,
         // Connecting takes four round trips.
-        suspect_after: (took / 2).clamp(SUSPECT_AFTER, MOST_SUSPECT_AFTER),
+        suspect_after: (took / 2).clamp(MIN_SUSPECT_AFTER, MAX_SUSPECT_AFTER),
     };
     connector.runtime.spawn(monitor.run());
 }

@@ -1,7 +1,8 @@
 //! One connection that many tasks send requests on. Replies arrive in the order of the requests.
 //!
 //! A task of the runtime that opened the connection drives the stream ([`driver`]): it writes requests, delivers each reply to
-//! its request, and passes pushes to [`OnPush`]. [`request`] has what is sent. By 1 to 3, no request waits for a reply that cannot arrive.
+//! its request, and passes pushes to [`OnPush`]. [`request`] has the requests. By 1 to 3, no request waits for a reply that cannot
+//! arrive.
 //!
 //! 1. A request has a pending reply in the queue before its bytes are written, and the pending reply stays if the caller is
 //!    dropped: otherwise all later replies would go to the wrong requests.

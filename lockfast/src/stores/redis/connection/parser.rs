@@ -8,8 +8,8 @@ use redis::{ErrorKind, PushKind, RedisError, RedisResult, Value};
 /// The size of one read, and of the buffer that is kept while idle.
 pub(super) const ROOM: usize = 16 * 1024;
 /// No reply to our requests is nested deeper, and none has a longer line.
-const DEEPEST: usize = 100;
-const LONGEST_LINE: usize = 1024 * 1024;
+const MAX_DEPTH: usize = 100;
+const MAX_LINE: usize = 1024 * 1024;
 /// The first byte of a line: the type of the value.
 const TYPE_BYTES: &[u8] = b"+-:_,#($=!*~%|>";
 const UNKNOWN: &str = "no kind of reply that is known";
@@ -61,7 +61,7 @@ impl Parser {
                 None => return Ok(None),
                 Some(Next::Whole(value)) => value,
                 Some(Next::Begins(type_byte, count)) => {
-                    if self.open.len() == DEEPEST {
+                    if self.open.len() == MAX_DEPTH {
                         return Err(protocol_error("nested too deep"));
                     }
                     let aggregate = Aggregate { type_byte, count, values: Vec::with_capacity(count.min(64)) };
@@ -171,7 +171,7 @@ fn line(bytes: &[u8]) -> RedisResult<Option<(&[u8], usize)>> {
         Some(_) => Err(protocol_error("a line that does not end as it should")),
         // The line may never end, so its first byte is checked now.
         None if bytes.first().is_some_and(|type_byte| !TYPE_BYTES.contains(type_byte)) => Err(protocol_error(UNKNOWN)),
-        None if bytes.len() > LONGEST_LINE => Err(protocol_error("a line without an end")),
+        None if bytes.len() > MAX_LINE => Err(protocol_error("a line without an end")),
         None => Ok(None),
     }
 }
@@ -301,7 +301,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_reply_are_an_error_of_the_connection() {
         let deep = "*1\r\n".repeat(200);
-        let endless = format!("+{}", "x".repeat(LONGEST_LINE + 1));
+        let endless = format!("+{}", "x".repeat(MAX_LINE + 1));
         let texts = [
             "HTTP/1.1 400 Bad Request\r\n",
             // Without a line end: the alert of a server that expects TLS.

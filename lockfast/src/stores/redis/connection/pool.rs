@@ -19,13 +19,13 @@ use crate::error::{Error, Result};
 use super::super::failure;
 use super::super::scripts::Call;
 use super::connector::Connector;
-use super::io_thread::{IoThread, drives_connections, of_caller};
+use super::io_thread::{IoThread, caller_runtime, can_drive_connections};
 use super::server::Server;
 use super::{Connection, OnPush};
 
 pub(super) const CLOSED: Error = Error::Closed("its store is not used any more");
 /// How many probes are remembered.
-const MOST_PROBES: usize = 64;
+const MAX_PROBES: usize = 64;
 
 /// Resolves to whether a runtime can drive a connection.
 type Probe = Shared<BoxFuture<'static, bool>>;
@@ -101,7 +101,7 @@ impl Pool {
 
     /// The connection of the caller's runtime, opened if there is none: once for all callers of a runtime.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
-        let caller = of_caller();
+        let caller = caller_runtime();
         let current = self.0.connectors().find(caller.as_ref()).and_then(|connector| connector.current());
         match current {
             Some(connection) => Ok(connection),
@@ -116,7 +116,7 @@ impl Pool {
 
     /// Runs a task on the runtime that drives the caller's connection. Without such a runtime the task is dropped.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let Some(caller) = of_caller() else {
+        let Some(caller) = caller_runtime() else {
             if let Ok(runtime) = self.0.io_thread.runtime() {
                 runtime.spawn(task);
             }
@@ -229,9 +229,9 @@ impl Connectors {
         if let Some((_, known)) = self.probes.iter().find(|(id, _)| *id == runtime.id()) {
             return known.clone();
         }
-        let probe = drives_connections(runtime).boxed().shared();
+        let probe = can_drive_connections(runtime).boxed().shared();
         self.probes.push_back((runtime.id(), probe.clone()));
-        if self.probes.len() > MOST_PROBES {
+        if self.probes.len() > MAX_PROBES {
             self.probes.pop_front();
         }
         probe

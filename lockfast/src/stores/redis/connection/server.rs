@@ -7,7 +7,7 @@ use redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, 
 use crate::error::{Error, Result};
 
 use super::super::failure::explain;
-use super::super::keys::{IDENTITY, TICKETS};
+use super::super::keys::{IDENTITY_KEY, TICKET_COUNTER_KEY};
 use super::super::scripts::{self, Call};
 use super::Multiplexer;
 use super::multiplexer::OnPush;
@@ -86,14 +86,14 @@ impl Server {
 
     /// Opens a connection to a primary; `on_push` gets its pushes. If the server is not the one that the ticket counter was last
     /// used under, the counter is raised to the server's clock.
-    pub(crate) async fn connect(&self, on_push: OnPush) -> Result<Connected> {
+    pub(crate) async fn connect(&self, on_push: OnPush) -> Result<NewConnection> {
         let doing = format!("connecting to Redis at {}", self.label);
         let limit = self.timing.connect_timeout;
         let late = |_| Error::unavailable(&doing, format!("no reply within {limit:?}"));
         tokio::time::timeout(limit, self.handshake(&doing, on_push)).await.map_err(late)?
     }
 
-    async fn handshake(&self, doing: &str, on_push: OnPush) -> Result<Connected> {
+    async fn handshake(&self, doing: &str, on_push: OnPush) -> Result<NewConnection> {
         let failed = |error: RedisError| explain(doing, &error);
         let mut multiplexer = self.open(on_push).await.map_err(failed)?;
         let mut both = redis::pipe();
@@ -106,17 +106,19 @@ impl Server {
         // The identity is the process and its replication history: the data of another server may have been loaded meanwhile.
         let word = |info, name| info_field(info, name).unwrap_or("unknown");
         let run_id = word(&server, "run_id");
-        seed.text(TICKETS).text(IDENTITY).text(&format!("{run_id} {}", word(&replication, "master_replid")));
+        seed.text(TICKET_COUNTER_KEY)
+            .text(IDENTITY_KEY)
+            .text(&format!("{run_id} {}", word(&replication, "master_replid")));
         let seeded = seed.run(&multiplexer).await.map_err(failed)?;
         match String::from_redis_value(seeded.clone()).ok().and_then(|text| text.parse().ok()) {
-            Some(millis) => Ok(Connected { multiplexer, run_id: run_id.to_owned(), millis }),
+            Some(millis) => Ok(NewConnection { multiplexer, run_id: run_id.to_owned(), millis }),
             None => Err(super::super::decode::unexpected(&seeded)),
         }
     }
 }
 
 /// A connection after its handshake.
-pub(crate) struct Connected {
+pub(crate) struct NewConnection {
     pub(crate) multiplexer: Multiplexer,
     /// The server process that it leads to: every start of a server has another id.
     pub(crate) run_id: String,

@@ -39,7 +39,7 @@ const RANDOM_HISTORIES: u64 = 100;
 const UNENTERED: &[(&str, &str, &str)] = &[
     ("acquire", "if not settled then", OTHER_PROGRAM),
     ("acquire", "if not drawn then", "the counter of tickets cannot be raised: redis_trouble/full.rs"),
-    ("acquire", "elseif not rule.is_whole(known) then", OTHER_PROGRAM),
+    ("acquire", "elseif not rule.is_whole(stored) then", OTHER_PROGRAM),
     ("acquire", "elseif kind == 'wrong_type' or kind == 'newer' then", OTHER_PROGRAM),
     ("claims", "if type(value) == 'table' then", OTHER_PROGRAM),
     ("claims", "if string.find(value.err, 'WRONGTYPE', 1, true) then", OTHER_PROGRAM),
@@ -47,22 +47,22 @@ const UNENTERED: &[(&str, &str, &str)] = &[
     ("claims", "if not is_read or type(living) ~= 'table' or living.v ~= 1 then", OTHER_PROGRAM),
     ("listing", "function listing.name_of(member)", "for list_names only"),
     ("listing", "if string.find(name, '\\0', 1, true) then", "for list_names only"),
-    ("inspect_each", "elseif kind and kind ~= 's' then", OTHER_PROGRAM),
-    ("reader_marker", "if rule.at_key(want.key) ~= 's' then", OTHER_PROGRAM),
+    ("inspect_each", "elseif kind and kind ~= '@kind.readers@' then", OTHER_PROGRAM),
+    ("reader_marker", "if rule.read_key(want.key) ~= '@kind.readers@' then", OTHER_PROGRAM),
     ("release", "if not done and rule.is_of_a_replica(reply) then", REPLICA),
     (
         "renew",
-        "if lease > 0 and not (knows_gt and call('PEXPIREAT', key, ends, 'GT') == 1) and call('PTTL', key) < lease then",
+        "if lease > 0 and not (supports_gt and call('PEXPIREAT', key, expires_at, 'GT') == 1) and call('PTTL', key) < lease then",
         "before Redis 7, or if the clock goes on within the script: redis_trouble/forgetting.rs",
     ),
-    ("renew_each", "elseif not rule.is_whole(known) then", OTHER_PROGRAM),
+    ("renew_each", "elseif not rule.is_whole(stored) then", OTHER_PROGRAM),
     ("renew_each", "if is_replica then", REPLICA),
     ("rule", "if not done and requested[want.key] then", OTHER_PROGRAM),
     ("rule", "if failure then", OTHER_PROGRAM),
-    ("rule", "elseif kind and kind ~= 's' then", OTHER_PROGRAM),
-    ("rule", "if kind ~= 'x' or not rule.is_text_of(value, claim) then", OTHER_PROGRAM),
+    ("rule", "elseif kind and kind ~= '@kind.readers@' then", OTHER_PROGRAM),
+    ("rule", "if kind ~= '@kind.claim@' or not rule.is_text_of(value, claim) then", OTHER_PROGRAM),
     ("rule", "if not redis.call('ZSCORE', rule.queue_of(want), rule.entry_of(claim, want)) then", OTHER_PROGRAM),
-    ("rule", "if claim.held and rule.is_reader(want) and kind ~= 's' and kind ~= nil then", OTHER_PROGRAM),
+    ("rule", "if claim.held and rule.is_reader(want) and kind ~= '@kind.readers@' and kind ~= nil then", OTHER_PROGRAM),
     ("rule", "function rule.message_of(failure)", OTHER_PROGRAM),
     ("rule", "function rule.is_of_a_replica(failure)", OTHER_PROGRAM),
 ];
@@ -165,8 +165,8 @@ fn random_verbs_are_answered_as_a_table_would_while_time_passes() {
     let server = servers::Redis::start();
     let given = lockstep::given_seed();
     let first_random = fastrand::u64(FIXED_HISTORIES..u64::MAX / 2);
-    let all_seeds = || (0..FIXED_HISTORIES).chain(first_random..first_random + RANDOM_HISTORIES).collect();
-    let seeds: Vec<u64> = given.map_or_else(all_seeds, |seed| vec![seed]);
+    let all_seeds = || (0..FIXED_HISTORIES).chain(first_random..first_random + RANDOM_HISTORIES).collect::<Vec<u64>>();
+    let seeds = given.map_or_else(all_seeds, |seed| vec![seed]);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (server, seeds) = (&server, &seeds);

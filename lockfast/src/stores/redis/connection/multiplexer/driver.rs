@@ -13,7 +13,7 @@ use crate::clock::{Clock, Moment};
 
 use super::super::parser::{Parser, ROOM, protocol_error};
 use super::super::stream::Stream;
-use super::super::timing::LONGEST_RESPONSE;
+use super::super::timing::MAX_RESPONSE_TIMEOUT;
 use super::{OnPush, PendingReply, Shared, closed};
 
 /// The least number of replies that are delivered before requests are written; a quarter of the open requests, if that is more.
@@ -113,9 +113,9 @@ impl Driver {
     fn write(&mut self, cx: &mut Context<'_>) -> Poll<RedisResult<()>> {
         loop {
             while self.written < self.outgoing.len() {
-                if Clock::boot().now().since(self.queued_at) >= LONGEST_RESPONSE {
+                if Clock::boot().now().since(self.queued_at) >= MAX_RESPONSE_TIMEOUT {
                     let late = format!(
-                        "not sent within {LONGEST_RESPONSE:?}: the runtime was blocked, or the server took nothing"
+                        "not sent within {MAX_RESPONSE_TIMEOUT:?}: the runtime was blocked, or the server took nothing"
                     );
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, late).into()));
                 }

@@ -304,7 +304,7 @@ async fn a_runtime_that_was_blocked_for_too_long_sends_nothing() {
     let (multiplexer, mut there) = pair().await;
     let late = send(&multiplexer, &["ECHO", "late"]);
     // As long as a request may wait before it is written: no task of this runtime runs meanwhile.
-    std::thread::sleep(crate::stores::redis::connection::LONGEST_RESPONSE);
+    std::thread::sleep(crate::stores::redis::connection::MAX_RESPONSE_TIMEOUT);
     assert!(soon(late).await.unwrap_err().is_timeout());
     let mut sent = Vec::new();
     soon(there.read_to_end(&mut sent)).await.unwrap();
