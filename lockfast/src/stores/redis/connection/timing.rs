@@ -29,20 +29,20 @@ impl Timing {
     /// Refuses limits out of their range: they would end sound connections, or keep dead ones.
     pub(crate) fn check(&self) -> Result<()> {
         let (millis, secs) = (Duration::from_millis, Duration::from_secs);
-        within("connect_timeout", self.connect_timeout, millis(50)..=secs(60))?;
-        within("response_timeout", self.response_timeout, millis(100)..=MAX_RESPONSE_TIMEOUT)?;
-        within("heartbeat", self.heartbeat, millis(100)..=secs(3600))?;
-        within("keepalive", self.keepalive, secs(1)..=secs(7200))?;
-        within("reconnect_cap", self.reconnect_cap, millis(50)..=secs(60))
+        check_range("connect_timeout", self.connect_timeout, millis(50)..=secs(60))?;
+        check_range("response_timeout", self.response_timeout, millis(100)..=MAX_RESPONSE_TIMEOUT)?;
+        check_range("heartbeat", self.heartbeat, millis(100)..=secs(3600))?;
+        check_range("keepalive", self.keepalive, secs(1)..=secs(7200))?;
+        check_range("reconnect_cap", self.reconnect_cap, millis(50)..=secs(60))
     }
 }
 
-fn within(name: &str, span: Duration, range: RangeInclusive<Duration>) -> Result<()> {
+fn check_range(name: &str, span: Duration, range: RangeInclusive<Duration>) -> Result<()> {
     match range.contains(&span) {
         true => Ok(()),
         false => {
-            let (least, most) = range.into_inner();
-            Err(Error::invalid(format!("{name} is {span:?}; it may be from {least:?} to {most:?}")))
+            let (min, max) = range.into_inner();
+            Err(Error::invalid(format!("{name} is {span:?}; it may be from {min:?} to {max:?}")))
         }
     }
 }

@@ -53,7 +53,7 @@ async fn each_task_gets_its_own_reply() {
         soon(task).await.unwrap();
     }
     let activity = multiplexer.activity().unwrap();
-    assert_eq!((activity.open, activity.sent), (0, 300 * 20 + 1));
+    assert_eq!((activity.open_requests, activity.sent_requests), (0, 300 * 20 + 1));
 }
 
 #[tokio::test]
@@ -217,7 +217,9 @@ async fn a_retired_connection_closes_after_its_open_requests() {
     multiplexer.retire();
     assert!(
         multiplexer.is_retired()
-            && multiplexer.activity().is_some_and(|activity| (activity.open, activity.sent) == (1, 1))
+            && multiplexer
+                .activity()
+                .is_some_and(|activity| (activity.open_requests, activity.sent_requests) == (1, 1))
     );
     there.write_all(b"+PONG\r\n").await.unwrap();
     assert!(soon(open).await.is_ok());

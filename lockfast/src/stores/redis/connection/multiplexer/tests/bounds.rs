@@ -45,7 +45,9 @@ async fn a_request_beyond_the_limit_is_refused_and_leaves_no_trace() {
     assert!(explained.is_retryable(), "{explained}");
     assert!(
         !multiplexer.is_retired()
-            && multiplexer.activity().is_some_and(|activity| (activity.open, activity.sent) == (3, 4))
+            && multiplexer
+                .activity()
+                .is_some_and(|activity| (activity.open_requests, activity.sent_requests) == (3, 4))
     );
     resume(&admin).await;
     assert_eq!((soon(first).await, soon(third).await), (Ok(Value::Int(1)), Ok(Value::Int(3))));
@@ -93,7 +95,9 @@ async fn bytes_that_the_server_does_not_take_are_bounded() {
     }
     assert!(
         !multiplexer.is_retired()
-            && multiplexer.activity().is_some_and(|activity| (activity.open, activity.sent) == (2, 2))
+            && multiplexer
+                .activity()
+                .is_some_and(|activity| (activity.open_requests, activity.sent_requests) == (2, 2))
     );
     let mut received = vec![0; 2 * sent.len()];
     soon(theirs.read_exact(&mut received)).await.unwrap();
