@@ -81,6 +81,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
+/// The checksum of each byte; 0x1021 is the polynomial.
 const fn table() -> [u16; 256] {
     let mut table = [0; 256];
     let mut index = 0;

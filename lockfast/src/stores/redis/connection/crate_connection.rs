@@ -255,10 +255,12 @@ mod tests {
     use super::super::server::Server;
     use super::*;
 
+    /// The future's result; fails after 20 seconds.
     async fn soon<T>(future: impl Future<Output = T>) -> T {
         tokio::time::timeout(Duration::from_secs(20), future).await.expect("it completes within seconds")
     }
 
+    /// Opens the crate's connection.
     async fn open(server: &servers::Redis, on_push: OnPush) -> Multiplexer {
         let url = format!("redis://127.0.0.1:{}?connection=crate", server.port());
         let multiplexer = soon(Server::of_url(&url).unwrap().open(on_push)).await.unwrap();
@@ -281,11 +283,11 @@ mod tests {
     #[tokio::test]
     async fn requests_fail_with_the_connection_and_a_retired_one_ends() {
         let mut server = servers::Redis::start();
-        let left = open(&server, Arc::new(drop)).await;
-        left.retire();
-        soon(left.retired()).await;
+        let retired = open(&server, Arc::new(drop)).await;
+        retired.retire();
+        soon(retired.retired()).await;
         soon(async {
-            while left.activity().is_some() {
+            while retired.activity().is_some() {
                 tokio::task::yield_now().await;
             }
         })

@@ -48,7 +48,7 @@ pub(crate) struct IoThread(Mutex<Option<RunningThread>>);
 struct RunningThread {
     runtime: Handle,
     /// Dropped with the store: then the thread ends once its tasks have ended.
-    _store_is_open: oneshot::Sender<()>,
+    _end_sender: oneshot::Sender<()>,
 }
 
 impl IoThread {
@@ -79,17 +79,17 @@ impl IoThread {
 impl RunningThread {
     fn start() -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (handle, (store_is_open, store_dropped)) = (runtime.handle().clone(), oneshot::channel::<()>());
+        let (handle, (end_sender, end_receiver)) = (runtime.handle().clone(), oneshot::channel::<()>());
         let run = move || {
             runtime.block_on(async {
-                let _ = store_dropped.await;
+                let _ = end_receiver.await;
                 let _ = tokio::time::timeout(MAX_RESPONSE_TIMEOUT, wait_for_tasks(&runtime)).await;
             });
             // A DNS query that hangs does not keep the thread.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("lockfast-redis".to_owned()).spawn(run)?;
-        Ok(Self { runtime: handle, _store_is_open: store_is_open })
+        Ok(Self { runtime: handle, _end_sender: end_sender })
     }
 }
 

@@ -23,6 +23,7 @@ use super::io_thread::{IoThread, caller_runtime, can_drive_connections};
 use super::server::Server;
 use super::{Connection, OnPush};
 
+/// The error of every request after the store was closed.
 pub(super) const CLOSED: Error = Error::Closed("its store is not used any more");
 /// The most probes that are remembered.
 const MAX_PROBES: usize = 64;
@@ -30,6 +31,7 @@ const MAX_PROBES: usize = 64;
 /// A future that tells whether a runtime can drive a connection.
 type Probe = Shared<BoxFuture<'static, bool>>;
 
+/// The connections of one store to its server.
 pub(crate) struct Pool(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {

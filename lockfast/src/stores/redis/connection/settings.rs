@@ -6,8 +6,10 @@ use crate::error::{Error, Result};
 
 use super::options::RedisOptions;
 
+/// The parameters of one URL, parsed.
 #[derive(Default)]
 pub(super) struct Settings {
+    /// The prefix of names.
     pub(super) prefix: Option<String>,
     pub(super) options: RedisOptions,
     #[cfg(feature = "bench-crate-connection")]
@@ -23,7 +25,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Errors never show a value that cannot be decoded: it may be the rest of a password.
+    /// Reads one `key=value`. Errors never show a value that cannot be decoded: it may be the rest of a password.
     fn read_pair(&mut self, pair: &str) -> Result<()> {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let options = &mut self.options;
@@ -66,15 +68,15 @@ fn parse_duration(key: &str, value: &str) -> Result<Duration> {
     let value = percent_decoded(value);
     let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
     let (number, unit) = value.split_at(digits);
-    let seconds = match unit {
+    let seconds_per_unit = match unit {
         "ms" => Some(0.001),
         "" | "s" => Some(1.0),
         "m" => Some(60.0),
         "h" => Some(3600.0),
         _ => None,
     };
-    let number = number.parse::<f64>().ok().zip(seconds).map(|(number, seconds)| number * seconds);
-    number
+    let seconds = number.parse::<f64>().ok().zip(seconds_per_unit).map(|(number, per_unit)| number * per_unit);
+    seconds
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| Error::invalid(format!("{key}= takes a time with its unit, like 250ms, 3s or 1m")))
 }

@@ -39,22 +39,22 @@ pub(super) struct Reading {
 
 /// Compares two readings. Fails if they differ by anything but an accepted [`Difference`].
 pub(super) fn compare(bytes: &[u8], ours: &Reading, theirs: &Reading) -> Result<Option<Difference>, String> {
-    let parted = ours.values.iter().zip(&theirs.values).position(|(ours, theirs)| !is_same(ours, theirs));
-    if let Some(at) = parted {
+    let first_different = ours.values.iter().zip(&theirs.values).position(|(ours, theirs)| !is_same(ours, theirs));
+    if let Some(at) = first_different {
         let (ours, theirs) = (&ours.values[at], &theirs.values[at]);
         return Err(format!("reply {at} is {ours:.200?}, and {theirs:.200?} for the crate"));
     }
-    let (read, crate_read) = (ours.values.len(), theirs.values.len());
+    let (our_count, crate_count) = (ours.values.len(), theirs.values.len());
     let accepted = match (&ours.refused, &theirs.refused) {
-        (None, None) | (Some(_), Some(_)) if read == crate_read => return Ok(None),
-        (Some(why), _) if read <= crate_read => difference_of_ours(why, bytes, ours.parsed),
-        (_, Some(why)) if read >= crate_read => difference_of_theirs(why, bytes),
+        (None, None) | (Some(_), Some(_)) if our_count == crate_count => return Ok(None),
+        (Some(why), _) if our_count <= crate_count => difference_of_ours(why, bytes, ours.parsed),
+        (_, Some(why)) if our_count >= crate_count => difference_of_theirs(why, bytes),
         _ => None,
     };
-    let tell = |refused: &Option<String>| refused.clone().unwrap_or_else(|| "wants more".to_owned());
+    let ending = |refused: &Option<String>| refused.clone().unwrap_or_else(|| "wants more".to_owned());
     accepted.map(Some).ok_or_else(|| {
-        let (ours, theirs) = (tell(&ours.refused), tell(&theirs.refused));
-        format!("ends after {read} replies: {ours:.200}; for the crate after {crate_read}: {theirs:.300}")
+        let (ours, theirs) = (ending(&ours.refused), ending(&theirs.refused));
+        format!("ends after {our_count} replies: {ours:.200}; for the crate after {crate_count}: {theirs:.300}")
     })
 }
 
