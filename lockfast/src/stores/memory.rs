@@ -1,8 +1,8 @@
 //! The store inside this process: a [`Table`] behind a mutex.
 //!
-//! Every verb reads the clock once, under the mutex, so that time never goes back for the table. Its pushes are added to inboxes
-//! under the mutex too, in order; subscribers are woken once the mutex is free. No task runs in the background: an expired lease
-//! is noticed by the next verb, at the latest by a waiter's recheck.
+//! Every verb reads the clock once, under the mutex, so that time never goes back for the table. The pushes of a verb are added to
+//! inboxes under the mutex too, in order; subscribers are woken once the mutex is free. No task runs in the background: an expired
+//! lease is noticed by the next verb, at the latest by a waiter's recheck.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::store::{
 };
 use crate::table::Table;
 
-use super::mailbox::{Inbox, Subscribers};
+use super::subscribers::{Inbox, Subscribers};
 
 /// Locks among the tasks and threads of one process; they end with the process. For tests, for programs that run once, and
 /// for trying things out: with a [`ManualClock`](crate::ManualClock) a test decides when leases end.
@@ -54,6 +54,7 @@ pub struct Memory {
 
 struct Inner {
     table: Table,
+    /// The sums of the counters that all clients have reported.
     fleet: Counters,
     subscribers: Subscribers,
 }
@@ -95,7 +96,8 @@ impl Memory {
         store
     }
 
-    fn verb<T>(&self, act: impl FnOnce(&mut Inner, Moment) -> T) -> T {
+    /// Runs one verb under the mutex, at one moment, and wakes the subscribers that it has pushes for.
+    fn run_verb<T>(&self, act: impl FnOnce(&mut Inner, Moment) -> T) -> T {
         let mut inner = self.inner();
         let reply = act(&mut inner, self.clock.now());
         let to_wake = inner.enqueue_pushes();
@@ -114,12 +116,12 @@ impl Inner {
     fn enqueue_pushes(&mut self) -> Vec<Arc<Inbox>> {
         let mut to_wake = Vec::new();
         for (client, change) in self.table.take_pushes() {
-            self.subscribers.tell(client, &change, &mut to_wake);
+            self.subscribers.push_to_client(client, &change, &mut to_wake);
         }
         for name in self.table.take_touched() {
-            self.subscribers.tell_of_queue(&name, &mut to_wake);
+            self.subscribers.push_queue_change(&name, &mut to_wake);
         }
-        if !self.subscribers.watch_queues() {
+        if !self.subscribers.has_queue_watchers() {
             self.table.record_touched(false);
         }
         to_wake
@@ -133,29 +135,29 @@ impl Store for Memory {
     }
 
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
-        self.verb(|inner, now| inner.table.acquire(claim, busy, now))
+        self.run_verb(|inner, now| inner.table.acquire(claim, busy, now))
     }
 
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
-        Ok(self.verb(|inner, now| leases.iter().map(|lease| inner.table.renew(lease, now)).collect()))
+        Ok(self.run_verb(|inner, now| leases.iter().map(|lease| inner.table.renew(lease, now)).collect()))
     }
 
     async fn release(&self, leaving: &[Leaving]) -> Result<Vec<Standing>> {
-        Ok(self.verb(|inner, now| leaving.iter().map(|one| inner.table.release(one, now)).collect()))
+        Ok(self.run_verb(|inner, now| leaving.iter().map(|leaving| inner.table.release(leaving, now)).collect()))
     }
 
     async fn inspect(&self, query: &Query) -> Result<Page> {
-        Ok(self.verb(|inner, now| Page { fleet: inner.fleet, ..inner.table.inspect(query, now) }))
+        Ok(self.run_verb(|inner, now| Page { fleet: inner.fleet, ..inner.table.inspect(query, now) }))
     }
 
     async fn record(&self, report: &Report) -> Result<()> {
         // `inspect` reads the table itself, so there is no listing to keep up to date.
-        self.verb(|inner, _| {
-            let (fleet, since) = (&mut inner.fleet, &report.counters);
-            fleet.acquired += since.acquired;
-            fleet.released += since.released;
-            fleet.contended += since.contended;
-            fleet.lost += since.lost;
+        self.run_verb(|inner, _| {
+            let (fleet, increase) = (&mut inner.fleet, &report.counters);
+            fleet.acquired += increase.acquired;
+            fleet.released += increase.released;
+            fleet.contended += increase.contended;
+            fleet.lost += increase.lost;
         });
         Ok(())
     }
@@ -163,7 +165,7 @@ impl Store for Memory {
     fn watch(&self, scope: Scope) -> BoxStream<'static, Change> {
         let mut inner = self.inner();
         let pushes = inner.subscribers.subscribe(scope);
-        if inner.subscribers.watch_queues() {
+        if inner.subscribers.has_queue_watchers() {
             inner.table.record_touched(true);
         }
         pushes.boxed()
@@ -215,7 +217,7 @@ mod tests {
         let clock = ManualClock::new().clock();
         let store = Memory::with_clock(clock.clone());
         let Admission::Held(tickets) = store.acquire(&claim(1), Busy::Wait).await.unwrap() else {
-            panic!("it is free")
+            panic!("the name is free")
         };
         let wall = clock.wall().duration_since(UNIX_EPOCH).unwrap().as_micros() as u64;
         assert_eq!(tickets.first, Ticket(wall + 1));
@@ -228,7 +230,7 @@ mod tests {
             drop((store.watch(Scope::Client(ClientId(client))), store.watch(Scope::Queues(String::new()))));
         }
         let _kept = store.watch(Scope::Client(ClientId(7)));
-        assert_eq!(store.inner().subscribers.count(), (1, 0));
+        assert_eq!(store.inner().subscribers.counts(), (1, 0));
     }
 
     #[tokio::test]
@@ -240,7 +242,7 @@ mod tests {
         drop(queues);
         store.acquire(&claim(2), Busy::Wait).await.unwrap();
         store.acquire(&claim(3), Busy::Wait).await.unwrap();
-        assert!(!store.inner().subscribers.watch_queues() && store.inner().table.take_touched().is_empty());
+        assert!(!store.inner().subscribers.has_queue_watchers() && store.inner().table.take_touched().is_empty());
     }
 
     #[tokio::test]

@@ -1,11 +1,11 @@
 //! The stores: where queues are kept. Each passes the suite of the cargo feature `conformance`.
 
-mod mailbox;
 mod memory;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 mod sqlite;
+mod subscribers;
 
 pub use memory::Memory;
 #[cfg(feature = "redis")]

@@ -11,12 +11,12 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Admission, BusyWith, Counters, Entry, Resource, Standing, Why};
 
-use super::format::{FLAGS_AT, OWNER};
+use super::format::{FLAGS_OFFSET, OWNER};
 use super::{failure, note};
 
 /// The recheck of a waiter that no push will reach, in milliseconds: another program holds the lock, or the client has no
-/// subscription.
-const SOON: std::ops::Range<u64> = 200..300;
+/// subscription. Random, so that such waiters do not all ask at once.
+const SOON_MILLIS: std::ops::Range<u64> = 200..300;
 
 /// The error for a reply that no script returns.
 pub(super) fn unexpected(reply: &Value) -> Error {
@@ -40,16 +40,16 @@ fn number(value: &Value) -> Option<u64> {
 }
 
 pub(super) fn admission(reply: &Value, claim: &Claim) -> Result<Admission> {
-    read_admission(reply, claim).unwrap_or_else(|| Err(unexpected(reply)))
+    decode_admission(reply, claim).unwrap_or_else(|| Err(unexpected(reply)))
 }
 
-fn read_admission(reply: &Value, claim: &Claim) -> Option<Result<Admission>> {
+fn decode_admission(reply: &Value, claim: &Claim) -> Option<Result<Admission>> {
     if let Some(line) = text(reply) {
-        // The ticket of a claim that holds its one name alone.
+        // The ticket of a claim that holds its one name, exclusively.
         if line.starts_with(|character: char| character.is_ascii_digit()) {
             return Some(Ok(Admission::Held(Tickets::new(Ticket(line.parse().ok()?), 1))));
         }
-        return Some(Ok(match read_standing(line)? {
+        return Some(Ok(match decode_standing(line)? {
             Standing::Held(tickets) => Admission::Held(tickets),
             Standing::Gone(why) => Admission::Gone(why),
             Standing::Waiting { ticket, recheck_in } => {
@@ -75,12 +75,12 @@ fn read_admission(reply: &Value, claim: &Claim) -> Option<Result<Admission>> {
             position: usize::try_from(number(position)?).ok()?,
             held_for: Some(Duration::from_millis(number(since)?)),
             holder: Some(Holder {
-                owner: owner_of(text(owner)?)?,
+                owner: decode_owner(text(owner)?)?,
                 fence: Ticket(number(first)?),
                 note: Arc::new(note::decode(text(note)?)),
             }),
         }))),
-        // The claim wants one name alone, and waits.
+        // The claim wants one name, exclusively, and waits.
         (first, [Value::Int(recheck_in), Value::Int(position)]) => Some(Ok(Admission::Queued {
             ticket: Ticket(first.parse().ok()?),
             position: usize::try_from(*position).ok()?,
@@ -90,11 +90,11 @@ fn read_admission(reply: &Value, claim: &Claim) -> Option<Result<Admission>> {
     }
 }
 
-/// As [`standings`], for claims that leave. Here the text of a claim is that of the next holder.
+/// As [`standings`], for claims that leave. A reply that is the text of a claim names the next holder.
 pub(super) fn departures(reply: &Value, count: usize) -> Result<Vec<Standing>> {
     match text(reply) {
         Some(value) if value.starts_with("lockfast1 ") => {
-            let (owner, ticket) = claim_of(value).ok_or_else(|| unexpected(reply))?;
+            let (owner, ticket) = decode_claim(value).ok_or_else(|| unexpected(reply))?;
             Ok(vec![Standing::Gone(Why::PassedOn(owner, ticket.first))])
         }
         _ => standings(reply, count),
@@ -102,13 +102,13 @@ pub(super) fn departures(reply: &Value, count: usize) -> Result<Vec<Standing>> {
 }
 
 /// The owner and the tickets in the text of a claim.
-pub(super) fn claim_of(value: &str) -> Option<(ClaimHash, Tickets)> {
-    Some((owner_of(value.get(OWNER)?)?, tickets_in(value.as_bytes())?))
+pub(super) fn decode_claim(value: &str) -> Option<(ClaimHash, Tickets)> {
+    Some((decode_owner(value.get(OWNER)?)?, tickets_in(value.as_bytes())?))
 }
 
 /// The tickets in the text of a claim, behind FLAGS and SINCE. Decoded for every lock at every renewal.
 fn tickets_in(value: &[u8]) -> Option<Tickets> {
-    let mut words = value.get(FLAGS_AT..)?.splitn(5, |byte| *byte == b' ').skip(2);
+    let mut words = value.get(FLAGS_OFFSET..)?.splitn(5, |byte| *byte == b' ').skip(2);
     let mut next = || {
         let digits = words.next().filter(|digits| !digits.is_empty())?;
         digits.iter().try_fold(0u64, |number, digit| {
@@ -119,7 +119,8 @@ fn tickets_in(value: &[u8]) -> Option<Tickets> {
     Some(Tickets::new(Ticket(next()?), u32::try_from(next()?).ok()?))
 }
 
-/// The standing of each claim. The reply is a list of them, a single one, or one line for each if all claims hold a name alone.
+/// The standing of each claim. The reply is an array of standings; one standing; or, if all claims hold one name, exclusively, their
+/// texts, one on each line.
 pub(super) fn standings(reply: &Value, count: usize) -> Result<Vec<Standing>> {
     if let Value::BulkString(lines) = reply
         && lines.starts_with(b"lockfast1 ")
@@ -128,7 +129,7 @@ pub(super) fn standings(reply: &Value, count: usize) -> Result<Vec<Standing>> {
         let held = held.collect::<Option<Vec<_>>>().filter(|held| held.len() == count);
         return held.ok_or_else(|| unexpected(reply));
     }
-    if let (1, Some(standing)) = (count, text(reply).and_then(read_standing)) {
+    if let (1, Some(standing)) = (count, text(reply).and_then(decode_standing)) {
         return Ok(vec![standing]);
     }
     let Value::Array(replies) = reply else { return Err(unexpected(reply)) };
@@ -146,15 +147,15 @@ fn standing(reply: &Value) -> Result<Option<Standing>> {
         return Ok(tickets_in(value).map(Standing::Held));
     }
     let Some(line) = text(reply) else { return Ok(None) };
-    let Some(failure) = line.strip_prefix("failed ") else { return Ok(read_standing(line)) };
+    let Some(failure) = line.strip_prefix("failed ") else { return Ok(decode_standing(line)) };
     match failure.contains("WRONGTYPE") || failure.contains("LOCKFAST-NEWER") {
         // The key has another program's value, not this claim. The other claims of the batch still get their standings.
         true => Ok(Some(Standing::Gone(Why::Unknown))),
-        false => Err(failure::of_script("changing locks", failure)),
+        false => Err(failure::explain_text("changing locks", failure)),
     }
 }
 
-fn read_standing(line: &str) -> Option<Standing> {
+fn decode_standing(line: &str) -> Option<Standing> {
     let mut words = line.split(' ');
     let kind = words.next()?;
     let mut next = || words.next();
@@ -163,7 +164,7 @@ fn read_standing(line: &str) -> Option<Standing> {
         "waiting" => {
             let ticket = Ticket(next()?.parse().ok()?);
             let recheck_in = match next()? {
-                "soon" => Duration::from_millis(fastrand::u64(SOON)),
+                "soon" => Duration::from_millis(fastrand::u64(SOON_MILLIS)),
                 millis => Duration::from_millis(millis.parse().ok()?),
             };
             Some(Standing::Waiting { ticket, recheck_in })
@@ -178,7 +179,7 @@ fn read_standing(line: &str) -> Option<Standing> {
     }
 }
 
-pub(super) fn owner_of(digits: &str) -> Option<ClaimHash> {
+pub(super) fn decode_owner(digits: &str) -> Option<ClaimHash> {
     let mut hash = [0; 16];
     if digits.len() != 32 {
         return None;
@@ -189,28 +190,28 @@ pub(super) fn owner_of(digits: &str) -> Option<ClaimHash> {
     Some(ClaimHash(hash))
 }
 
-/// The resources of the first of these names, at least one. Unused names are included.
+/// The resources of the first of `names`, as many as the script has read, at least one. Unused names are included.
 pub(super) fn resources(reply: &Value, names: &[Name]) -> Result<Vec<Resource>> {
     let Value::Array(replies) = reply else { return Err(unexpected(reply)) };
     let mut resources = Vec::with_capacity(replies.len());
     for (one, name) in replies.iter().zip(names) {
         if let Some(failure) = text(one).and_then(|line| line.strip_prefix("failed ")) {
-            return Err(failure::of_script(&format!("inspecting {name:?}"), failure));
+            return Err(failure::explain_text(&format!("inspecting {name:?}"), failure));
         }
         resources.push(resource(one, name).ok_or_else(|| unexpected(one))?);
     }
     if resources.is_empty() { Err(unexpected(reply)) } else { Ok(resources) }
 }
 
-/// Joins two pieces of one queue.
-pub(super) fn join(mut begun: Resource, mut next: Resource) -> Resource {
-    if begun.queue.is_empty() {
+/// Joins two pieces of one resource's queue.
+pub(super) fn join_pieces(mut first: Resource, mut next: Resource) -> Resource {
+    if first.queue.is_empty() {
         return next;
     }
-    // Between the two reads a claim may have got a later ticket, or become the holder at the key: it is shown once.
-    next.queue.retain(|entry| begun.queue.iter().all(|shown| shown.owner != entry.owner));
-    begun.queue.append(&mut next.queue);
-    Resource { more: next.more, ..begun }
+    // Between the two reads a claim may have got a later ticket, or become the holder at the plain key: it is shown once.
+    next.queue.retain(|entry| first.queue.iter().all(|shown| shown.owner != entry.owner));
+    first.queue.append(&mut next.queue);
+    Resource { more: next.more, ..first }
 }
 
 fn resource(reply: &Value, name: &Name) -> Option<Resource> {
@@ -227,12 +228,12 @@ fn resource(reply: &Value, name: &Name) -> Option<Resource> {
 fn entry(words: &Value, capacity: u32) -> Option<Entry> {
     let Value::Array(words) = words else { return None };
     if let [_, lease] = &words[..] {
-        return Some(foreign(number(lease)));
+        return Some(foreign_entry(number(lease)));
     }
     let [owner, first, count, weight, flags, since, lease, note] = &words[..] else { return None };
     let (weight, flags) = (u32::try_from(number(weight)?).ok()?, text(flags)?);
     Some(Entry {
-        owner: owner_of(text(owner)?)?,
+        owner: decode_owner(text(owner)?)?,
         tickets: Tickets::new(Ticket(number(first)?), u32::try_from(number(count)?).ok()?),
         mode: mode(capacity, weight),
         weight,
@@ -254,7 +255,7 @@ fn mode(capacity: u32, weight: u32) -> Mode {
 }
 
 /// The entry of another program's lock: only its expiry is known.
-fn foreign(lease: Option<u64>) -> Entry {
+fn foreign_entry(lease: Option<u64>) -> Entry {
     Entry {
         owner: ClaimHash([0; 16]),
         tickets: Tickets::new(Ticket(0), 1),
@@ -271,10 +272,10 @@ fn foreign(lease: Option<u64>) -> Entry {
 
 /// The counters of all clients; and the clients that have a listing, each with the time when it expires.
 pub(super) fn clients(reply: &Value) -> Result<(Counters, Vec<(String, u64)>)> {
-    read_clients(reply).ok_or_else(|| unexpected(reply))
+    decode_clients(reply).ok_or_else(|| unexpected(reply))
 }
 
-fn read_clients(reply: &Value) -> Option<(Counters, Vec<(String, u64)>)> {
+fn decode_clients(reply: &Value) -> Option<(Counters, Vec<(String, u64)>)> {
     let Value::Array(parts) = reply else { return None };
     let [Value::Array(fleet), Value::Array(clients)] = &parts[..] else { return None };
     let [acquired, released, contended, lost] = &fleet[..] else { return None };
@@ -301,7 +302,7 @@ pub(super) fn names_of_clients(reply: &Value, count: usize) -> Result<Vec<(bool,
 }
 
 /// The server's time in milliseconds.
-pub(super) fn time(reply: &Value) -> Result<u64> {
+pub(super) fn server_time(reply: &Value) -> Result<u64> {
     number(reply).ok_or_else(|| unexpected(reply))
 }
 
@@ -315,7 +316,7 @@ mod tests {
         let value = |rest: &str| format!("lockfast1 x {owner} {client} 06S {rest}");
         let whole = value("- 1790000000000 1790000000000043 3 30000 web-1 812 billing =a%20b");
         let tickets = Tickets::new(Ticket(1_790_000_000_000_043), 3);
-        assert_eq!(claim_of(&whole), Some((ClaimHash([0x0f; 16]), tickets)));
+        assert_eq!(decode_claim(&whole), Some((ClaimHash([0x0f; 16]), tickets)));
         assert_eq!(
             tickets_in(value("lb 1790000000000 7 1 30000 web-1 812 x").as_bytes()),
             Some(Tickets::new(Ticket(7), 1))
@@ -323,8 +324,8 @@ mod tests {
         for damaged in
             ["", "-", "- 179", "- 1790000000000  1 3", "- 1790000000000 -7 1 3", "- 1 99999999999999999999 1 3"]
         {
-            assert_eq!(claim_of(&value(damaged)), None, "{damaged:?}");
+            assert_eq!(decode_claim(&value(damaged)), None, "{damaged:?}");
         }
-        assert_eq!(claim_of("lockfast1 s"), None);
+        assert_eq!(decode_claim("lockfast1 s"), None);
     }
 }

@@ -12,11 +12,11 @@ use super::failure::explain;
 use super::{Multiplexer, Redis};
 
 /// The limit of the whole checkup.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
+const CHECKUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many round trips are measured.
 const ROUND_TRIPS: usize = 20;
 /// The default prefix of names.
-const USUAL_PREFIX: &str = "lock:";
+const DEFAULT_PREFIX: &str = "lock:";
 
 /// The properties of a server that decide whether locks are safe there; the result of [`Redis::checkup`].
 #[derive(Clone, Debug, Default)]
@@ -77,28 +77,29 @@ impl Redis {
     pub async fn checkup(url: &str, prefix: Option<&str>) -> Result<Checkup> {
         let server = Server::of_url(url)?;
         let doing = format!("checking Redis at {server:?}");
-        let prefix = prefix.or(server.prefix.as_deref()).unwrap_or(USUAL_PREFIX);
+        let prefix = prefix.or(server.prefix.as_deref()).unwrap_or(DEFAULT_PREFIX);
         let prefix = prefix.to_owned();
         // The caller may have no runtime that can drive a connection.
         let thread = IoThread::default();
-        let check =
-            thread.runtime()?.spawn(async move { tokio::time::timeout(ENDS_WITHIN, check(&server, &prefix)).await });
+        let check = thread
+            .runtime()?
+            .spawn(async move { tokio::time::timeout(CHECKUP_TIMEOUT, check(&server, &prefix)).await });
         let found = check.await.map_err(|error| Error::unavailable(&doing, error))?;
         found
-            .map_err(|_| Error::unavailable(&doing, format!("no reply within {ENDS_WITHIN:?}")))?
+            .map_err(|_| Error::unavailable(&doing, format!("no reply within {CHECKUP_TIMEOUT:?}")))?
             .map_err(|error| explain(&doing, &error))
     }
 }
 
 async fn check(server: &Server, prefix: &str) -> RedisResult<Checkup> {
     let mut multiplexer = server.open(std::sync::Arc::new(drop)).await?;
-    let missing_rights = rights(&mut multiplexer, prefix, server.replicas).await?;
+    let missing_rights = missing_rights(&mut multiplexer, prefix, server.replicas).await?;
     let mut found = decode_info(&redis::cmd("INFO").query_async::<String>(&mut multiplexer).await?);
     found.replicas_wanted = server.replicas;
     found.missing_rights = missing_rights;
     let Timing { connect_timeout, response_timeout, heartbeat, keepalive, reconnect_cap } = server.timing;
     found = Checkup { connect_timeout, response_timeout, heartbeat, keepalive, reconnect_cap, ..found };
-    measure(&mut multiplexer, &mut found).await?;
+    measure_round_trips(&mut multiplexer, &mut found).await?;
     // CONFIG is refused to a user that has only the rights that locks need.
     let mut setting = async |name: &str| {
         let mut command = redis::cmd("CONFIG");
@@ -110,13 +111,18 @@ async fn check(server: &Server, prefix: &str) -> RedisResult<Checkup> {
         found.append_only = setting("appendfsync").await.or(found.append_only);
     }
     found.snapshots = match setting("save").await {
-        Some(never) if never.is_empty() => None,
-        often => Some(often.unwrap_or_default()),
+        Some(rules) if rules.is_empty() => None,
+        rules => Some(rules.unwrap_or_default()),
     };
     Ok(found)
 }
 
-async fn rights(multiplexer: &mut Multiplexer, prefix: &str, replicas: u32) -> RedisResult<Option<Vec<String>>> {
+/// The commands that this user may not run; see `rights.lua`.
+async fn missing_rights(
+    multiplexer: &mut Multiplexer,
+    prefix: &str,
+    replicas: u32,
+) -> RedisResult<Option<Vec<String>>> {
     let mut command = redis::cmd("EVAL");
     command.arg(include_str!("lua/rights.lua")).arg(0).arg(format!("{prefix}lockfast-doctor")).arg(replicas);
     match command.query_async(multiplexer).await {
@@ -130,16 +136,17 @@ async fn rights(multiplexer: &mut Multiplexer, prefix: &str, replicas: u32) -> R
 
 /// Measures round trips and the server's clock. The quickest round trip is the most exact about the clock: the server is assumed
 /// to have read it half way.
-async fn measure(multiplexer: &mut Multiplexer, found: &mut Checkup) -> RedisResult<()> {
+async fn measure_round_trips(multiplexer: &mut Multiplexer, found: &mut Checkup) -> RedisResult<()> {
     let clock = Clock::boot();
+    // Each round trip, and how many milliseconds the server's clock was ahead.
     let mut trips = Vec::new();
     for _ in 0..ROUND_TRIPS {
-        let (sent, here) = (clock.now(), clock.wall());
+        let (sent_at, local_time) = (clock.now(), clock.wall());
         let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(multiplexer).await?;
-        let trip = clock.now().since(sent);
-        let here = here.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
-        let there = Duration::from_secs(seconds) + Duration::from_micros(micros);
-        trips.push((trip, there.as_millis() as i64 - here.as_millis() as i64));
+        let trip = clock.now().since(sent_at);
+        let local_time = local_time.duration_since(UNIX_EPOCH).unwrap_or_default() + trip / 2;
+        let server_time = Duration::from_secs(seconds) + Duration::from_micros(micros);
+        trips.push((trip, server_time.as_millis() as i64 - local_time.as_millis() as i64));
     }
     trips.sort_unstable();
     found.round_trip = trips[ROUND_TRIPS / 2].0;

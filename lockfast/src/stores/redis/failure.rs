@@ -9,16 +9,16 @@ use super::connection;
 /// The error for the caller; `doing` is what failed. It never contains the user or password of a URL.
 pub(super) fn explain(doing: &str, error: &RedisError) -> Error {
     match error.kind() {
-        ErrorKind::Server(_) | ErrorKind::Extension => of_script(doing, &text_of(error)),
+        ErrorKind::Server(_) | ErrorKind::Extension => explain_text(doing, &text_of_reply(error)),
         ErrorKind::AuthenticationFailed => wrong_password(),
         ErrorKind::RESP3NotSupported => too_old(),
         _ if error.is_timeout() => Error::unavailable(doing, "Redis has not answered in time"),
-        _ => of_connection(doing, &plain(error)),
+        _ => explain_connection_error(doing, &text_without_address(error)),
     }
 }
 
 /// An error of the network or of TLS.
-fn of_connection(doing: &str, text: &str) -> Error {
+fn explain_connection_error(doing: &str, text: &str) -> Error {
     match connection::refusal(text) {
         Some(sentence) => Error::invalid(sentence),
         // Before TLS 1.3, a server sends this alert if it demands a certificate, and for other reasons.
@@ -31,7 +31,7 @@ fn of_connection(doing: &str, text: &str) -> Error {
 }
 
 /// The text of an error reply, with its code.
-fn text_of(error: &RedisError) -> String {
+fn text_of_reply(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (code, Some(detail)) => format!("{} {detail}", code.unwrap_or_default()),
         // The first error of a pipeline.
@@ -41,9 +41,9 @@ fn text_of(error: &RedisError) -> String {
 
 /// The error for the text of an error reply, or of an error that a script passes on. Before Redis 7 an error inside a script is
 /// wrapped in another, so its code may be anywhere in the text.
-pub(super) fn of_script(doing: &str, text: &str) -> Error {
+pub(super) fn explain_text(doing: &str, text: &str) -> Error {
     let says = |word: &str| text.contains(word);
-    let later = |sentence: &str| Error::unavailable(doing, sentence);
+    let retry_later = |sentence: &str| Error::unavailable(doing, sentence);
     if says("WRONGTYPE") {
         Error::invalid(format!(
             "a key in Redis that a lock would use has a value that is no lock ({doing}); use another name or prefix"
@@ -55,7 +55,7 @@ pub(super) fn of_script(doing: &str, text: &str) -> Error {
     } else if says("NOPERM") || says("no permissions") || says("user executing the script") {
         Error::unsupported(format!(
             "Redis does not let this user {} while {doing}; docs/stores/redis.md has the line that it needs",
-            denied(text)
+            denied_action(text)
         ))
     } else if says("nknown command") || says("Unknown Redis command") || says("not allowed from script") {
         // The text is never shown: it repeats the arguments, which may contain a password.
@@ -78,23 +78,25 @@ pub(super) fn of_script(doing: &str, text: &str) -> Error {
             "Redis is in its protected mode and serves only its own machine (DENIED); give it a password, or an address to bind to",
         )
     } else if says("OOM") {
-        later("Redis has reached its maxmemory (OOM); locks need room and the policy noeviction")
+        retry_later("Redis has reached its maxmemory (OOM); locks need room and the policy noeviction")
     } else if says("BUSY") {
-        later("Redis is busy with a script (BUSY); it answers when the script ends, or is killed with SCRIPT KILL")
+        retry_later(
+            "Redis is busy with a script (BUSY); it answers when the script ends, or is killed with SCRIPT KILL",
+        )
     } else if says("MISCONF") {
-        later("Redis cannot save to its disk and refuses to write (MISCONF); its log says why")
+        retry_later("Redis cannot save to its disk and refuses to write (MISCONF); its log says why")
     } else if says("NOREPLICAS") {
-        later(
+        retry_later(
             "Redis has fewer replicas than its min-replicas-to-write asks for (NOREPLICAS); it writes when they are back",
         )
     } else if says("READONLY") {
-        later("this server is a replica now (READONLY); reconnecting to find the primary")
+        retry_later("this server is a replica now (READONLY); reconnecting to find the primary")
     } else if says("MASTERDOWN") {
-        later("this server is a replica without its primary (MASTERDOWN); reconnecting to find another")
+        retry_later("this server is a replica without its primary (MASTERDOWN); reconnecting to find another")
     } else if says("LOADING") {
-        later("Redis is loading its data after a start (LOADING); it answers when that is done")
+        retry_later("Redis is loading its data after a start (LOADING); it answers when that is done")
     } else if says("max number of clients") {
-        later("Redis has as many connections as its maxclients allows; raise it, or end some of them")
+        retry_later("Redis has as many connections as its maxclients allows; raise it, or end some of them")
     } else {
         Error::unavailable(doing, format!("Redis said: {}", text.trim().chars().take(200).collect::<String>()))
     }
@@ -105,7 +107,7 @@ fn is_redirect(text: &str) -> bool {
 }
 
 /// The denied action: newer servers name it after the user, which is not shown.
-fn denied(text: &str) -> &str {
+fn denied_action(text: &str) -> &str {
     let what = text.split_once("no permissions to ").map_or("do it", |(_, what)| what);
     what.split(" script: ").next().unwrap_or(what).trim_end_matches('.')
 }
@@ -120,8 +122,8 @@ fn wrong_password() -> Error {
     Error::invalid("Redis does not accept the user or password of the URL; write redis://user:password@host")
 }
 
-/// The text of an I/O error, without the address, in which a URL may have secrets.
-fn plain(error: &RedisError) -> String {
+/// The text of an error of the connection, without the address, which may contain secrets of a URL.
+fn text_without_address(error: &RedisError) -> String {
     match error.detail() {
         // An error of this client: its detail is a full sentence.
         Some(detail) if error.kind() == ErrorKind::Client => detail.to_owned(),
@@ -134,7 +136,7 @@ fn plain(error: &RedisError) -> String {
 pub(super) fn retires_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
         || error.is_timeout()
-        || ["READONLY", "MASTERDOWN"].iter().any(|word| text_of(error).contains(word))
+        || ["READONLY", "MASTERDOWN"].iter().any(|word| text_of_reply(error).contains(word))
 }
 
 /// Whether the server is a replica now: an error of the whole script, or of one of its claims, says READONLY.
@@ -154,7 +156,7 @@ mod tests {
     use super::*;
 
     /// An error as a server sends it.
-    fn sent(line: &str) -> RedisError {
+    fn server_error(line: &str) -> RedisError {
         let reply = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
         reply.extract_error().unwrap_err()
     }
@@ -162,9 +164,11 @@ mod tests {
     /// The error as the reply to a command, to a script since Redis 7, and to a script before that.
     fn in_all_styles(line: &str) -> [RedisError; 3] {
         [
-            sent(line),
-            sent(&format!("{line} script: 6b1bf486c81ceb7edf3c093f4c48582e38c0e791, on @user_script:12.")),
-            sent(&format!("ERR Error running script (call to f_6b1bf486): @user_script:12: @user_script: 12: -{line}")),
+            server_error(line),
+            server_error(&format!("{line} script: 6b1bf486c81ceb7edf3c093f4c48582e38c0e791, on @user_script:12.")),
+            server_error(&format!(
+                "ERR Error running script (call to f_6b1bf486): @user_script:12: @user_script: 12: -{line}"
+            )),
         ]
     }
 
@@ -187,7 +191,7 @@ mod tests {
                 assert!(matches!(&explained, Error::Unavailable { cause, .. } if cause.contains(word)), "{explained}");
             }
         }
-        let for_good = [
+        let permanent = [
             ("WRONGTYPE Operation against a key holding the wrong kind of value", "another name or prefix"),
             ("NOAUTH Authentication required.", "redis://user:password@host"),
             ("WRONGPASS invalid username-password pair or user is disabled.", "redis://user:password@host"),
@@ -208,7 +212,7 @@ mod tests {
             ("CLUSTERDOWN Hash slot not served", "Cluster"),
             ("ERR Script attempted to access a non local key in a cluster node", "Cluster"),
         ];
-        for (line, word) in for_good {
+        for (line, word) in permanent {
             // A server redirects commands, never the commands inside a script.
             let styles = if is_redirect(line) { 1 } else { 3 };
             for error in in_all_styles(line).into_iter().take(styles) {
@@ -224,7 +228,8 @@ mod tests {
             assert!(in_all_styles(line).iter().all(retires_connection), "{line}");
         }
         assert!(!in_all_styles("OOM command not allowed").iter().any(retires_connection));
-        let replica = sent("ERR Error running script (call to f_1): @user_script: 5: -READONLY You can't write");
+        let replica =
+            server_error("ERR Error running script (call to f_1): @user_script: 5: -READONLY You can't write");
         assert!(is_of_a_replica(&Err(explain("renewing", &replica))));
     }
 

@@ -10,8 +10,8 @@ use crate::name::Name;
 use super::scripts::{self, Call};
 use super::{Redis, decode, keys};
 
-/// How long the highest fence of a key is kept after the last write. It does not refuse a writer that was stopped for longer.
-const REMEMBERED: Duration = Duration::from_secs(90 * 24 * 3600);
+/// How long the highest fence of a key is kept after the last write. A stale writer that was stopped for longer is not refused.
+const HIGHEST_FENCE_TTL: Duration = Duration::from_secs(90 * 24 * 3600);
 
 impl Redis {
     /// Sets `key` to `value`, unless the key was written under a later fencing token: then nothing is written, and the error is
@@ -32,11 +32,11 @@ impl Redis {
     /// ```
     pub async fn set_fenced(&self, key: &str, value: impl AsRef<[u8]>, fence: u64) -> Result<()> {
         let name = Name::new(key)?;
-        keys::check(&name)?;
+        keys::check_unreserved(&name)?;
         let mut call = Call::of(&scripts::FENCED_SET, 2);
         call.text(key).text(&format!("lockfast:{{{}}}:fence:{key}", keys::tag(&name)));
         call.number(fence).bytes(value.as_ref());
-        call.number(REMEMBERED.as_millis() as u64);
+        call.number(HIGHEST_FENCE_TTL.as_millis() as u64);
         match self.inner.pool.call(|| format!("writing {key:?}"), &call).await? {
             Value::BulkString(text) if text == b"written" => Ok(()),
             Value::BulkString(_) => Err(Error::Lost { name: key.to_owned(), why: LostWhy::Overtaken }),

@@ -28,117 +28,123 @@
 //! readers and permits have a packed record (`claims.lua`). A record `gone WHY` is a tombstone. An entry of a queue is
 //! `OWNER CLIENT HOME WEIGHT CAPACITY`, and a member of a listing is a name, a zero byte and OWNER.
 //!
-//! Scripts name these offsets as `@name@`, and [`assembled`] inserts the numbers. A Lua local or function for a number would cost
-//! time at every run; text does not.
+//! Scripts name these offsets as `@name@`, and [`assemble`] inserts the numbers. A Lua local or function for a number would cost
+//! time at every run; a number in the text does not.
 
 use std::ops::Range;
 
 use crate::claim::Demand;
 
-const VERSION: &str = "lockfast1 ";
-const CLAIM: &str = "lockfast1 x ";
-const READERS: &str = "lockfast1 s";
-const SEAL: &str = "lockfast1 d ";
-const TOMBSTONE: &str = "gone ";
+const VERSION_PREFIX: &str = "lockfast1 ";
+const CLAIM_PREFIX: &str = "lockfast1 x ";
+const READER_MARKER: &str = "lockfast1 s";
+const SEAL_PREFIX: &str = "lockfast1 d ";
+const TOMBSTONE_PREFIX: &str = "gone ";
 
-/// The fields of a claim's text with a fixed offset.
+/// Where the fields with a fixed offset are in the text of a claim, in bytes.
 pub(super) const OWNER: Range<usize> = 12..44;
 pub(super) const CLIENT: Range<usize> = 45..61;
 pub(super) const HOME: Range<usize> = 62..65;
-pub(super) const FLAGS_AT: usize = 66;
+pub(super) const FLAGS_OFFSET: usize = 66;
 const SINCE: Range<usize> = 68..81;
 
-/// The length of a text without flags up to SINCE.
-pub(super) const BEGINNING: usize = SINCE.start;
+/// The length of the text of a claim without flags, up to SINCE.
+pub(super) const BEGINNING_LENGTH: usize = SINCE.start;
 /// The number of digits of SINCE.
 pub(super) const SINCE_DIGITS: usize = SINCE.end - SINCE.start;
 
 /// The name of a file under `lua/`, and its text.
 pub(super) type Part<'t> = (&'t str, &'t str);
 
-/// A script's text with each `@name@` replaced.
-pub(super) fn assembled(parts: &[Part], limits: &Limits<'_>) -> String {
+/// Joins the parts of a script, and replaces each `@name@`.
+pub(super) fn assemble(parts: &[Part], limits: &Limits<'_>) -> String {
     let mut body: String = parts.iter().map(|(_, text)| *text).collect();
-    for (name, value) in names(limits) {
+    for (name, value) in placeholders(limits) {
         body = body.replace(&format!("@{name}@"), &value);
     }
     body
 }
 
-/// How much one run of a script does: the server runs no other command meanwhile. Numbers as Lua expressions.
+/// How much one run of a script may do: the server runs no other command meanwhile. Each limit is a Lua expression.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits<'t> {
     /// The most dead entries that one run evicts, at a few microseconds each.
-    pub(super) most_evicted: &'t str,
+    pub(super) max_evicted: &'t str,
     /// The most entries and names that one run returns.
-    pub(super) most_shown: &'t str,
+    pub(super) max_shown: &'t str,
 }
 
 impl Limits<'static> {
-    pub(super) const USUAL: Self = Self { most_evicted: "20000", most_shown: "200" };
+    /// The limits outside unit tests.
+    pub(super) const SHIPPED: Self = Self { max_evicted: "20000", max_shown: "200" };
 }
 
-/// Every name that scripts may use, and its replacement.
-fn names(limits: &Limits<'_>) -> Vec<(&'static str, String)> {
+/// Every name that scripts may use between at signs, and the text that replaces it.
+fn placeholders(limits: &Limits<'_>) -> Vec<(&'static str, String)> {
     // An entry begins with the fields from OWNER to HOME as in the text of a claim.
     let entry_offset = |field: Range<usize>| field.start - OWNER.start..field.end - OWNER.start;
     let identity = OWNER.start..HOME.end;
     let slot = "lockfast:{tag}:".len();
     vec![
-        ("version", VERSION.to_owned()),
-        ("claim", CLAIM.to_owned()),
-        ("readers", READERS.to_owned()),
-        ("seal", SEAL.to_owned()),
-        ("tombstone", TOMBSTONE.to_owned()),
-        ("value.version", bytes(0..VERSION.len())),
-        ("value.kind", bytes(VERSION.len()..VERSION.len() + 1)),
-        ("value.head", bytes(0..CLAIM.len())),
-        ("value.owner", bytes(OWNER)),
-        ("value.client", bytes(CLIENT)),
-        ("value.home", bytes(HOME)),
+        ("version", VERSION_PREFIX.to_owned()),
+        ("claim", CLAIM_PREFIX.to_owned()),
+        ("readers", READER_MARKER.to_owned()),
+        ("seal", SEAL_PREFIX.to_owned()),
+        ("tombstone", TOMBSTONE_PREFIX.to_owned()),
+        // The kinds of values of a plain key.
+        ("kind.claim", "x".to_owned()),
+        ("kind.readers", "s".to_owned()),
+        ("kind.seal", "d".to_owned()),
+        ("value.version", sub_range(0..VERSION_PREFIX.len())),
+        ("value.kind", sub_range(VERSION_PREFIX.len()..VERSION_PREFIX.len() + 1)),
+        ("value.head", sub_range(0..CLAIM_PREFIX.len())),
+        ("value.owner", sub_range(OWNER)),
+        ("value.client", sub_range(CLIENT)),
+        ("value.home", sub_range(HOME)),
         // From OWNER to HOME: the beginning of an entry too.
-        ("value.identity", bytes(identity.clone())),
+        ("value.identity", sub_range(identity.clone())),
         // Up to SINCE, of a claim without flags.
-        ("value.beginning", bytes(0..BEGINNING)),
-        ("value.since", bytes(SINCE)),
+        ("value.beginning", sub_range(0..BEGINNING_LENGTH)),
+        ("value.since", sub_range(SINCE)),
         // The value of a seal, to the end.
-        ("value.sealed", from(SEAL.len())),
+        ("value.sealed", sub_from(SEAL_PREFIX.len())),
         // The same for GETRANGE and SETRANGE, which count from 0.
-        ("value.beginning:range", format!("'0', '{}'", BEGINNING - 1)),
+        ("value.beginning:range", format!("'0', '{}'", BEGINNING_LENGTH - 1)),
         ("value.since:offset", format!("'{}'", SINCE.start)),
-        ("entry.owner", bytes(entry_offset(OWNER))),
-        ("entry.client", bytes(entry_offset(CLIENT))),
-        ("entry.home", bytes(entry_offset(HOME))),
-        ("entry.identity", bytes(entry_offset(identity.clone()))),
+        ("entry.owner", sub_range(entry_offset(OWNER))),
+        ("entry.client", sub_range(entry_offset(CLIENT))),
+        ("entry.home", sub_range(entry_offset(HOME))),
+        ("entry.identity", sub_range(entry_offset(identity.clone()))),
         // Weight and capacity, with the blank before them.
-        ("entry.demand", from(entry_offset(identity).end)),
-        ("tombstone.head", bytes(0..TOMBSTONE.len())),
-        ("tombstone.why", from(TOMBSTONE.len())),
+        ("entry.demand", sub_from(entry_offset(identity).end)),
+        ("tombstone.head", sub_range(0..TOMBSTONE_PREFIX.len())),
+        ("tombstone.why", sub_from(TOMBSTONE_PREFIX.len())),
         // A member of a listing without the zero byte and OWNER.
         ("member.name", format!("1, -{}", OWNER.len() + 2)),
         // `lockfast:{TAG}:`, the beginning of a companion key.
-        ("key.slot", bytes(0..slot)),
+        ("key.slot", sub_range(0..slot)),
         // A weight and a capacity that leave room for no other claim.
         ("all", Demand::ALL.to_string()),
         // A counter of tickets at or below this was lost: tickets begin at the time of day, in microseconds.
-        ("least_seed", "1000000".to_owned()),
-        // How much longer a queue lives than the leases in it, in milliseconds: as set when it is raised, and at least.
+        ("min_seed", "1000000".to_owned()),
+        // How much longer a queue lives than the leases in it, in milliseconds: when its expiry is set, and at least.
         ("outlives", "10000".to_owned()),
-        ("outlives.least", "5000".to_owned()),
-        ("most_evicted", limits.most_evicted.to_owned()),
-        ("most_shown", limits.most_shown.to_owned()),
-        ("most_unlisted", "200".to_owned()),
+        ("outlives.min", "5000".to_owned()),
+        ("max_evicted", limits.max_evicted.to_owned()),
+        ("max_shown", limits.max_shown.to_owned()),
+        // The most detached claims that one run unlists.
+        ("max_unlisted", "200".to_owned()),
     ]
 }
 
-/// Two arguments of `string.sub`, which counts from 1 and includes the last.
-fn bytes(field: Range<usize>) -> String {
+/// The two last arguments of `string.sub` for these bytes: it counts from 1 and includes the last.
+fn sub_range(field: Range<usize>) -> String {
     format!("{}, {}", field.start + 1, field.end)
 }
 
-/// One argument of `string.sub`: to the end.
-fn from(at: usize) -> String {
-    format!("{}", at + 1)
+/// The last argument of `string.sub` for all bytes from this offset to the end.
+fn sub_from(offset: usize) -> String {
+    format!("{}", offset + 1)
 }
 
 #[cfg(test)]
@@ -156,22 +162,22 @@ mod tests {
     #[test]
     fn fields_are_at_their_offsets_in_the_text() {
         let (owner, client) = ("0f".repeat(16), "00ab".repeat(4));
-        let text = format!("{CLAIM}{owner} {client} 06S - 1790000000000 7 1 30000 web-1 812 x");
+        let text = format!("{CLAIM_PREFIX}{owner} {client} 06S - 1790000000000 7 1 30000 web-1 812 x");
         assert_eq!(
             (&text[OWNER], &text[CLIENT], &text[HOME], &text[SINCE]),
             (&*owner, &*client, "06S", "1790000000000")
         );
-        assert_eq!(&text[FLAGS_AT..BEGINNING], "- ");
+        assert_eq!(&text[FLAGS_OFFSET..BEGINNING_LENGTH], "- ");
     }
 
     #[test]
     fn every_name_is_known_and_used() {
         for (path, text) in scripts() {
-            let left = assembled(&[("", &text)], &Limits::USUAL);
+            let left = assemble(&[("", &text)], &Limits::SHIPPED);
             assert!(!left.contains('@'), "{path} uses an unknown name");
         }
         let all: String = scripts().into_iter().map(|(_, text)| text).collect();
-        for (name, _) in names(&Limits::USUAL) {
+        for (name, _) in placeholders(&Limits::SHIPPED) {
             assert!(all.contains(&format!("@{name}@")), "no script uses {name}");
         }
     }

@@ -8,28 +8,30 @@ use std::sync::OnceLock;
 use crate::error::{Error, Result};
 use crate::name::Name;
 
+/// The number of hash slots of a Redis Cluster.
 const SLOTS: usize = 16_384;
+/// The characters of tags.
 const CHARACTERS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /// The prefix of all keys but the plain keys of names.
-const RESERVED: &str = "lockfast:";
+const RESERVED_PREFIX: &str = "lockfast:";
 
-/// The counter of tickets.
-pub(super) const TICKETS: &str = "lockfast:tickets";
-/// The identity of the server under which the counter was last seeded.
-pub(super) const IDENTITY: &str = "lockfast:identity";
-/// Exists while a client watches queues.
-pub(super) const WATCHED: &str = "lockfast:watched";
-/// The channel of the names whose queues have changed.
-pub(super) const QUEUE_CHANGES: &str = "lockfast:lines";
-/// The channel of one client's pushes begins with this.
-pub(super) const PUSH: &str = "lockfast:push:";
+/// The key of the ticket counter.
+pub(super) const TICKET_COUNTER_KEY: &str = "lockfast:tickets";
+/// The key of the identity of the server that the ticket counter was last seeded on.
+pub(super) const IDENTITY_KEY: &str = "lockfast:identity";
+/// A key that exists while a client watches queues.
+pub(super) const WATCHED_KEY: &str = "lockfast:watched";
+/// The channel on which scripts publish the names whose queues have changed.
+pub(super) const QUEUE_CHANGES_CHANNEL: &str = "lockfast:lines";
+/// The prefix of the channel of one client's pushes; the client's id follows.
+pub(super) const PUSH_CHANNEL_PREFIX: &str = "lockfast:push:";
 
-/// Refuses names that would be reserved keys.
-pub(super) fn check(name: &Name) -> Result<()> {
-    match name.as_str().starts_with(RESERVED) {
+/// Refuses a name that would be a reserved key.
+pub(super) fn check_unreserved(name: &Name) -> Result<()> {
+    match name.as_str().starts_with(RESERVED_PREFIX) {
         true => Err(Error::invalid(format!(
-            "{name:?} is reserved: lockfast uses all keys under {RESERVED:?}; use another name or prefix"
+            "{name:?} is reserved: lockfast uses all keys under {RESERVED_PREFIX:?}; use another name or prefix"
         ))),
         false => Ok(()),
     }
@@ -40,20 +42,20 @@ pub(super) fn tag(name: &Name) -> &'static str {
     std::str::from_utf8(tag_bytes(name)).expect("tags are made of characters and digits")
 }
 
-/// The tag as bytes, without checking that they are UTF-8.
+/// As [`tag`], as bytes: without the cost of checking that they are UTF-8.
 pub(super) fn tag_bytes(name: &Name) -> &'static [u8; 3] {
     static TAGS: OnceLock<Vec<[u8; 3]>> = OnceLock::new();
     &TAGS.get_or_init(tags)[slot(name.as_str().as_bytes())]
 }
 
-/// The slot of a key: of the text in its first braces, if there is any.
+/// The slot of a key: the hash of the text in its first braces, or of the whole key if there is no such text.
 fn slot(key: &[u8]) -> usize {
-    let hashed = || {
+    let hash_tag = || {
         let open = key.iter().position(|byte| *byte == b'{')? + 1;
         let length = key[open..].iter().position(|byte| *byte == b'}')?;
         (length > 0).then(|| &key[open..open + length])
     };
-    usize::from(crc16(hashed().unwrap_or(key))) % SLOTS
+    usize::from(crc16(hash_tag().unwrap_or(key))) % SLOTS
 }
 
 /// For each slot, the first three characters, in order, that hash to it.
@@ -63,9 +65,9 @@ fn tags() -> Vec<[u8; 3]> {
         for second in CHARACTERS {
             for third in CHARACTERS {
                 let tag = [*first, *second, *third];
-                let of_slot = &mut tags[usize::from(crc16(&tag)) % SLOTS];
-                if *of_slot == [0; 3] {
-                    *of_slot = tag;
+                let slot_tag = &mut tags[usize::from(crc16(&tag)) % SLOTS];
+                if *slot_tag == [0; 3] {
+                    *slot_tag = tag;
                 }
             }
         }
@@ -79,6 +81,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| (crc << 8) ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
+/// The checksum of each byte; 0x1021 is the polynomial.
 const fn table() -> [u16; 256] {
     let mut table = [0; 256];
     let mut index = 0;
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn names_that_would_be_reserved_keys_are_refused() {
-        assert!(check(&Name::new("lockfast:tickets").unwrap()).is_err());
-        assert!(check(&Name::new("lock:lockfast:tickets").unwrap()).is_ok());
+        assert!(check_unreserved(&Name::new("lockfast:tickets").unwrap()).is_err());
+        assert!(check_unreserved(&Name::new("lock:lockfast:tickets").unwrap()).is_ok());
     }
 }

@@ -55,15 +55,18 @@ pub use connection::RedisOptions;
 use connection::{Connection, Multiplexer, Pool, Server};
 pub use diagnostics::Checkup;
 use listings::NameScan;
-use replicas::{LONGEST_WAIT, REPLICATED_WITHIN, Replicas};
+use replicas::{MAX_WAIT, Replicas, WAIT_TIMEOUT};
 use subscriptions::{Subscriptions, Watch};
 
-/// The most names in one run of a script. The server runs no other command meanwhile, so a run has to be short.
-const NAMES_PER_SCRIPT: usize = 94;
-/// The most names that one run inspects, which costs about twice as much.
-const NAMES_INSPECTED: usize = 47;
-/// How many names an error shows.
-const NAMES_SHOWN: usize = 16;
+/// The most names in one run of a script. The server runs no other command meanwhile, so a run has to be short. The keeper
+/// renews three times this number at once.
+const MAX_NAMES_PER_RUN: usize = 94;
+/// The most names that one run inspects: half as many, since inspecting a name costs about twice as much.
+const MAX_NAMES_INSPECTED: usize = 47;
+/// The most names that an error shows.
+const MAX_NAMES_SHOWN: usize = 16;
+/// The most resources of one page.
+const MAX_PAGE: usize = 10_000;
 
 /// Distributed locks in Redis or Valkey, shared by all programs that can reach the server.
 ///
@@ -89,8 +92,8 @@ struct Inner {
 }
 
 impl Inner {
-    /// Waits until the wanted number of replicas has the writes of this connection. Returns at once if no replicas are wanted, or
-    /// if no standing is a hold. Until then the outcome of a hold is unknown.
+    /// Waits until the wanted number of replicas has the writes of this connection: until then the outcome of a hold is unknown. Returns
+    /// at once if no replicas are wanted, or if no standing is a hold.
     async fn confirm(
         &self,
         connection: &Arc<Connection>,
@@ -125,17 +128,17 @@ impl Redis {
                 "prefix= is for Locks::connect; a store takes names as they are, so set it with Locks::builder().prefix(..)",
             ));
         }
-        Self::at(server).await
+        Self::connect(server).await
     }
 
     /// As [`open`](Self::open), and returns the prefix of the URL.
     pub(crate) async fn open_with_prefix(url: &str) -> Result<(Arc<Self>, Option<String>)> {
         let server = Server::of_url(url)?;
         let prefix = server.prefix.clone();
-        Ok((Self::at(server).await?, prefix))
+        Ok((Self::connect(server).await?, prefix))
     }
 
-    async fn at(server: Server) -> Result<Arc<Self>> {
+    async fn connect(server: Server) -> Result<Arc<Self>> {
         // With replicas, a grant counts once they have it: a push is only a hint to ask.
         let subscriptions = Arc::new(Subscriptions::new(server.replicas == 0));
         let receiver = Arc::clone(&subscriptions);
@@ -145,20 +148,22 @@ impl Redis {
         Ok(Arc::new(store))
     }
 
-    /// The queues of names, without empty ones. Long queues are read in pieces, between which the server runs other commands.
-    async fn queues(&self, mut names: &[Name], entries: usize) -> Result<Vec<Resource>> {
-        let (pool, entries) = (&self.inner.pool, entries.max(1));
+    /// The resources of names, without unused ones, with at most `max_entries` entries each. Long queues are read in pieces, between
+    /// which the server runs other commands.
+    async fn read_resources(&self, mut names: &[Name], max_entries: usize) -> Result<Vec<Resource>> {
+        let (pool, max_entries) = (&self.inner.pool, max_entries.max(1));
+        // `begun`: the first resource of `names`, if only a part of its queue was read.
         let (mut resources, mut begun): (Vec<Resource>, Option<Resource>) = (Vec::new(), None);
         while !names.is_empty() {
-            let some = &names[..names.len().min(NAMES_INSPECTED)];
-            let call = encode::inspect(some, entries, begun.as_ref(), pool.now());
-            let reply = pool.call(|| doing("inspecting", some.iter()), &call).await?;
-            for found in decode::resources(&reply, some)? {
+            let batch = &names[..names.len().min(MAX_NAMES_INSPECTED)];
+            let call = encode::inspect(batch, max_entries, begun.as_ref(), pool.now());
+            let reply = pool.call(|| doing("inspecting", batch.iter()), &call).await?;
+            for found in decode::resources(&reply, batch)? {
                 let resource = match begun.take() {
-                    Some(begun) => decode::join(begun, found),
+                    Some(begun) => decode::join_pieces(begun, found),
                     None => found,
                 };
-                if resource.more > 0 && resource.queue.len() < entries {
+                if resource.more > 0 && resource.queue.len() < max_entries {
                     begun = Some(resource);
                     break;
                 }
@@ -184,7 +189,7 @@ impl Store for Redis {
 
     async fn acquire(&self, claim: &Arc<Claim>, busy: Busy) -> Result<Admission> {
         for demand in claim.demands.iter() {
-            keys::check(&demand.name)?;
+            keys::check_unreserved(&demand.name)?;
         }
         let Inner { pool, subscriptions } = &*self.inner;
         let doing = || doing("acquiring", names_in(claim));
@@ -197,7 +202,7 @@ impl Store for Redis {
         if pool.server().replicas > 0 && has_joined {
             // Without confirmation the outcome is unknown. The client repeats the claim or withdraws it; a withdrawal from here
             // could run after the repeat was granted. Boxed: the future of a verb without replicas need not contain it.
-            Box::pin(Replicas::confirm(pool.server(), &connection, LONGEST_WAIT)).await?;
+            Box::pin(Replicas::confirm(pool.server(), &connection, MAX_WAIT)).await?;
         }
         Ok(admission)
     }
@@ -205,20 +210,25 @@ impl Store for Redis {
     async fn renew(&self, leases: &[Lease]) -> Result<Vec<Standing>> {
         let pool = &self.inner.pool;
         let connection = pool.connection().await?;
-        let (mut standings, mut before) = (vec![Standing::Gone(Why::Unknown); leases.len()], 0);
-        for some in batches(leases, |lease| lease.claim.demands.len()) {
-            let (call, order) = encode::renew(some, pool.now());
+        // `done`: the number of leases in the batches before.
+        let (mut standings, mut done) = (vec![Standing::Gone(Why::Unknown); leases.len()], 0);
+        for batch in batches(leases, |lease| lease.claim.demands.len()) {
+            let (call, order) = encode::renew(batch, pool.now());
             let reply = pool
-                .call_on(&connection, || doing("renewing", some.iter().flat_map(|lease| names_in(&lease.claim))), &call)
+                .call_on(
+                    &connection,
+                    || doing("renewing", batch.iter().flat_map(|lease| names_in(&lease.claim))),
+                    &call,
+                )
                 .await?;
-            for (index, standing) in order.into_iter().zip(decode::standings(&reply, some.len())?) {
-                standings[before + index] = standing;
+            for (index, standing) in order.into_iter().zip(decode::standings(&reply, batch.len())?) {
+                standings[done + index] = standing;
             }
-            before += some.len();
+            done += batch.len();
         }
-        // Half of the time that the keeper gives a renewal, so that it can try an unknown one once more.
-        let shortest = || leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or_default();
-        self.inner.confirm(&connection, &standings, || REPLICATED_WITHIN.min(shortest() / 8)).await?;
+        // An eighth of the lease is half of the time that the keeper gives a renewal: so it can repeat one whose outcome is unknown.
+        let shortest_ttl = || leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or_default();
+        self.inner.confirm(&connection, &standings, || WAIT_TIMEOUT.min(shortest_ttl() / 8)).await?;
         Ok(standings)
     }
 
@@ -226,30 +236,30 @@ impl Store for Redis {
         let Inner { pool, subscriptions } = &*self.inner;
         let connection = pool.connection().await?;
         let mut standings = Vec::with_capacity(leaving.len());
-        for some in batches(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
+        for batch in batches(leaving, |one| one.claim().map_or(1, |claim| claim.demands.len())) {
             // If a reply is lost, so is the grant that it names. With several claims, grants are pushed instead.
-            let call = if leaving.len() == 1 { encode::release } else { encode::release_by_rule };
-            let doing = || doing("releasing", some.iter().flat_map(names_of_leaving));
-            let reply = pool.call_on(&connection, doing, &call(some, pool.now())).await?;
-            standings.extend(decode::departures(&reply, some.len())?);
+            let encode = if leaving.len() == 1 { encode::release } else { encode::release_by_rule };
+            let doing = || doing("releasing", batch.iter().flat_map(names_of_leaving));
+            let reply = pool.call_on(&connection, doing, &encode(batch, pool.now())).await?;
+            standings.extend(decode::departures(&reply, batch.len())?);
         }
         if let ([Standing::Gone(why @ Why::PassedOn(..))], [leaving]) = (&mut standings[..], leaving) {
-            subscriptions.passed_on(why, leaving);
+            subscriptions.distrust_named_grant(why, leaving);
         }
-        self.inner.confirm(&connection, &standings, || LONGEST_WAIT).await?;
+        self.inner.confirm(&connection, &standings, || MAX_WAIT).await?;
         Ok(standings)
     }
 
     async fn inspect(&self, query: &Query) -> Result<Page> {
-        let limit = query.limit.clamp(1, 10_000);
+        let limit = query.limit.clamp(1, MAX_PAGE);
         let beginning = match &query.names {
             Names::One(name) => {
-                keys::check(name)?;
-                let wanted = query.after.as_ref().is_none_or(|after| name > after);
-                let names = if wanted { slice::from_ref(name) } else { &[] };
+                keys::check_unreserved(name)?;
+                let is_wanted = query.after.as_ref().is_none_or(|after| name > after);
+                let names = if is_wanted { slice::from_ref(name) } else { &[] };
                 // Both requests at once: among many concurrent callers, none waits for a second round trip behind the others.
                 let (resources, fleet) =
-                    futures::join!(self.queues(names, query.entries), listings::fleet(&self.inner.pool));
+                    futures::join!(self.read_resources(names, query.entries), listings::fleet(&self.inner.pool));
                 return Ok(Page { resources: resources?, next: None, fleet: fleet? });
             }
             Names::Beginning(beginning) => beginning,
@@ -259,7 +269,7 @@ impl Store for Redis {
         loop {
             // A listed queue may be empty by now; then the page has room for more.
             let (mut names, is_more) = scan.next(limit - page.resources.len()).await?;
-            page.resources.extend(self.queues(&names, query.entries).await?);
+            page.resources.extend(self.read_resources(&names, query.entries).await?);
             if is_more && page.resources.len() == limit {
                 page.next = names.pop();
             }
@@ -273,7 +283,7 @@ impl Store for Redis {
         let pool = &self.inner.pool;
         for call in encode::record(report) {
             let reply = pool.call(|| "reporting".to_owned(), &call).await?;
-            pool.set_server_time(decode::time(&reply)?);
+            pool.set_server_time(decode::server_time(&reply)?);
         }
         Ok(())
     }
@@ -283,11 +293,11 @@ impl Store for Redis {
     }
 }
 
-/// The verb and its names, for an error; without the names if they are many.
+/// What a verb was doing, for an error: like `renewing "a", "b"`, without the names if they are many.
 fn doing<'a>(verb: &str, names: impl Iterator<Item = &'a Name>) -> String {
-    let names: Vec<_> = names.take(NAMES_SHOWN + 1).map(|name| format!("{name:?}")).collect();
+    let names: Vec<_> = names.take(MAX_NAMES_SHOWN + 1).map(|name| format!("{name:?}")).collect();
     match names.len() {
-        1..=NAMES_SHOWN => format!("{verb} {}", names.join(", ")),
+        1..=MAX_NAMES_SHOWN => format!("{verb} {}", names.join(", ")),
         _ => verb.to_owned(),
     }
 }
@@ -304,20 +314,20 @@ fn names_of_leaving(leaving: &Leaving) -> impl Iterator<Item = &Name> {
     leaving.claim().into_iter().flat_map(|claim| names_in(claim)).chain(broken)
 }
 
-/// Batches of at least one item and, if possible, at most [`NAMES_PER_SCRIPT`] names.
-fn batches<T>(all: &[T], names: impl Fn(&T) -> usize) -> Vec<&[T]> {
-    let (mut parts, mut rest) = (Vec::new(), all);
+/// Batches of at least one item and, if possible, at most [`MAX_NAMES_PER_RUN`] names.
+fn batches<T>(all: &[T], name_count: impl Fn(&T) -> usize) -> Vec<&[T]> {
+    let (mut batches, mut rest) = (Vec::new(), all);
     while !rest.is_empty() {
         let mut sum = 0;
         let fits = rest.iter().take_while(|one| {
-            sum += names(one);
-            sum <= NAMES_PER_SCRIPT
+            sum += name_count(one);
+            sum <= MAX_NAMES_PER_RUN
         });
-        let (part, after) = rest.split_at(fits.count().max(1));
-        parts.push(part);
+        let (batch, after) = rest.split_at(fits.count().max(1));
+        batches.push(batch);
         rest = after;
     }
-    parts
+    batches
 }
 
 impl Drop for Redis {

@@ -8,12 +8,12 @@ use crate::claim::Note;
 
 thread_local! {
     /// The note that was encoded last: most locks of a process have the same.
-    static LAST: RefCell<Option<(Arc<Note>, String)>> = const { RefCell::new(None) };
+    static LAST_ENCODED: RefCell<Option<(Arc<Note>, String)>> = const { RefCell::new(None) };
 }
 
 /// Calls `work` with the encoded note.
 pub(super) fn with_text<T>(note: &Arc<Note>, work: impl FnOnce(&str) -> T) -> T {
-    LAST.with_borrow_mut(|last| match last {
+    LAST_ENCODED.with_borrow_mut(|last| match last {
         Some((known, line)) if Arc::ptr_eq(known, note) => work(line),
         _ => work(&last.insert((Arc::clone(note), encode(note))).1),
     })

@@ -1,9 +1,9 @@
 //! Waits until replicas have a write (`?replicas=N`), so that a failover does not lose it.
 //!
-//! `WAIT` blocks all later requests of its connection, so it has a connection of its own beside each connection that claims are
-//! written on, driven by the same runtime. `WAIT` covers only the writes of its own connection. So a small write is sent there
-//! after the claim was written: on the same server it is behind the claim in the one replication stream. One `WAIT` covers all
-//! requests that were made before it was sent.
+//! `WAIT` blocks all later requests of its connection. So each connection that claims are written on has a second connection beside
+//! it for `WAIT`, driven by the same runtime. `WAIT` covers only the writes of its own connection. So after a claim was written, a
+//! small write is sent on the second connection: it comes behind the claim in the server's one replication stream. One `WAIT` covers
+//! all confirmations that were requested before it was sent.
 //!
 //! A task of the runtime sends one `WAIT` after the other as long as there are requests. A request that is dropped, or not polled
 //! any more, delays no other.
@@ -20,13 +20,16 @@ use super::connection::Connection;
 use super::connection::Server;
 use super::failure::explain;
 
-/// A replica that has not acknowledged a write in this time counts as one without it.
-pub(super) const REPLICATED_WITHIN: Duration = Duration::from_secs(1);
+/// The timeout of `WAIT`: a replica that has not acknowledged a write in this time counts as one without it.
+pub(super) const WAIT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest that a verb waits for replicas: for the `WAIT` before its own, for a new connection, and for its own `WAIT`.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(6);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(6);
+/// What failed, for errors.
 const DOING: &str = "waiting for replicas";
 /// The key of the small write before each `WAIT`.
-const WRITTEN: &str = "lockfast:copied";
+const PROBE_KEY: &str = "lockfast:copied";
+/// The key may expire at any time: only its write matters.
+const PROBE_TTL: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(super) struct Replicas {
@@ -36,8 +39,8 @@ pub(super) struct Replicas {
 #[derive(Default)]
 struct Requests {
     /// Requests that no `WAIT` was sent for. Each gets the number of replicas that have its write.
-    open: Vec<oneshot::Sender<Result<u32>>>,
-    /// Whether a task runs that will read `open` again.
+    unsent: Vec<oneshot::Sender<Result<u32>>>,
+    /// Whether a task runs that will read `unsent` again.
     has_task: bool,
     /// The connection for `WAIT`, while no task uses it.
     multiplexer: Option<Multiplexer>,
@@ -49,13 +52,13 @@ impl Replicas {
     pub(super) async fn confirm(server: &Arc<Server>, connection: &Arc<Connection>, within: Duration) -> Result<()> {
         let wanted = server.replicas;
         let (sender, receiver) = oneshot::channel();
-        if connection.replicas.open(sender) {
+        if connection.replicas.enqueue(sender) {
             connection.spawn(send_waits(Arc::clone(server), Arc::clone(connection)));
         }
         let late = || Error::unavailable(DOING, format!("no reply within {within:?}"));
         let ended = |_| Error::unavailable(DOING, "its runtime has ended");
         match connection.timeout(within, receiver).await.ok_or_else(late)?.map_err(ended)?? {
-            enough if enough >= wanted => Ok(()),
+            count if count >= wanted => Ok(()),
             count => Err(Error::unavailable(
                 DOING,
                 format!("{count} of the {wanted} replicas that replicas={wanted} asks for have it"),
@@ -63,10 +66,10 @@ impl Replicas {
         }
     }
 
-    /// Opens a request. Returns whether a task has to be started.
-    fn open(&self, sender: oneshot::Sender<Result<u32>>) -> bool {
+    /// Adds a request. Returns whether a task has to be started.
+    fn enqueue(&self, sender: oneshot::Sender<Result<u32>>) -> bool {
         let mut requests = self.requests();
-        requests.open.push(sender);
+        requests.unsent.push(sender);
         !std::mem::replace(&mut requests.has_task, true)
     }
 
@@ -75,38 +78,39 @@ impl Replicas {
     }
 }
 
+/// Sends one `WAIT` after the other until no request is left.
 async fn send_waits(server: Arc<Server>, connection: Arc<Connection>) {
     let mut multiplexer = connection.replicas.requests().multiplexer.take();
     loop {
         let requests = {
             let mut requests = connection.replicas.requests();
-            if requests.open.is_empty() {
+            if requests.unsent.is_empty() {
                 requests.has_task = false;
                 requests.multiplexer = multiplexer;
                 return;
             }
-            std::mem::take(&mut requests.open)
+            std::mem::take(&mut requests.unsent)
         };
-        let count = count(&server, &connection, &mut multiplexer).await;
+        let count = count_replicas(&server, &connection, &mut multiplexer).await;
         for request in requests {
             let _ = request.send(count.clone());
         }
     }
 }
 
-/// How many replicas have all writes so far. A connection that fails is not used again.
-async fn count(server: &Server, connection: &Connection, idle: &mut Option<Multiplexer>) -> Result<u32> {
+/// How many replicas have all writes so far. `idle` is the connection for `WAIT`, if there is one; a connection that fails is not
+/// kept.
+async fn count_replicas(server: &Server, connection: &Connection, idle: &mut Option<Multiplexer>) -> Result<u32> {
     let mut multiplexer = match idle.take() {
         Some(multiplexer) => multiplexer,
         None => connect_beside(connection, server).await?,
     };
     let mut pipeline = redis::pipe();
-    pipeline.cmd("SET").arg(WRITTEN).arg("1").arg("PX").arg(60_000).ignore();
-    pipeline.cmd("WAIT").arg(server.replicas).arg(REPLICATED_WITHIN.as_millis() as u64);
+    pipeline.cmd("SET").arg(PROBE_KEY).arg("1").arg("PX").arg(PROBE_TTL.as_millis() as u64).ignore();
+    pipeline.cmd("WAIT").arg(server.replicas).arg(WAIT_TIMEOUT.as_millis() as u64);
     let late = |_| Error::unavailable(DOING, "no reply in time");
-    let reply = tokio::time::timeout(2 * REPLICATED_WITHIN, pipeline.query_async::<(u32,)>(&mut multiplexer))
-        .await
-        .map_err(late)?;
+    let reply =
+        tokio::time::timeout(2 * WAIT_TIMEOUT, pipeline.query_async::<(u32,)>(&mut multiplexer)).await.map_err(late)?;
     let (count,) = reply.map_err(|error| explain(DOING, &error))?;
     *idle = Some(multiplexer);
     Ok(count)

@@ -9,26 +9,27 @@ use sha1::{Digest, Sha1};
 use super::Multiplexer;
 use super::connection::{Confirmation, Request};
 #[cfg(not(test))]
-use super::format::assembled;
+use super::format::assemble;
 use super::format::{Limits, Part};
 #[cfg(test)]
-use super::tests::paths::assembled;
+use super::tests::coverage::assemble;
 
-/// A script: its text, and the words `EVALSHA DIGEST` that name it, encoded.
+/// A script, assembled at first use.
 pub(super) struct Script {
     text: LazyLock<Text>,
 }
 
 struct Text {
     body: String,
-    by_digest: Vec<u8>,
+    /// The words `EVALSHA DIGEST`, encoded for the protocol.
+    evalsha: Vec<u8>,
 }
 
 impl Text {
     fn of(parts: &[Part]) -> Self {
-        let body = assembled(parts, &Limits::USUAL);
-        let by_digest = words(&[b"EVALSHA", digest(&body).as_bytes()]);
-        Self { body, by_digest }
+        let body = assemble(parts, &Limits::SHIPPED);
+        let evalsha = encode_words(&[b"EVALSHA", digest(&body).as_bytes()]);
+        Self { body, evalsha }
     }
 }
 
@@ -64,69 +65,74 @@ fn digest(body: &str) -> String {
 /// One call of a script, with its keys and arguments.
 pub(super) struct Call {
     script: &'static Script,
-    /// How many words follow those that name the script.
+    /// The number of words in `bytes`.
     words: usize,
-    /// These words, encoded for the protocol.
+    /// The words behind `EVALSHA DIGEST`, encoded for the protocol: the number of keys, the keys and the arguments.
     bytes: Vec<u8>,
 }
 
 impl Call {
-    /// A call with this number of keys. They are added before the arguments.
+    /// A call with this number of keys. The caller appends the keys, then the arguments, in order.
     pub(super) fn of(script: &'static Script, keys: usize) -> Self {
+        // Room for a common call, so that it is allocated once.
         let mut call = Self { script, words: 0, bytes: Vec::with_capacity(384 + 128 * keys) };
         call.number(keys as u64);
         call
     }
 
+    /// Appends one word.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         self.bytes(text.as_bytes())
     }
 
+    /// Appends one word.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.words += 1;
-        word(&mut self.bytes, bytes);
+        append_word(&mut self.bytes, bytes);
         self
     }
 
-    /// Adds one word, made of several parts.
+    /// Appends one word, made of several parts.
     pub(super) fn parts(&mut self, parts: &[&[u8]]) -> &mut Self {
         self.words += 1;
-        count(&mut self.bytes, b'$', parts.iter().map(|part| part.len()).sum());
+        append_count(&mut self.bytes, b'$', parts.iter().map(|part| part.len()).sum());
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
         self.bytes.extend_from_slice(b"\r\n");
         self
     }
 
+    /// Appends one word: the number in decimal.
     pub(super) fn number(&mut self, number: impl Into<u64>) -> &mut Self {
         self.bytes(digits(number.into(), &mut [0; 20]))
     }
 
-    /// Runs the script by its digest. If the server does not know it, after a restart or SCRIPT FLUSH, it did not run and is sent
-    /// whole. No other request is ever repeated here.
+    /// Runs the script by its digest. If the server does not know the digest, after a restart or SCRIPT FLUSH, the script did not run,
+    /// and its body is sent. No other request is ever repeated here.
     pub(super) async fn run(&self, multiplexer: &Multiplexer) -> RedisResult<Value> {
-        match self.send(multiplexer, &self.script.text.by_digest).await {
+        match self.send(multiplexer, &self.script.text.evalsha).await {
             Err(error) if is_unknown_script(&error) => {
-                let whole = words(&[b"EVAL", self.script.text.body.as_bytes()]);
-                self.send(multiplexer, &whole).await
+                let eval = encode_words(&[b"EVAL", self.script.text.body.as_bytes()]);
+                self.send(multiplexer, &eval).await
             }
             reply => reply,
         }
     }
 
     async fn send(&self, multiplexer: &Multiplexer, command: &[u8]) -> RedisResult<Value> {
-        multiplexer.send(&Encoded { command, call: self }).await?.extract_error()
+        multiplexer.send(&EncodedCall { command, call: self }).await?.extract_error()
     }
 }
 
-/// A call as it is sent: the words that name the script, then the words of the call.
-struct Encoded<'a> {
+/// A call as it is sent.
+struct EncodedCall<'a> {
+    /// The two words that name the script, `EVALSHA DIGEST` or `EVAL BODY`, encoded.
     command: &'a [u8],
     call: &'a Call,
 }
 
-impl Request for Encoded<'_> {
+impl Request for EncodedCall<'_> {
     fn write(&self, bytes: &mut Vec<u8>) {
-        count(bytes, b'*', 2 + self.call.words);
+        append_count(bytes, b'*', 2 + self.call.words);
         bytes.extend_from_slice(self.command);
         bytes.extend_from_slice(&self.call.bytes);
     }
@@ -146,7 +152,7 @@ impl Request for Encoded<'_> {
     }
 }
 
-/// Decodes what `word` has written, word by word.
+/// The words that [`append_word`] has encoded.
 #[cfg(feature = "bench-crate-connection")]
 fn each_word(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
@@ -158,20 +164,21 @@ fn each_word(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-fn words(words: &[&[u8]]) -> Vec<u8> {
+fn encode_words(words: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    words.iter().for_each(|one| word(&mut bytes, one));
+    words.iter().for_each(|word| append_word(&mut bytes, word));
     bytes
 }
 
 /// Appends a word with its length, as the protocol requires.
-fn word(bytes: &mut Vec<u8>, word: &[u8]) {
-    count(bytes, b'$', word.len());
+fn append_word(bytes: &mut Vec<u8>, word: &[u8]) {
+    append_count(bytes, b'$', word.len());
     bytes.extend_from_slice(word);
     bytes.extend_from_slice(b"\r\n");
 }
 
-fn count(bytes: &mut Vec<u8>, type_byte: u8, count: usize) {
+/// Appends the length of a word, or the number of words of a request: a type byte, decimal digits and a line end.
+fn append_count(bytes: &mut Vec<u8>, type_byte: u8, count: usize) {
     let digit = |value: usize| b'0' + value as u8;
     // A fast path: most words are short.
     if count < 10 {
@@ -186,14 +193,14 @@ fn count(bytes: &mut Vec<u8>, type_byte: u8, count: usize) {
 }
 
 /// The digits of `{}` without the formatting machinery: every word of every request has a length.
-pub(super) fn digits(mut number: u64, room: &mut [u8; 20]) -> &[u8] {
-    let mut begin = room.len();
+pub(super) fn digits(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
+    let mut begin = buffer.len();
     loop {
         begin -= 1;
-        room[begin] = b'0' + (number % 10) as u8;
+        buffer[begin] = b'0' + (number % 10) as u8;
         number /= 10;
         if number == 0 {
-            return &room[begin..];
+            return &buffer[begin..];
         }
     }
 }
@@ -219,7 +226,7 @@ mod tests {
         let (short, long) = ("short text", "x".repeat(100));
         call.text("a").bytes(b"").number(12u64).text(short).text(&long);
         let mut bytes = Vec::new();
-        count(&mut bytes, b'*', call.words);
+        append_count(&mut bytes, b'*', call.words);
         bytes.extend(&call.bytes);
         let words = ["2", "a", "", "12", short, &long].map(|word| Value::BulkString(word.into()));
         assert_eq!(redis::parse_redis_value(&bytes).unwrap(), Value::Array(words.to_vec()));

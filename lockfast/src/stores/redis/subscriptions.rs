@@ -1,7 +1,7 @@
 //! Subscriptions to pushes: the subscribers in this process, and the subscriptions of their connections.
 //!
-//! Each watch has a task on the runtime that began it, which subscribes on that runtime's connection and subscribes again after
-//! the connection was lost. Then it sends [`Change::Resync`], since pushes may have been missed.
+//! Each watch has a task on the runtime that began it. The task subscribes on that runtime's connection. After the connection was
+//! lost, the task subscribes again and sends [`Change::Resync`], since pushes may have been missed.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -19,33 +19,34 @@ use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::store::{Change, Leaving, Scope, Why};
 
-use super::super::mailbox::{Pushes, Subscribers};
+use super::super::subscribers::{Pushes, Subscribers};
 use super::Inner;
 use super::connection::{Connection, Subscription};
-use super::decode::{claim_of, owner_of};
-use super::keys::{PUSH, QUEUE_CHANGES, WATCHED};
+use super::decode::{decode_claim, decode_owner};
+use super::keys::{PUSH_CHANNEL_PREFIX, QUEUE_CHANGES_CHANNEL, WATCHED_KEY};
 
-/// How long the key [`WATCHED`] lives, and how often it is renewed while queues are watched.
-const WATCHED_FOR: Duration = Duration::from_secs(30);
-const WATCHED_RENEWED_EVERY: Duration = Duration::from_secs(10);
-/// The longest that a claim waits for its client's subscription. Then it joins as one whose client has none.
-const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(1);
-/// The pause between attempts to subscribe: after a failure, and after a refusal for missing rights.
-const PAUSE: Duration = Duration::from_millis(100);
-const LONG_PAUSE: Duration = Duration::from_secs(10);
+/// How long the key [`WATCHED_KEY`] lives, and how often it is renewed while queues are watched.
+const WATCHED_TTL: Duration = Duration::from_secs(30);
+const WATCHED_RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
+/// The longest that a claim waits for its client's subscription. Then the claim joins as one whose client has no subscription.
+const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause before the next attempt to subscribe: after a failure, and after a refusal for missing rights.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 
-type States = HashMap<ClientId, watch::Receiver<State>, RandomState>;
+type StatesByClient = HashMap<ClientId, watch::Receiver<SubscriptionState>, RandomState>;
 
 pub(super) struct Subscriptions {
     subscribers: Mutex<Subscribers>,
-    states: Mutex<States>,
-    /// Whether a pushed grant counts at once. Otherwise it is turned into a recheck: replicas may not have it.
+    /// The state of each client's subscription, as its task sends it.
+    states: Mutex<StatesByClient>,
+    /// Whether a pushed grant counts at once. Otherwise it is turned into a recheck: replicas may not have the grant.
     trusts_grants: bool,
 }
 
 /// Whether a client's pushes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SubscriptionState {
     /// A subscription is being made.
     Pending,
     Subscribed,
@@ -61,28 +62,28 @@ impl Subscriptions {
     /// Whether pushes reach this client; waits a moment for a subscription that is being made.
     pub(super) async fn is_subscribed(&self, client: ClientId, connection: &Connection) -> bool {
         let state = match self.state(client) {
-            State::Pending => Box::pin(self.settled_state(client, connection)).await,
+            SubscriptionState::Pending => Box::pin(self.settled_state(client, connection)).await,
             known => known,
         };
-        state == State::Subscribed
+        state == SubscriptionState::Subscribed
     }
 
-    async fn settled_state(&self, client: ClientId, connection: &Connection) -> State {
-        let Some(mut state) = self.states().get(&client).cloned() else { return State::Unsubscribed };
-        let known = state.wait_for(|state| *state != State::Pending);
-        let _ = connection.timeout(SUBSCRIBED_WITHIN, known).await;
+    async fn settled_state(&self, client: ClientId, connection: &Connection) -> SubscriptionState {
+        let Some(mut state) = self.states().get(&client).cloned() else { return SubscriptionState::Unsubscribed };
+        let known = state.wait_for(|state| *state != SubscriptionState::Pending);
+        let _ = connection.timeout(SUBSCRIBE_TIMEOUT, known).await;
         self.state(client)
     }
 
-    fn state(&self, client: ClientId) -> State {
+    fn state(&self, client: ClientId) -> SubscriptionState {
         match self.states().get(&client) {
             // The task of an ended watch has dropped its sender, whatever state it sent last.
             Some(state) if state.has_changed().is_ok() => *state.borrow(),
-            _ => State::Unsubscribed,
+            _ => SubscriptionState::Unsubscribed,
         }
     }
 
-    fn states(&self) -> MutexGuard<'_, States> {
+    fn states(&self) -> MutexGuard<'_, StatesByClient> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,41 +97,44 @@ impl Subscriptions {
         let (Ok(channel), Ok(message)) = (std::str::from_utf8(channel), std::str::from_utf8(message)) else { return };
         let mut to_wake = Vec::new();
         let mut subscribers = self.subscribers();
-        if channel == QUEUE_CHANGES {
-            subscribers.tell_of_queue(&Name::stored(message), &mut to_wake);
-        } else if let Some(client) = channel.strip_prefix(PUSH).and_then(|id| u64::from_str_radix(id, 16).ok()) {
+        if channel == QUEUE_CHANGES_CHANNEL {
+            subscribers.push_queue_change(&Name::stored(message), &mut to_wake);
+        } else if let Some(client) =
+            channel.strip_prefix(PUSH_CHANNEL_PREFIX).and_then(|id| u64::from_str_radix(id, 16).ok())
+        {
             for change in message.lines().filter_map(decode_push) {
-                subscribers.tell(ClientId(client), &self.trusted(change), &mut to_wake);
+                subscribers.push_to_client(ClientId(client), &self.as_trusted(change), &mut to_wake);
             }
         }
         drop(subscribers);
         to_wake.iter().for_each(|inbox| inbox.wake());
     }
 
-    /// The change as it counts: with replicas, a grant is only a hint to ask.
-    fn trusted(&self, change: Change) -> Change {
+    /// The change that subscribers get. If grants are not trusted, a grant becomes a recheck: a hint to ask the store.
+    fn as_trusted(&self, change: Change) -> Change {
         match change {
             Change::Held(owner, _) if !self.trusts_grants => Change::Recheck(owner, Duration::ZERO),
             other => other,
         }
     }
 
-    /// The reply to `leaving` named the claim of the same client that holds now. If grants are not trusted, that claim gets a
-    /// recheck instead.
-    pub(super) fn passed_on(&self, why: &mut Why, leaving: &Leaving) {
+    /// `why` is of the reply to `leaving`, and may name the claim of the same client that holds now. If grants are not trusted, that
+    /// claim gets a recheck instead, and `why` becomes [`Why::Left`].
+    pub(super) fn distrust_named_grant(&self, why: &mut Why, leaving: &Leaving) {
         if let (Why::PassedOn(owner, ticket), Some(left), false) = (&*why, leaving.claim(), self.trusts_grants) {
             let mut to_wake = Vec::new();
-            let change = self.trusted(Change::Held(*owner, *ticket));
-            self.subscribers().tell(left.client, &change, &mut to_wake);
+            let change = self.as_trusted(Change::Held(*owner, *ticket));
+            self.subscribers().push_to_client(left.client, &change, &mut to_wake);
             to_wake.iter().for_each(|inbox| inbox.wake());
             *why = Why::Left;
         }
     }
 
+    /// Adds a resync for the subscribers of this scope.
     fn resync(&self, scope: &Scope) {
         let mut to_wake = Vec::new();
         match scope {
-            Scope::Client(client) => self.subscribers().tell(*client, &Change::Resync, &mut to_wake),
+            Scope::Client(client) => self.subscribers().push_to_client(*client, &Change::Resync, &mut to_wake),
             Scope::Queues(_) => self.subscribers().resync_queues(&mut to_wake),
         }
         to_wake.iter().for_each(|inbox| inbox.wake());
@@ -149,23 +153,24 @@ fn decode_push(line: &str) -> Option<Change> {
     let mut words = line.split(' ');
     match words.next()? {
         "held" => {
-            let owner = owner_of(words.next()?)?;
+            let owner = decode_owner(words.next()?)?;
             Some(Change::Held(owner, Ticket(words.next()?.parse().ok()?)))
         }
         // The text of the claim that holds its one name alone now.
-        "lockfast1" => claim_of(line).map(|(owner, tickets)| Change::Held(owner, tickets.first)),
-        "gone" => Some(Change::Gone(owner_of(words.next()?)?)),
+        "lockfast1" => decode_claim(line).map(|(owner, tickets)| Change::Held(owner, tickets.first)),
+        "gone" => Some(Change::Gone(decode_owner(words.next()?)?)),
         "recheck" => {
-            let owner = owner_of(words.next()?)?;
+            let owner = decode_owner(words.next()?)?;
             Some(Change::Recheck(owner, Duration::from_millis(words.next()?.parse().ok()?)))
         }
         _ => None,
     }
 }
 
-/// A stream of changes. A task keeps it subscribed.
+/// A stream of changes. A task keeps the connection subscribed as long as the stream exists.
 pub(super) struct Watch {
     pushes: Pushes,
+    /// Tells the task that the stream was dropped.
     closing: Arc<Notify>,
 }
 
@@ -173,17 +178,17 @@ impl Watch {
     pub(super) fn begin(inner: &Arc<Inner>, scope: Scope) -> Self {
         let pushes = inner.subscriptions.subscribers().subscribe(scope.clone());
         let closing = Arc::new(Notify::new());
-        let (sender, state) = watch::channel(State::Pending);
+        let (sender, state) = watch::channel(SubscriptionState::Pending);
         if let Scope::Client(client) = scope {
             let mut states = inner.subscriptions.states();
             states.retain(|_, state| state.has_changed().is_ok());
             states.insert(client, state);
         }
         // However the task ends, even with its runtime, the stream ends too: then its subscriber begins another watch.
-        let (guard, weak, closed) = (pushes.close_on_drop(), Arc::downgrade(inner), Arc::clone(&closing));
+        let (close_on_drop, weak, task_closing) = (pushes.close_on_drop(), Arc::downgrade(inner), Arc::clone(&closing));
         inner.pool.spawn(async move {
-            let _guard = guard;
-            keep_subscribed(weak, scope, sender, &closed).await;
+            let _close_on_drop = close_on_drop;
+            keep_subscribed(weak, scope, sender, &task_closing).await;
         });
         Self { pushes, closing }
     }
@@ -205,12 +210,13 @@ impl Drop for Watch {
 }
 
 /// Keeps one watch subscribed until it is dropped.
-async fn keep_subscribed(inner: Weak<Inner>, scope: Scope, state: watch::Sender<State>, closing: &Notify) {
+async fn keep_subscribed(inner: Weak<Inner>, scope: Scope, state: watch::Sender<SubscriptionState>, closing: &Notify) {
     let channel = match &scope {
-        Scope::Client(client) => format!("{PUSH}{client}"),
-        Scope::Queues(_) => QUEUE_CHANGES.to_owned(),
+        Scope::Client(client) => format!("{PUSH_CHANNEL_PREFIX}{client}"),
+        Scope::Queues(_) => QUEUE_CHANGES_CHANNEL.to_owned(),
     };
-    let mut is_first = matches!(scope, Scope::Client(_));
+    // The first subscription of a client needs no resync: its claims wait for the subscription before they join.
+    let mut is_first_client_subscription = matches!(scope, Scope::Client(_));
     loop {
         let Some(strong) = inner.upgrade() else { return };
         let connection = tokio::select! {
@@ -224,8 +230,8 @@ async fn keep_subscribed(inner: Weak<Inner>, scope: Scope, state: watch::Sender<
         };
         match subscribed {
             Ok(subscription) => {
-                let _ = state.send(State::Subscribed);
-                if !std::mem::take(&mut is_first) {
+                let _ = state.send(SubscriptionState::Subscribed);
+                if !std::mem::take(&mut is_first_client_subscription) {
                     strong.subscriptions.resync(&scope);
                 }
                 drop(strong);
@@ -234,7 +240,7 @@ async fn keep_subscribed(inner: Weak<Inner>, scope: Scope, state: watch::Sender<
                     () = renew_watched(&subscription.connection, &scope) => true,
                     () = closing.notified() => false,
                 };
-                let _ = state.send(State::Pending);
+                let _ = state.send(SubscriptionState::Pending);
                 drop(subscription);
                 if !is_wanted {
                     return;
@@ -242,9 +248,9 @@ async fn keep_subscribed(inner: Weak<Inner>, scope: Scope, state: watch::Sender<
             }
             Err(error) => {
                 // Without pushes, waiters poll.
-                let _ = state.send(State::Unsubscribed);
+                let _ = state.send(SubscriptionState::Unsubscribed);
                 drop(strong);
-                let pause = if matches!(error, Error::Unsupported(_)) { LONG_PAUSE } else { PAUSE };
+                let pause = if matches!(error, Error::Unsupported(_)) { REFUSED_PAUSE } else { RETRY_PAUSE };
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     () = closing.notified() => return,
@@ -258,9 +264,9 @@ async fn subscribe(
     connection: &Arc<Connection>,
     scope: &Scope,
     channel: &str,
-    state: &watch::Sender<State>,
+    state: &watch::Sender<SubscriptionState>,
 ) -> Result<Subscription> {
-    let _ = state.send(State::Pending);
+    let _ = state.send(SubscriptionState::Pending);
     let subscription = connection.subscribe(channel).await?;
     if matches!(scope, Scope::Queues(_)) {
         set_watched(connection).await?;
@@ -271,17 +277,17 @@ async fn subscribe(
 /// While the key exists, scripts publish which queues have changed.
 async fn set_watched(connection: &Connection) -> Result<()> {
     let mut command = redis::cmd("SET");
-    command.arg(WATCHED).arg("1").arg("PX").arg(WATCHED_FOR.as_millis() as u64);
+    command.arg(WATCHED_KEY).arg("1").arg("PX").arg(WATCHED_TTL.as_millis() as u64);
     connection.command("watching", &command).await.map(drop)
 }
 
-/// Renews the key [`WATCHED`] if `scope` watches queues. Returns only after a failure.
+/// Renews the key [`WATCHED_KEY`] if `scope` watches queues. Returns only after a failure.
 async fn renew_watched(connection: &Connection, scope: &Scope) {
     if matches!(scope, Scope::Client(_)) {
         return std::future::pending().await;
     }
     loop {
-        tokio::time::sleep(WATCHED_RENEWED_EVERY).await;
+        tokio::time::sleep(WATCHED_RENEWAL_INTERVAL).await;
         if set_watched(connection).await.is_err() {
             return;
         }

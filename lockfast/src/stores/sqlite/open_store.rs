@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::claim::{Claim, ClaimMap, ClientId, Ticket};
 use crate::store::Change;
 
-use super::super::mailbox::Subscribers;
+use super::super::subscribers::Subscribers;
 use super::boot_time::BootTime;
 use super::datagrams::DatagramSender;
 use super::deaths::DeathWatch;
@@ -104,15 +104,15 @@ impl OpenStore {
                 if let Change::Held(owner, _) | Change::Gone(owner) = &change {
                     self.death_watch.forget(*owner);
                 }
-                let mut woken = Vec::new();
+                let mut to_wake = Vec::new();
                 let mut subscribers = self.subscribers();
                 match &change {
-                    Change::Resource(name) => subscribers.tell_of_queue(name, &mut woken),
-                    other => subscribers.tell(client, other, &mut woken),
+                    Change::Resource(name) => subscribers.push_queue_change(name, &mut to_wake),
+                    other => subscribers.push_to_client(client, other, &mut to_wake),
                 }
-                let is_unwatched = matches!(change, Change::Resource(_)) && !subscribers.watch_queues();
+                let is_unwatched = matches!(change, Change::Resource(_)) && !subscribers.has_queue_watchers();
                 drop(subscribers);
-                woken.iter().for_each(|mailbox| mailbox.wake());
+                to_wake.iter().for_each(|inbox| inbox.wake());
                 // If `stop_watching` fails, the next change of a queue repeats it.
                 if is_unwatched {
                     self.follow_up(|store, patience| store.stop_watching(patience))
@@ -126,7 +126,7 @@ impl OpenStore {
     /// Ends notifications about queues, unless a local subscriber has come in the meantime.
     fn stop_watching(&self, patience: Patience<'_>) -> TransactionResult<Messages> {
         let stop = |view: &mut TransactionView<'_>| {
-            if !self.subscribers().watch_queues() {
+            if !self.subscribers().has_queue_watchers() {
                 view.remove_watchers_of(self.endpoint.process)?;
             }
             Ok(())

@@ -28,7 +28,7 @@ pub(super) struct Connector {
     pub(super) runtime: Handle,
     state: Mutex<State>,
     /// How many attempts have ended. Callers that wait for an attempt are its receivers.
-    attempts: watch::Sender<u64>,
+    ended_attempts: watch::Sender<u64>,
 }
 
 #[derive(Default)]
@@ -36,14 +36,14 @@ struct State {
     current: Option<Arc<Connection>>,
     is_connecting: bool,
     /// Attempts that failed since the last success.
-    failures: u32,
+    failure_count: u32,
     /// Why the last attempt failed, and when the next may begin.
-    failed: Option<(Error, Moment)>,
+    last_failure: Option<(Error, Moment)>,
 }
 
 impl Connector {
     pub(super) fn new(runtime: Handle) -> Arc<Self> {
-        Arc::new(Self { runtime, state: Mutex::default(), attempts: watch::Sender::new(0) })
+        Arc::new(Self { runtime, state: Mutex::default(), ended_attempts: watch::Sender::new(0) })
     }
 
     /// The connection in use, unless it is retired.
@@ -55,7 +55,7 @@ impl Connector {
     pub(super) async fn connection(self: &Arc<Self>, pool: &Arc<Inner>) -> Result<Arc<Connection>> {
         // Order matters: the caller subscribes before it reads the state. The end of an attempt that is under way cannot be
         // missed; and an attempt without a caller is cancelled under the mutex, so a later caller begins another.
-        let mut attempts = self.attempts.subscribe();
+        let mut ended_attempts = self.ended_attempts.subscribe();
         let is_connecting = {
             let mut state = self.state();
             if let Some(current) = state.current() {
@@ -64,12 +64,12 @@ impl Connector {
             std::mem::replace(&mut state.is_connecting, true)
         };
         if !is_connecting {
-            let attempt = Attempt { pool: Arc::clone(pool), connector: Arc::clone(self), is_over: false };
+            let attempt = Attempt { pool: Arc::clone(pool), connector: Arc::clone(self), has_ended: false };
             self.runtime.spawn(attempt.run());
         }
-        attempts.changed().await.map_err(|_| CLOSED)?;
+        ended_attempts.changed().await.map_err(|_| CLOSED)?;
         let state = self.state();
-        match (state.current(), &state.failed) {
+        match (state.current(), &state.last_failure) {
             (Some(current), _) => Ok(current),
             (None, Some((error, _))) => Err(error.clone()),
             // The attempt succeeded, and its connection was retired since.
@@ -77,7 +77,7 @@ impl Connector {
         }
     }
 
-    /// Makes a connection the current one. `false` if it is to replace `instead_of`, which is not current any more.
+    /// Makes a connection the current one. Returns `false` if it is to replace `instead_of`, and that is not current any more.
     pub(super) fn install(&self, connection: &Arc<Connection>, instead_of: Option<&Connection>) -> bool {
         let mut state = self.state();
         let is_current =
@@ -87,7 +87,7 @@ impl Connector {
             if let Some(replaced) = state.current.replace(Arc::clone(connection)) {
                 replaced.retire();
             }
-            (state.failures, state.failed) = (0, None);
+            (state.failure_count, state.last_failure) = (0, None);
         }
         is_due
     }
@@ -102,8 +102,10 @@ impl Connector {
     /// Whether the runtime has an open connection, opens one, or failed to open one a short time ago.
     pub(super) fn is_used(&self, now: Moment, cap: Duration) -> bool {
         let state = self.state();
-        let failed = state.failed.as_ref();
-        state.current().is_some() || state.is_connecting || failed.is_some_and(|(_, retry)| now < *retry + cap)
+        let last_failure = state.last_failure.as_ref();
+        state.current().is_some()
+            || state.is_connecting
+            || last_failure.is_some_and(|(_, retry_at)| now < *retry_at + cap)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -121,20 +123,20 @@ impl State {
 struct Attempt {
     pool: Arc<Inner>,
     connector: Arc<Connector>,
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl Attempt {
     async fn run(mut self) {
         let now = self.pool.clock.now();
-        let pause = self.connector.state().failed.as_ref().map(|(_, retry)| retry.since(now));
+        let pause = self.connector.state().last_failure.as_ref().map(|(_, retry_at)| retry_at.since(now));
         if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
             tokio::time::sleep(pause).await;
             let mut state = self.connector.state();
-            if self.connector.attempts.receiver_count() == 0 {
+            if self.connector.ended_attempts.receiver_count() == 0 {
                 state.is_connecting = false;
                 drop(state);
-                self.is_over = true;
+                self.has_ended = true;
                 return;
             }
         }
@@ -142,7 +144,7 @@ impl Attempt {
         let opened = match Connection::open(&self.pool).await {
             Ok(connection) if self.pool.install(&self.connector, &connection, None) => {
                 let took = self.pool.clock.now().since(began);
-                monitor::begin(&self.pool, &self.connector, &connection, took);
+                monitor::start(&self.pool, &self.connector, &connection, took);
                 Ok(())
             }
             Ok(connection) => {
@@ -151,30 +153,33 @@ impl Attempt {
             }
             Err(error) => Err(error),
         };
-        self.end(opened);
+        self.finish(opened);
     }
 
-    fn end(&mut self, opened: Result<()>) {
-        self.is_over = true;
+    /// Stores the result, and wakes the callers that wait for it.
+    fn finish(&mut self, opened: Result<()>) {
+        self.has_ended = true;
         let mut state = self.connector.state();
         state.is_connecting = false;
         if let Err(error) = opened {
-            state.failures = state.failures.saturating_add(1);
-            let longest = FIRST_PAUSE * 2u32.saturating_pow(state.failures.min(12));
-            let longest = longest.min(self.pool.server.timing.reconnect_cap);
+            state.failure_count = state.failure_count.saturating_add(1);
+            // 2^12 times the first pause is above every cap; a larger factor could overflow.
+            let doubled = FIRST_PAUSE * 2u32.saturating_pow(state.failure_count.min(12));
+            let longest = doubled.min(self.pool.server.timing.reconnect_cap);
+            // Jitter: between half of it and all of it.
             let pause = longest.mul_f64(0.5 + fastrand::f64() / 2.0);
-            state.failed = Some((error, self.pool.clock.now() + pause));
+            state.last_failure = Some((error, self.pool.clock.now() + pause));
         }
         drop(state);
         self.pool.forget_unused();
-        self.connector.attempts.send_modify(|attempts| *attempts += 1);
+        self.connector.ended_attempts.send_modify(|ended_attempts| *ended_attempts += 1);
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if !self.is_over {
-            self.end(Err(Error::unavailable("connecting to Redis", "the runtime of the caller has ended")));
+        if !self.has_ended {
+            self.finish(Err(Error::unavailable("connecting to Redis", "the runtime of the caller has ended")));
         }
     }
 }
@@ -206,9 +211,9 @@ mod tests {
         let pool = pool(&server);
         let (inner, connector, first, second) = replacing(&pool).await;
         connector.state().is_connecting = true;
-        let mut attempt = Attempt { pool: Arc::clone(&inner), connector: Arc::clone(&connector), is_over: false };
+        let mut attempt = Attempt { pool: Arc::clone(&inner), connector: Arc::clone(&connector), has_ended: false };
         assert!(inner.install(&connector, &second, Some(&first)));
-        attempt.end(Err(CLOSED));
+        attempt.finish(Err(CLOSED));
         assert!(connector.current().is_some_and(|current| Arc::ptr_eq(&current, &second)));
     }
 
@@ -219,7 +224,7 @@ mod tests {
         let (inner, connector, first, second) = replacing(&pool).await;
         let third = Connection::open(&inner).await.unwrap();
         assert!(inner.install(&connector, &second, Some(&first)));
-        // As an attempt does that began when the first was retired.
+        // As an attempt does that began when the first connection was retired.
         assert!(inner.install(&connector, &third, None));
         assert!(second.is_retired(), "a subscription keeps it open, and closing the pool does not find it");
     }

@@ -39,13 +39,14 @@ pub(crate) struct Handle {
 
 #[derive(Default)]
 struct Shared {
-    sent: AtomicU64,
-    answered: AtomicU64,
+    sent_requests: AtomicU64,
+    replies: AtomicU64,
+    /// How often the activity was read.
     observations: AtomicU64,
     is_retired: AtomicBool,
     retirement: Notify,
     /// Why the connection has ended.
-    ended: OnceLock<RedisError>,
+    end_reason: OnceLock<RedisError>,
 }
 
 impl Multiplexer {
@@ -70,9 +71,9 @@ impl Multiplexer {
         });
         let (connection, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
         let shared = Arc::<Shared>::default();
-        let ending = Ending(Arc::clone(&shared));
+        let end_on_drop = EndOnDrop(Arc::clone(&shared));
         let driver = tokio::spawn(async move {
-            let _ending = ending;
+            let _end_on_drop = end_on_drop;
             driver.await;
         });
         Ok(Self::Crate(Arc::new(Handle { connection, shared, driver: driver.abort_handle() })))
@@ -82,12 +83,12 @@ impl Multiplexer {
     pub(crate) fn send(&self, request: &impl Request) -> Either<Reply, BoxFuture<'static, RedisResult<Value>>> {
         match self {
             Self::Own(own) => Either::Left(own.send(request)),
-            Self::Crate(it) => {
-                let (it, command) = (Arc::clone(it), request.command());
+            Self::Crate(handle) => {
+                let (handle, command) = (Arc::clone(handle), request.command());
                 Either::Right(Box::pin(async move {
-                    let _open = it.begin();
-                    let reply = it.connection.clone().send_packed_command(&command).await;
-                    reply.map_err(|error| it.shared.ended.get().cloned().unwrap_or(error))
+                    let _open = handle.begin();
+                    let reply = handle.connection.clone().send_packed_command(&command).await;
+                    reply.map_err(|error| handle.shared.end_reason.get().cloned().unwrap_or(error))
                 }))
             }
         }
@@ -96,18 +97,18 @@ impl Multiplexer {
     pub(crate) fn is_retired(&self) -> bool {
         match self {
             Self::Own(own) => own.is_retired(),
-            Self::Crate(it) => it.shared.is_retired(),
+            Self::Crate(handle) => handle.shared.is_retired(),
         }
     }
 
     pub(crate) async fn retired(&self) {
         match self {
             Self::Own(own) => own.retired().await,
-            Self::Crate(it) => {
-                let mut notified = pin!(it.shared.retirement.notified());
+            Self::Crate(handle) => {
+                let mut notified = pin!(handle.shared.retirement.notified());
                 // Order matters: the notification is enabled before the flag is read, or one between the two would be missed.
                 notified.as_mut().enable();
-                if !it.shared.is_retired() {
+                if !handle.shared.is_retired() {
                     notified.await;
                 }
             }
@@ -117,9 +118,9 @@ impl Multiplexer {
     pub(crate) fn retire(&self) {
         match self {
             Self::Own(own) => own.retire(),
-            Self::Crate(it) => {
-                it.shared.retire();
-                it.end_if_unused();
+            Self::Crate(handle) => {
+                handle.shared.retire();
+                handle.end_if_unused();
             }
         }
     }
@@ -127,9 +128,9 @@ impl Multiplexer {
     pub(crate) fn abort(&self, why: &RedisError) {
         match self {
             Self::Own(own) => own.abort(why),
-            Self::Crate(it) => {
-                it.shared.end(why.clone());
-                it.driver.abort();
+            Self::Crate(handle) => {
+                handle.shared.end(why.clone());
+                handle.driver.abort();
             }
         }
     }
@@ -143,7 +144,7 @@ impl Multiplexer {
     pub(crate) fn activity(&self) -> Option<Activity> {
         match self {
             Self::Own(own) => own.activity(),
-            Self::Crate(it) => it.shared.ended.get().is_none().then(|| it.shared.activity()),
+            Self::Crate(handle) => handle.shared.end_reason.get().is_none().then(|| handle.shared.activity()),
         }
     }
 
@@ -157,13 +158,13 @@ impl Multiplexer {
 }
 
 impl Handle {
-    fn begin(&self) -> Open<'_> {
-        self.shared.sent.fetch_add(1, Ordering::SeqCst);
-        Open(self)
+    fn begin(&self) -> OpenRequest<'_> {
+        self.shared.sent_requests.fetch_add(1, Ordering::SeqCst);
+        OpenRequest(self)
     }
 
     fn end_if_unused(&self) {
-        if self.shared.is_retired() && self.shared.activity().open == 0 {
+        if self.shared.is_retired() && self.shared.activity().open_requests == 0 {
             self.driver.abort();
         }
     }
@@ -187,32 +188,33 @@ impl Shared {
 
     /// Ends the connection, with the first reason.
     fn end(&self, why: RedisError) {
-        let _ = self.ended.set(why);
+        let _ = self.end_reason.set(why);
         self.retire();
     }
 
     /// A reply counts as one read. The crate's driver is assumed to run before every check.
     fn activity(&self) -> Activity {
-        let polls = self.observations.fetch_add(1, Ordering::SeqCst);
-        let (reads, sent) = (self.answered.load(Ordering::SeqCst), self.sent.load(Ordering::SeqCst));
-        Activity { open: usize::try_from(sent.saturating_sub(reads)).unwrap_or(usize::MAX), sent, reads, polls }
+        let driver_polls = self.observations.fetch_add(1, Ordering::SeqCst);
+        let (reads, sent_requests) = (self.replies.load(Ordering::SeqCst), self.sent_requests.load(Ordering::SeqCst));
+        let open_requests = usize::try_from(sent_requests.saturating_sub(reads)).unwrap_or(usize::MAX);
+        Activity { open_requests, sent_requests, reads, driver_polls }
     }
 }
 
-/// One open request.
-struct Open<'a>(&'a Handle);
+/// One open request, until it is dropped.
+struct OpenRequest<'a>(&'a Handle);
 
-impl Drop for Open<'_> {
+impl Drop for OpenRequest<'_> {
     fn drop(&mut self) {
-        self.0.shared.answered.fetch_add(1, Ordering::SeqCst);
+        self.0.shared.replies.fetch_add(1, Ordering::SeqCst);
         self.0.end_if_unused();
     }
 }
 
-/// Dropped with the task that drives the connection, however that ends.
-struct Ending(Arc<Shared>);
+/// Ends the connection when it is dropped: with the task that drives the connection, however that task ends.
+struct EndOnDrop(Arc<Shared>);
 
-impl Drop for Ending {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end(io::Error::from(io::ErrorKind::BrokenPipe).into());
     }
@@ -231,9 +233,9 @@ impl ConnectionLike for Multiplexer {
     ) -> RedisFuture<'a, Vec<Value>> {
         match self {
             Self::Own(own) => own.req_packed_commands(pipeline, offset, count),
-            Self::Crate(it) => Box::pin(async move {
-                let _open = it.begin();
-                it.connection.clone().send_packed_commands(pipeline, offset, count).await
+            Self::Crate(handle) => Box::pin(async move {
+                let _open = handle.begin();
+                handle.connection.clone().send_packed_commands(pipeline, offset, count).await
             }),
         }
     }
@@ -253,10 +255,12 @@ mod tests {
     use super::super::server::Server;
     use super::*;
 
+    /// The future's result; fails after 20 seconds.
     async fn soon<T>(future: impl Future<Output = T>) -> T {
         tokio::time::timeout(Duration::from_secs(20), future).await.expect("it completes within seconds")
     }
 
+    /// Opens the crate's connection.
     async fn open(server: &servers::Redis, on_push: OnPush) -> Multiplexer {
         let url = format!("redis://127.0.0.1:{}?connection=crate", server.port());
         let multiplexer = soon(Server::of_url(&url).unwrap().open(on_push)).await.unwrap();
@@ -273,17 +277,17 @@ mod tests {
         assert!(matches!(subscribed, Value::Push { kind: PushKind::Subscribe, .. }));
         assert_eq!(soon(multiplexer.send(redis::cmd("PUBLISH").arg("a").arg("hello"))).await, Ok(Value::Int(1)));
         assert!(pushes.try_iter().any(|push| push.kind == PushKind::Message));
-        assert!(matches!(multiplexer.activity(), Some(Activity { open: 0, sent: 2, reads: 2, .. })));
+        assert!(matches!(multiplexer.activity(), Some(Activity { open_requests: 0, sent_requests: 2, reads: 2, .. })));
     }
 
     #[tokio::test]
     async fn requests_fail_with_the_connection_and_a_retired_one_ends() {
         let mut server = servers::Redis::start();
-        let left = open(&server, Arc::new(drop)).await;
-        left.retire();
-        soon(left.retired()).await;
+        let retired = open(&server, Arc::new(drop)).await;
+        retired.retire();
+        soon(retired.retired()).await;
         soon(async {
-            while left.activity().is_some() {
+            while retired.activity().is_some() {
                 tokio::task::yield_now().await;
             }
         })

@@ -11,24 +11,24 @@ use crate::blocking::wait::is_blocking_here;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
-use super::timing::LONGEST_RESPONSE;
+use super::timing::MAX_RESPONSE_TIMEOUT;
 
-/// A clock that is not paused advances within this time.
+/// The time in which tokio's clock advances, unless a test has paused it.
 const CLOCK_MOVES_WITHIN: Duration = Duration::from_micros(50);
-/// How often the thread checks whether its last tasks have ended.
+/// How often a thread that is to end checks whether its last tasks have ended.
 const CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// The tokio runtime of the caller. `None` if there is none, or if its thread is blocked until this call ends.
-pub(super) fn of_caller() -> Option<Handle> {
+pub(super) fn caller_runtime() -> Option<Handle> {
     if is_blocking_here() { None } else { Handle::try_current().ok() }
 }
 
 /// Whether a runtime has I/O, and timers that follow the clock (a test may have paused them).
 ///
-/// tokio has no query for it, and panics if they are missing: so a task tries both. A panic ends only that task; its message is
+/// tokio cannot be asked for either, and panics if one is missing: so a task tries both. A panic ends only that task; its message is
 /// printed once for each runtime.
-pub(super) fn drives_connections(runtime: &Handle) -> impl Future<Output = bool> + Send + use<> {
-    let tried = runtime.spawn(async {
+pub(super) fn can_drive_connections(runtime: &Handle) -> impl Future<Output = bool> + Send + use<> {
+    let probe = runtime.spawn(async {
         drop(tokio::time::sleep(Duration::ZERO));
         drop(tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await);
         let (clock, before) = (Clock::boot(), tokio::time::Instant::now());
@@ -38,17 +38,17 @@ pub(super) fn drives_connections(runtime: &Handle) -> impl Future<Output = bool>
         }
         tokio::time::Instant::now() > before
     });
-    async { tried.await.unwrap_or(false) }
+    async { probe.await.unwrap_or(false) }
 }
 
 /// A thread with a runtime of the store, started at first use.
 #[derive(Default)]
-pub(crate) struct IoThread(Mutex<Option<Running>>);
+pub(crate) struct IoThread(Mutex<Option<RunningThread>>);
 
-struct Running {
+struct RunningThread {
     runtime: Handle,
     /// Dropped with the store: then the thread ends once its tasks have ended.
-    _store: oneshot::Sender<()>,
+    _end_sender: oneshot::Sender<()>,
 }
 
 impl IoThread {
@@ -57,7 +57,8 @@ impl IoThread {
         match &*running {
             Some(running) => Ok(running.runtime.clone()),
             None => {
-                let started = Running::start().map_err(|error| Error::unavailable("starting the I/O thread", error))?;
+                let started =
+                    RunningThread::start().map_err(|error| Error::unavailable("starting the I/O thread", error))?;
                 Ok(running.insert(started).runtime.clone())
             }
         }
@@ -70,30 +71,30 @@ impl IoThread {
         self.running().take();
     }
 
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+    fn running(&self) -> MutexGuard<'_, Option<RunningThread>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Running {
+impl RunningThread {
     fn start() -> std::io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (handle, (store, is_dropped)) = (runtime.handle().clone(), oneshot::channel::<()>());
+        let (handle, (end_sender, end_receiver)) = (runtime.handle().clone(), oneshot::channel::<()>());
         let run = move || {
             runtime.block_on(async {
-                let _ = is_dropped.await;
-                let _ = tokio::time::timeout(LONGEST_RESPONSE, tasks_end(&runtime)).await;
+                let _ = end_receiver.await;
+                let _ = tokio::time::timeout(MAX_RESPONSE_TIMEOUT, wait_for_tasks(&runtime)).await;
             });
             // A DNS query that hangs does not keep the thread.
             runtime.shutdown_background();
         };
         std::thread::Builder::new().name("lockfast-redis".to_owned()).spawn(run)?;
-        Ok(Self { runtime: handle, _store: store })
+        Ok(Self { runtime: handle, _end_sender: end_sender })
     }
 }
 
 /// Waits until no task is left: retired connections end with the reply to their last request.
-async fn tasks_end(runtime: &Runtime) {
+async fn wait_for_tasks(runtime: &Runtime) {
     while runtime.metrics().num_alive_tasks() > 0 {
         tokio::time::sleep(CHECK_EVERY).await;
     }

@@ -47,9 +47,9 @@ pub(crate) use multiplexer::Multiplexer;
 pub(crate) use multiplexer::{Confirmation, OnPush, Request};
 pub use options::RedisOptions;
 pub(crate) use pool::Pool;
-use server::Connected;
+use server::NewConnection;
 pub(crate) use server::{Server, info_field};
-pub(crate) use timing::{LONGEST_RESPONSE, Timing};
+pub(crate) use timing::{MAX_RESPONSE_TIMEOUT, Timing};
 pub(crate) use tls::refusal;
 
 /// An open connection.
@@ -57,7 +57,7 @@ pub(crate) struct Connection {
     multiplexer: Multiplexer,
     /// The runtime that drives it.
     runtime: Handle,
-    /// The server process that it leads to: every start of a server has another id.
+    /// The id of the server process at the other end: every start of a server has another id.
     pub(crate) run_id: String,
     /// Waits until replicas have the writes of this connection.
     pub(crate) replicas: Replicas,
@@ -67,7 +67,8 @@ pub(crate) struct Connection {
 /// A channel that several [`Subscription`]s share.
 #[derive(Default)]
 struct Channel {
-    subscriptions: usize,
+    /// The number of [`Subscription`]s that exist.
+    subscription_count: usize,
     /// Whether the server may count this connection as a subscriber.
     is_subscribed: bool,
 }
@@ -75,8 +76,8 @@ struct Channel {
 impl Connection {
     /// Opens a connection that the current runtime drives.
     async fn open(pool: &pool::Inner) -> Result<Arc<Self>> {
-        let Connected { multiplexer, run_id, millis } = pool.server.connect(Arc::clone(&pool.on_push)).await?;
-        pool.set_server_time(millis);
+        let NewConnection { multiplexer, run_id, server_time } = pool.server.connect(Arc::clone(&pool.on_push)).await?;
+        pool.set_server_time(server_time);
         let (runtime, replicas, channels) = (Handle::current(), Replicas::default(), Mutex::default());
         Ok(Arc::new(Self { multiplexer, runtime, run_id, replicas, channels }))
     }
@@ -96,22 +97,22 @@ impl Connection {
         self.multiplexer.retire();
     }
 
-    /// Runs a script once. `doing` is for the error.
+    /// Runs a script once. `doing` says what fails, for the error.
     pub(crate) async fn call(&self, doing: impl Fn() -> String, call: &Call) -> Result<Value> {
-        self.reply(doing, call.run(&self.multiplexer)).await
+        self.wait_for_reply(doing, call.run(&self.multiplexer)).await
     }
 
     /// Sends a plain command.
     pub(crate) async fn command(&self, doing: &str, command: &Cmd) -> Result<Value> {
         let reply = self.multiplexer.send(command);
-        self.reply(|| doing.to_owned(), async { reply.await?.extract_error() }).await
+        self.wait_for_reply(|| doing.to_owned(), async { reply.await?.extract_error() }).await
     }
 
     /// Subscribes to a channel until the [`Subscription`] is dropped.
     pub(crate) async fn subscribe(self: &Arc<Self>, channel: &str) -> Result<Subscription> {
         let confirmation = {
             let mut channels = self.channels();
-            channels.entry(channel.to_owned()).or_default().subscriptions += 1;
+            channels.entry(channel.to_owned()).or_default().subscription_count += 1;
             // Order matters: SUBSCRIBE and UNSUBSCRIBE are sent in the order in which subscriptions are counted.
             self.multiplexer.send(redis::cmd("SUBSCRIBE").arg(channel))
         };
@@ -122,7 +123,7 @@ impl Connection {
             subscription.is_refused = reply.is_err();
             reply
         };
-        self.reply(|| "subscribing".to_owned(), confirmed).await?;
+        self.wait_for_reply(|| "subscribing".to_owned(), confirmed).await?;
         Ok(subscription)
     }
 
@@ -134,16 +135,16 @@ impl Connection {
     /// Waits for at most `span`. The timer is that of the runtime that drives the connection: the caller may have none.
     pub(crate) async fn timeout<T>(&self, span: Duration, future: impl Future<Output = T>) -> Option<T> {
         let timer = self.runtime.spawn(async move { tokio::time::sleep(span).await });
-        let _abort = Abort(timer.abort_handle());
+        let _abort_on_drop = AbortOnDrop(timer.abort_handle());
         match select(pin!(future), timer).await {
             Either::Left((value, _)) => Some(value),
             Either::Right(_) => None,
         }
     }
 
-    /// Explains an error, and retires a connection that fails or leads to a replica. No request has a timer of its own, since
+    /// Waits for a reply. Explains its error, and retires a connection that fails or leads to a replica. No request has a timer of its own, since
     /// setting one costs a tenth of a request: [`monitor`] watches the connection as a whole.
-    async fn reply<T>(
+    async fn wait_for_reply<T>(
         &self,
         doing: impl Fn() -> String,
         reply: impl Future<Output = redis::RedisResult<T>>,
@@ -169,9 +170,9 @@ impl Drop for Connection {
 }
 
 /// Aborts a task when it is dropped.
-struct Abort(tokio::task::AbortHandle);
+struct AbortOnDrop(tokio::task::AbortHandle);
 
-impl Drop for Abort {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -181,7 +182,7 @@ impl Drop for Abort {
 pub(crate) struct Subscription {
     pub(crate) connection: Arc<Connection>,
     channel: String,
-    /// The server refused it.
+    /// Whether the server has refused it.
     is_refused: bool,
 }
 
@@ -193,9 +194,9 @@ impl Drop for Subscription {
         let confirmation = {
             let mut channels = connection.channels();
             let Some(channel) = channels.get_mut(&self.channel) else { return };
-            channel.subscriptions -= 1;
+            channel.subscription_count -= 1;
             channel.is_subscribed |= !self.is_refused;
-            if channel.subscriptions > 0 {
+            if channel.subscription_count > 0 {
                 return;
             }
             let is_subscribed = channel.is_subscribed;

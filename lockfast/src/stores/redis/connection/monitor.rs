@@ -27,23 +27,23 @@ use super::{Connection, Multiplexer};
 
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 /// The time without a byte after which a connection is suspect: half the time that connecting took, between these two.
-const SUSPECT_AFTER: Duration = Duration::from_millis(250);
-const MOST_SUSPECT_AFTER: Duration = Duration::from_secs(1);
+const MIN_SUSPECT_AFTER: Duration = Duration::from_millis(250);
+const MAX_SUSPECT_AFTER: Duration = Duration::from_secs(1);
 /// After this many checks without silence, the limit that a wrong suspicion has doubled is reset.
 const CALM_CHECKS: u32 = 20;
 
 /// A connection, and how long opening it took.
-type Opened = Result<(Arc<Connection>, Duration)>;
+type OpenResult = Result<(Arc<Connection>, Duration)>;
 
 /// The connection that is opened beside a suspect one.
-enum Second {
+enum SecondConnection {
     None,
-    Opening(Pin<Box<dyn Future<Output = Opened> + Send>>),
-    Open(Opened),
+    Opening(Pin<Box<dyn Future<Output = OpenResult> + Send>>),
+    Open(OpenResult),
 }
 
-impl Second {
-    /// Continues to open it until the next check.
+impl SecondConnection {
+    /// Waits until `check` is over, or the connection was opened before that.
     async fn wait(&mut self, check: tokio::time::Sleep) {
         let opened = match self {
             Self::Opening(opening) => tokio::select! {
@@ -71,16 +71,21 @@ struct Monitor {
     suspect_after: Duration,
 }
 
-/// Starts the monitoring task of a connection; opening the connection `took` so long.
-pub(super) fn begin(pool: &Arc<Inner>, connector: &Arc<Connector>, connection: &Arc<Connection>, took: Duration) {
+/// Starts the monitoring task of a connection that took `opening_time` to open.
+pub(super) fn start(
+    pool: &Arc<Inner>,
+    connector: &Arc<Connector>,
+    connection: &Arc<Connection>,
+    opening_time: Duration,
+) {
     let monitor = Monitor {
         pool: Arc::downgrade(pool),
         connector: Arc::downgrade(connector),
         connection: Arc::downgrade(connection),
         multiplexer: connection.multiplexer.clone(),
         timing: pool.server.timing,
-        // Connecting takes four round trips.
-        suspect_after: (took / 2).clamp(SUSPECT_AFTER, MOST_SUSPECT_AFTER),
+        // Connecting takes four round trips: half of it is two.
+        suspect_after: (opening_time / 2).clamp(MIN_SUSPECT_AFTER, MAX_SUSPECT_AFTER),
     };
     connector.runtime.spawn(monitor.run());
 }
@@ -88,46 +93,48 @@ pub(super) fn begin(pool: &Arc<Inner>, connector: &Arc<Connector>, connection: &
 impl Monitor {
     async fn run(self) {
         let Some(mut last) = self.multiplexer.activity() else { return };
-        let (mut silent, mut unanswered, mut calm) = (Duration::ZERO, Duration::ZERO, 0);
-        let (mut limit, mut second) = (self.suspect_after, Second::None);
+        let (mut silent_for, mut unanswered_for, mut calm_checks) = (Duration::ZERO, Duration::ZERO, 0);
+        let (mut suspect_limit, mut second) = (self.suspect_after, SecondConnection::None);
         loop {
             second.wait(tokio::time::sleep(CHECK_EVERY)).await;
             let Some(activity) = self.multiplexer.activity() else { return };
-            if activity.open > 0 {
+            if activity.open_requests > 0 {
                 // Order matters: the driver runs before the next check, unless the thread that has it is blocked.
                 self.multiplexer.wake_driver();
-                if activity.polls == last.polls {
+                if activity.driver_polls == last.driver_polls {
                     continue;
                 }
             }
-            let is_idle = activity.open == 0 && activity.sent == last.sent;
-            let is_silent = activity.open > 0 && activity.reads == last.reads;
-            let is_unanswered = activity.open > 0 && activity.answered() == last.answered();
-            unanswered = if is_unanswered { unanswered + CHECK_EVERY } else { Duration::ZERO };
+            let is_idle = activity.open_requests == 0 && activity.sent_requests == last.sent_requests;
+            let is_silent = activity.open_requests > 0 && activity.reads == last.reads;
+            let is_unanswered = activity.open_requests > 0 && activity.reply_count() == last.reply_count();
+            unanswered_for = if is_unanswered { unanswered_for + CHECK_EVERY } else { Duration::ZERO };
             last = activity;
-            if unanswered >= self.timing.response_timeout {
-                return self.multiplexer.abort(&silence(unanswered));
+            if unanswered_for >= self.timing.response_timeout {
+                return self.multiplexer.abort(&silence_error(unanswered_for));
             }
             if !is_silent {
-                (silent, second, calm) = (Duration::ZERO, Second::None, calm + 1);
-                if is_idle || calm >= CALM_CHECKS {
-                    limit = self.suspect_after;
+                (silent_for, second, calm_checks) = (Duration::ZERO, SecondConnection::None, calm_checks + 1);
+                if is_idle || calm_checks >= CALM_CHECKS {
+                    suspect_limit = self.suspect_after;
                 }
                 if is_idle {
-                    self.rest().await;
+                    self.wait_while_idle().await;
                 }
                 continue;
             }
-            (silent, calm) = (silent + CHECK_EVERY, 0);
+            (silent_for, calm_checks) = (silent_for + CHECK_EVERY, 0);
             second = match second {
-                Second::Open(Ok((connection, took))) => return self.replace(&connection, took, silent),
-                // No second connection can be opened either: the server is unreachable or busy.
-                Second::Open(Err(_)) => {
-                    limit *= 2;
-                    Second::None
+                SecondConnection::Open(Ok((connection, opening_time))) => {
+                    return self.replace(&connection, opening_time, silent_for);
                 }
-                Second::None if silent >= limit && !self.multiplexer.is_retired() => {
-                    limit *= 2;
+                // No second connection can be opened either: the server is unreachable or busy.
+                SecondConnection::Open(Err(_)) => {
+                    suspect_limit *= 2;
+                    SecondConnection::None
+                }
+                SecondConnection::None if silent_for >= suspect_limit && !self.multiplexer.is_retired() => {
+                    suspect_limit *= 2;
                     self.open_second()
                 }
                 other => other,
@@ -137,16 +144,16 @@ impl Monitor {
 
     /// Sleeps until a request is sent or the connection has ended. At the heartbeat it sends a request itself: `TIME`, since a
     /// user with the least rights may not send `PING`.
-    async fn rest(&self) {
+    async fn wait_while_idle(&self) {
         tokio::select! {
             () = self.multiplexer.next_request() => {}
             () = tokio::time::sleep(self.timing.heartbeat) => drop(self.multiplexer.send(&redis::cmd("TIME"))),
         }
     }
 
-    fn open_second(&self) -> Second {
-        let Some(pool) = self.pool.upgrade() else { return Second::None };
-        Second::Opening(Box::pin(async move {
+    fn open_second(&self) -> SecondConnection {
+        let Some(pool) = self.pool.upgrade() else { return SecondConnection::None };
+        SecondConnection::Opening(Box::pin(async move {
             let began = pool.clock.now();
             let connection = Connection::open(&pool).await?;
             Ok((connection, pool.clock.now().since(began)))
@@ -154,19 +161,19 @@ impl Monitor {
     }
 
     /// New requests go to the second connection. Requests on the first fail.
-    fn replace(&self, second: &Arc<Connection>, took: Duration, silent: Duration) {
+    fn replace(&self, second: &Arc<Connection>, opening_time: Duration, silent_for: Duration) {
         if let (Some(pool), Some(connector), Some(first)) =
             (self.pool.upgrade(), self.connector.upgrade(), self.connection.upgrade())
             && pool.install(&connector, second, Some(&first))
         {
-            begin(&pool, &connector, second, took);
+            start(&pool, &connector, second, opening_time);
         } else {
             second.retire();
         }
-        self.multiplexer.abort(&silence(silent));
+        self.multiplexer.abort(&silence_error(silent_for));
     }
 }
 
-fn silence(span: Duration) -> RedisError {
+fn silence_error(span: Duration) -> RedisError {
     io::Error::new(io::ErrorKind::ConnectionAborted, format!("no reply within {span:?}")).into()
 }

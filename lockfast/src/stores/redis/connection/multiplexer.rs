@@ -1,7 +1,8 @@
 //! One connection that many tasks send requests on. Replies arrive in the order of the requests.
 //!
 //! A task of the runtime that opened the connection drives the stream ([`driver`]): it writes requests, delivers each reply to
-//! its request, and passes pushes to [`OnPush`]. [`request`] has what is sent. By 1 to 3, no request waits for a reply that cannot arrive.
+//! its request, and passes pushes to [`OnPush`]. [`request`] has the requests. By 1 to 3, no request waits for a reply that cannot
+//! arrive.
 //!
 //! 1. A request has a pending reply in the queue before its bytes are written, and the pending reply stays if the caller is
 //!    dropped: otherwise all later replies would go to the wrong requests.
@@ -43,7 +44,7 @@ type ReplySender = oneshot::Sender<RedisResult<Value>>;
 struct PendingReply {
     sender: ReplySender,
     /// The push that is awaited instead of a reply.
-    awaits: Option<Box<Confirmation>>,
+    confirmation: Option<Box<Confirmation>>,
 }
 
 /// The reply to one request; an error if the connection ends before. An error reply of the server is a value here.
@@ -59,7 +60,7 @@ impl Future for Reply {
 
 impl PendingReply {
     fn is_confirmed_by(&self, push: &PushInfo) -> bool {
-        self.awaits.as_ref().is_some_and(|awaited| {
+        self.confirmation.as_ref().is_some_and(|awaited| {
             awaited.kind == push.kind
                 && awaited.channel.as_ref().is_none_or(|channel| push.data.first() == Some(channel))
         })
@@ -68,7 +69,7 @@ impl PendingReply {
     /// Completes the request. `false` if `reply` is not what it awaits: then the request fails, and no later reply can be
     /// matched.
     fn deliver(self, reply: Value) -> bool {
-        let is_due = self.awaits.is_none() || matches!(reply, Value::Push { .. } | Value::ServerError(_));
+        let is_due = self.confirmation.is_none() || matches!(reply, Value::Push { .. } | Value::ServerError(_));
         // A request whose caller is gone needs no reply.
         let _ = self.sender.send(if is_due {
             Ok(reply)
@@ -83,19 +84,19 @@ impl PendingReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activity {
     /// Requests without a reply.
-    pub(crate) open: usize,
-    /// Requests in all.
-    pub(crate) sent: u64,
+    pub(crate) open_requests: usize,
+    /// All requests so far.
+    pub(crate) sent_requests: u64,
     /// Reads that returned bytes.
     pub(crate) reads: u64,
     /// Runs of the driver.
-    pub(crate) polls: u64,
+    pub(crate) driver_polls: u64,
 }
 
 impl Activity {
-    /// Replies in all.
-    pub(crate) fn answered(&self) -> u64 {
-        self.sent - self.open as u64
+    /// All replies so far.
+    pub(crate) fn reply_count(&self) -> u64 {
+        self.sent_requests - self.open_requests as u64
     }
 }
 
@@ -114,9 +115,9 @@ impl Drop for Handle {
 
 /// How much may be open on one connection: bounds the memory that a slow or silent server costs.
 struct Limits {
-    /// Requests without a reply, including those whose callers were dropped.
+    /// Requests without a reply, including requests whose callers were dropped.
     requests: usize,
-    /// Bytes that are not written. One request may exceed it: otherwise a longer request could never be sent.
+    /// Bytes that are not written yet. One request may exceed the limit: otherwise a longer request could never be sent.
     bytes: usize,
 }
 
@@ -127,16 +128,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether `more` requests are too many.
-    fn are_reached(&self, dispatcher: &Dispatcher, more: usize) -> bool {
-        dispatcher.open.len() + more > self.requests
-            || dispatcher.outgoing.len() + dispatcher.being_written >= self.bytes
+    /// Whether `more` further requests would exceed the limits.
+    fn are_exceeded_by(&self, dispatcher: &Dispatcher, more: usize) -> bool {
+        dispatcher.pending.len() + more > self.requests
+            || dispatcher.outgoing.len() + dispatcher.bytes_being_written >= self.bytes
     }
 
     /// The error of a refused request. Its kind does not retire the connection.
     #[cold]
     fn refusal(&self, dispatcher: &Dispatcher, more: usize) -> RedisError {
-        let what = match dispatcher.open.len() + more > self.requests {
+        let what = match dispatcher.pending.len() + more > self.requests {
             true => format!("{} requests wait for replies of Redis", self.requests),
             false => format!("{} bytes wait to be sent to Redis", self.bytes),
         };
@@ -153,8 +154,8 @@ struct Shared {
     reads: AtomicU64,
     polls: AtomicU64,
     /// Notifies the monitoring task: a request was sent, or the connection has ended.
-    request: Notify,
-    /// No new request should use the connection. Open requests may still get their replies.
+    monitor: Notify,
+    /// Whether no new request should use the connection. Open requests may still get their replies.
     is_retired: AtomicBool,
     retirement: Notify,
 }
@@ -166,17 +167,17 @@ struct Dispatcher {
     /// When the first request of `outgoing` was added.
     queued_at: Moment,
     /// How many bytes the driver took and has not written completely.
-    being_written: usize,
-    open: VecDeque<PendingReply>,
-    /// Requests in all.
-    sent: u64,
+    bytes_being_written: usize,
+    pending: VecDeque<PendingReply>,
+    /// All requests so far.
+    sent_requests: u64,
     /// Whether the monitoring task waits for the next request.
-    is_monitored: bool,
-    driver: Option<Waker>,
+    is_monitor_waiting: bool,
+    driver_waker: Option<Waker>,
     /// Whether the driver reads `outgoing` before it sleeps, and so need not be woken.
-    is_awake: bool,
-    /// Why the connection has ended.
-    ended: Option<RedisError>,
+    is_driver_awake: bool,
+    /// Why the connection has ended; `None` while it is open.
+    end_reason: Option<RedisError>,
 }
 
 impl Multiplexer {
@@ -192,29 +193,33 @@ impl Multiplexer {
         // without a request, and that reply has to find a pending one.
         let replies = handshake.iter().map(|command| multiplexer.send(command));
         let replies: Vec<_> = replies.collect();
-        tokio::spawn(Driver::new(stream, Arc::clone(&multiplexer.0.0), on_push));
+        tokio::spawn(Driver::new(stream, Arc::clone(multiplexer.shared()), on_push));
         for reply in replies {
             reply.await?.extract_error()?;
         }
         Ok(multiplexer)
     }
 
+    fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
+    }
+
     /// Sends one request: at once, not when the reply is polled.
     pub(crate) fn send(&self, request: &impl Request) -> Reply {
         let (sender, receiver) = oneshot::channel();
-        let pending = PendingReply { sender, awaits: request.confirmation() };
-        self.0.0.send(|bytes| request.write(bytes), std::iter::once(pending));
+        let pending = PendingReply { sender, confirmation: request.confirmation() };
+        self.shared().send(|bytes| request.write(bytes), std::iter::once(pending));
         Reply(receiver)
     }
 
     /// Whether no new request should use the connection.
     pub(crate) fn is_retired(&self) -> bool {
-        self.0.0.is_retired.load(Ordering::Acquire)
+        self.shared().is_retired.load(Ordering::Acquire)
     }
 
     /// Waits until the connection is retired.
     pub(crate) async fn retired(&self) {
-        let mut notified = pin!(self.0.0.retirement.notified());
+        let mut notified = pin!(self.shared().retirement.notified());
         // Order matters: the notification is enabled before the flag is read, or one between the two would be missed.
         notified.as_mut().enable();
         if !self.is_retired() {
@@ -224,43 +229,43 @@ impl Multiplexer {
 
     /// Makes the connection end when all open requests have their replies.
     pub(crate) fn retire(&self) {
-        self.0.0.retire();
-        self.0.0.wake();
+        self.shared().retire();
+        self.shared().wake();
     }
 
     /// Makes the driver run once more.
     pub(crate) fn wake_driver(&self) {
-        self.0.0.wake();
+        self.shared().wake();
     }
 
     /// Ends the connection now. Open requests fail with `why`.
     pub(crate) fn abort(&self, why: &RedisError) {
-        self.0.0.end(why);
+        self.shared().end(why);
     }
 
     /// The counters; `None` once the connection has ended.
     pub(crate) fn activity(&self) -> Option<Activity> {
-        let dispatcher = self.0.0.dispatcher();
+        let dispatcher = self.shared().dispatcher();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (reads, polls) = (count(&self.0.0.reads), count(&self.0.0.polls));
-        dispatcher.ended.is_none().then_some(Activity {
-            open: dispatcher.open.len(),
-            sent: dispatcher.sent,
+        let (reads, driver_polls) = (count(&self.shared().reads), count(&self.shared().polls));
+        dispatcher.end_reason.is_none().then_some(Activity {
+            open_requests: dispatcher.pending.len(),
+            sent_requests: dispatcher.sent_requests,
             reads,
-            polls,
+            driver_polls,
         })
     }
 
     /// Waits until a request is sent, or the connection has ended. For one task.
     pub(crate) async fn next_request(&self) {
         {
-            let mut dispatcher = self.0.0.dispatcher();
-            if dispatcher.ended.is_some() {
+            let mut dispatcher = self.shared().dispatcher();
+            if dispatcher.end_reason.is_some() {
                 return;
             }
-            dispatcher.is_monitored = true;
+            dispatcher.is_monitor_waiting = true;
         }
-        self.0.0.request.notified().await;
+        self.shared().monitor.notified().await;
     }
 }
 
@@ -269,8 +274,8 @@ impl Shared {
     fn send(&self, write: impl FnOnce(&mut Vec<u8>), pending: impl ExactSizeIterator<Item = PendingReply>) {
         let mut dispatcher = self.dispatcher();
         // Order matters: a request is refused before any of its bytes are written, or later replies would not match.
-        if dispatcher.ended.is_some() || self.limits.are_reached(&dispatcher, pending.len()) {
-            let why = dispatcher.ended.clone().unwrap_or_else(|| self.limits.refusal(&dispatcher, pending.len()));
+        if dispatcher.end_reason.is_some() || self.limits.are_exceeded_by(&dispatcher, pending.len()) {
+            let why = dispatcher.end_reason.clone().unwrap_or_else(|| self.limits.refusal(&dispatcher, pending.len()));
             drop(dispatcher);
             pending.for_each(|pending| drop(pending.sender.send(Err(why.clone()))));
             return;
@@ -279,14 +284,14 @@ impl Shared {
             dispatcher.queued_at = Clock::boot().now();
         }
         write(&mut dispatcher.outgoing);
-        let before = dispatcher.open.len();
-        dispatcher.open.extend(pending);
-        dispatcher.sent += (dispatcher.open.len() - before) as u64;
-        if std::mem::take(&mut dispatcher.is_monitored) {
-            self.request.notify_one();
+        let before = dispatcher.pending.len();
+        dispatcher.pending.extend(pending);
+        dispatcher.sent_requests += (dispatcher.pending.len() - before) as u64;
+        if std::mem::take(&mut dispatcher.is_monitor_waiting) {
+            self.monitor.notify_one();
         }
-        if !std::mem::replace(&mut dispatcher.is_awake, true) {
-            let driver = dispatcher.driver.clone();
+        if !std::mem::replace(&mut dispatcher.is_driver_awake, true) {
+            let driver = dispatcher.driver_waker.clone();
             drop(dispatcher);
             driver.iter().for_each(Waker::wake_by_ref);
         }
@@ -305,15 +310,15 @@ impl Shared {
     /// Ends the connection. All requests fail with the first reason.
     fn end(&self, why: &RedisError) {
         let mut dispatcher = self.dispatcher();
-        if dispatcher.ended.is_some() {
+        if dispatcher.end_reason.is_some() {
             return;
         }
-        dispatcher.ended = Some(why.clone());
+        dispatcher.end_reason = Some(why.clone());
         dispatcher.outgoing = Vec::new();
-        let (open, driver) = (std::mem::take(&mut dispatcher.open), dispatcher.driver.take());
+        let (open, driver) = (std::mem::take(&mut dispatcher.pending), dispatcher.driver_waker.take());
         drop(dispatcher);
         self.retire();
-        self.request.notify_one();
+        self.monitor.notify_one();
         open.into_iter().for_each(|pending| drop(pending.sender.send(Err(why.clone()))));
         driver.iter().for_each(Waker::wake_by_ref);
     }
@@ -341,8 +346,8 @@ impl ConnectionLike for Multiplexer {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         let (senders, receivers): (Vec<ReplySender>, Vec<_>) = (0..offset + count).map(|_| oneshot::channel()).unzip();
-        let pending = senders.into_iter().map(|sender| PendingReply { sender, awaits: None });
-        self.0.0.send(|bytes| bytes.extend(pipeline.get_packed_pipeline()), pending);
+        let pending = senders.into_iter().map(|sender| PendingReply { sender, confirmation: None });
+        self.shared().send(|bytes| bytes.extend(pipeline.get_packed_pipeline()), pending);
         Box::pin(async move {
             let mut values = Vec::with_capacity(offset + count);
             for receiver in receivers {

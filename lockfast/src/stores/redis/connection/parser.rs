@@ -6,50 +6,53 @@
 use redis::{ErrorKind, PushKind, RedisError, RedisResult, Value};
 
 /// The size of one read, and of the buffer that is kept while idle.
-pub(super) const ROOM: usize = 16 * 1024;
-/// No reply to our requests is nested deeper, and none has a longer line.
-const DEEPEST: usize = 100;
-const LONGEST_LINE: usize = 1024 * 1024;
+pub(super) const READ_SIZE: usize = 16 * 1024;
+/// No reply to our requests is nested deeper, and none has a longer line (in bytes).
+const MAX_DEPTH: usize = 100;
+const MAX_LINE: usize = 1024 * 1024;
 /// The first byte of a line: the type of the value.
 const TYPE_BYTES: &[u8] = b"+-:_,#($=!*~%|>";
-const UNKNOWN: &str = "no kind of reply that is known";
+/// What is wrong with a line whose first byte is none of them.
+const UNKNOWN_TYPE: &str = "no kind of reply that is known";
 
 #[derive(Default)]
 pub(super) struct Parser {
     bytes: Vec<u8>,
-    /// How many of them are parsed.
-    read: usize,
+    /// How many of `bytes` are parsed.
+    parsed: usize,
     /// The aggregates that are not complete, each inside of the one before.
-    open: Vec<Aggregate>,
+    open_aggregates: Vec<Aggregate>,
 }
 
 /// An array, set, map, push or attribute of which some values are still to come.
 struct Aggregate {
     type_byte: u8,
+    /// The number of values that it will have.
     count: usize,
     values: Vec<Value>,
 }
 
-enum Next {
-    Whole(Value),
-    /// The type and the number of values of an aggregate.
-    Begins(u8, usize),
+/// A part of a reply that is parsed at once.
+enum Token {
+    Value(Value),
+    /// The type byte and the number of values of an aggregate, which follow.
+    AggregateHead(u8, usize),
 }
 
 impl Parser {
-    /// The buffer for more bytes. It always has spare capacity, so that a read of 0 bytes means the end of the stream.
-    pub(super) fn room(&mut self) -> &mut Vec<u8> {
-        if self.read == self.bytes.len() {
+    /// The buffer to append more bytes to. It always has spare capacity, so that a read of 0 bytes means the end of the stream.
+    pub(super) fn spare_buffer(&mut self) -> &mut Vec<u8> {
+        if self.parsed == self.bytes.len() {
             self.bytes.clear();
             // The memory of a long reply is freed.
-            self.bytes.shrink_to(2 * ROOM);
-            self.read = 0;
-        } else if self.read >= ROOM {
-            self.bytes.drain(..self.read);
-            self.read = 0;
+            self.bytes.shrink_to(2 * READ_SIZE);
+            self.parsed = 0;
+        } else if self.parsed >= READ_SIZE {
+            self.bytes.drain(..self.parsed);
+            self.parsed = 0;
         }
-        if self.bytes.capacity() - self.bytes.len() < ROOM / 2 {
-            self.bytes.reserve(ROOM);
+        if self.bytes.capacity() - self.bytes.len() < READ_SIZE / 2 {
+            self.bytes.reserve(READ_SIZE);
         }
         &mut self.bytes
     }
@@ -57,16 +60,16 @@ impl Parser {
     /// The next reply, once it is complete. After an error the rest of the stream cannot be parsed.
     pub(super) fn next(&mut self) -> RedisResult<Option<Value>> {
         loop {
-            let mut value = match self.read_one()? {
+            let mut value = match self.next_token()? {
                 None => return Ok(None),
-                Some(Next::Whole(value)) => value,
-                Some(Next::Begins(type_byte, count)) => {
-                    if self.open.len() == DEEPEST {
+                Some(Token::Value(value)) => value,
+                Some(Token::AggregateHead(type_byte, count)) => {
+                    if self.open_aggregates.len() == MAX_DEPTH {
                         return Err(protocol_error("nested too deep"));
                     }
                     let aggregate = Aggregate { type_byte, count, values: Vec::with_capacity(count.min(64)) };
                     if count > 0 {
-                        self.open.push(aggregate);
+                        self.open_aggregates.push(aggregate);
                         continue;
                     }
                     match aggregate.close()? {
@@ -76,12 +79,12 @@ impl Parser {
                 }
             };
             loop {
-                let Some(aggregate) = self.open.last_mut() else { return Ok(Some(value)) };
+                let Some(aggregate) = self.open_aggregates.last_mut() else { return Ok(Some(value)) };
                 aggregate.values.push(value);
                 if aggregate.values.len() < aggregate.count {
                     break;
                 }
-                let closed = self.open.pop().map(Aggregate::close).transpose()?.flatten();
+                let closed = self.open_aggregates.pop().map(Aggregate::close).transpose()?.flatten();
                 match closed {
                     Some(whole) => value = whole,
                     None => break,
@@ -91,40 +94,40 @@ impl Parser {
     }
 
     /// One value, or the head of an aggregate; `None` while it is not complete.
-    fn read_one(&mut self) -> RedisResult<Option<Next>> {
-        let rest = &self.bytes[self.read..];
+    fn next_token(&mut self) -> RedisResult<Option<Token>> {
+        let rest = &self.bytes[self.parsed..];
         let Some((line, after)) = line(rest)? else { return Ok(None) };
         let Some((&type_byte, text)) = line.split_first() else { return Err(protocol_error("an empty line")) };
-        let mut took = after;
-        let next = match type_byte {
-            b'+' if text == b"OK" => Next::Whole(Value::Okay),
-            b'+' => Next::Whole(Value::SimpleString(String::from_utf8_lossy(text).into_owned())),
-            b':' => Next::Whole(Value::Int(number(text)?)),
-            b'_' => Next::Whole(Value::Nil),
-            b'-' => Next::Whole(refusal(text)?),
-            b',' | b'#' | b'(' => Next::Whole(redis::parse_redis_value(&rest[..after])?),
-            b'$' | b'*' if text == b"-1" => Next::Whole(Value::Nil),
+        let mut length_read = after;
+        let token = match type_byte {
+            b'+' if text == b"OK" => Token::Value(Value::Okay),
+            b'+' => Token::Value(Value::SimpleString(String::from_utf8_lossy(text).into_owned())),
+            b':' => Token::Value(Value::Int(number(text)?)),
+            b'_' => Token::Value(Value::Nil),
+            b'-' => Token::Value(error_reply(text)?),
+            b',' | b'#' | b'(' => Token::Value(redis::parse_redis_value(&rest[..after])?),
+            b'$' | b'*' if text == b"-1" => Token::Value(Value::Nil),
             b'$' | b'=' | b'!' => {
                 let ends = after.checked_add(length(text)?).ok_or_else(|| protocol_error("a length"))?;
                 match rest.get(ends..).unwrap_or_default() {
-                    [b'\r', b'\n', ..] => took = ends + 2,
+                    [b'\r', b'\n', ..] => length_read = ends + 2,
                     [] | [b'\r'] => return Ok(None),
                     _ => return Err(protocol_error("a text that does not end where it should")),
                 }
-                Next::Whole(match type_byte {
+                Token::Value(match type_byte {
                     b'$' => Value::BulkString(rest[after..ends].to_vec()),
-                    b'!' => refusal(&rest[after..ends])?,
-                    _ => redis::parse_redis_value(&rest[..took])?,
+                    b'!' => error_reply(&rest[after..ends])?,
+                    _ => redis::parse_redis_value(&rest[..length_read])?,
                 })
             }
-            b'*' | b'~' | b'>' => Next::Begins(type_byte, length(text)?),
+            b'*' | b'~' | b'>' => Token::AggregateHead(type_byte, length(text)?),
             b'%' | b'|' => {
-                Next::Begins(type_byte, length(text)?.checked_mul(2).ok_or_else(|| protocol_error("a length"))?)
+                Token::AggregateHead(type_byte, length(text)?.checked_mul(2).ok_or_else(|| protocol_error("a length"))?)
             }
-            _ => return Err(protocol_error(UNKNOWN)),
+            _ => return Err(protocol_error(UNKNOWN_TYPE)),
         };
-        self.read += took;
-        Ok(Some(next))
+        self.parsed += length_read;
+        Ok(Some(token))
     }
 }
 
@@ -170,14 +173,16 @@ fn line(bytes: &[u8]) -> RedisResult<Option<(&[u8], usize)>> {
         Some(end) if end > 0 && bytes[end - 1] == b'\r' => Ok(Some((&bytes[..end - 1], end + 1))),
         Some(_) => Err(protocol_error("a line that does not end as it should")),
         // The line may never end, so its first byte is checked now.
-        None if bytes.first().is_some_and(|type_byte| !TYPE_BYTES.contains(type_byte)) => Err(protocol_error(UNKNOWN)),
-        None if bytes.len() > LONGEST_LINE => Err(protocol_error("a line without an end")),
+        None if bytes.first().is_some_and(|type_byte| !TYPE_BYTES.contains(type_byte)) => {
+            Err(protocol_error(UNKNOWN_TYPE))
+        }
+        None if bytes.len() > MAX_LINE => Err(protocol_error("a line without an end")),
         None => Ok(None),
     }
 }
 
 /// An error reply: its text, lossily decoded, on one line.
-fn refusal(text: &[u8]) -> RedisResult<Value> {
+fn error_reply(text: &[u8]) -> RedisResult<Value> {
     let text = String::from_utf8_lossy(text).replace(['\r', '\n'], " ");
     redis::parse_redis_value(format!("-{text}\r\n").as_bytes())
 }
@@ -264,15 +269,15 @@ mod tests {
         let expected: Vec<_> = samples.into_iter().map(|(_, value)| value).collect();
         for cut in 0..=bytes.len() {
             let mut replies = Parser::default();
-            replies.room().extend_from_slice(&bytes[..cut]);
+            replies.spare_buffer().extend_from_slice(&bytes[..cut]);
             let mut seen = read_all(&mut replies);
-            replies.room().extend_from_slice(&bytes[cut..]);
+            replies.spare_buffer().extend_from_slice(&bytes[cut..]);
             seen.extend(read_all(&mut replies));
             assert_eq!(seen, expected, "cut at {cut}");
         }
         let mut replies = Parser::default();
         let byte_by_byte = bytes.iter().flat_map(|byte| {
-            replies.room().push(*byte);
+            replies.spare_buffer().push(*byte);
             read_all(&mut replies)
         });
         assert_eq!(byte_by_byte.collect::<Vec<_>>(), expected);
@@ -287,21 +292,21 @@ mod tests {
         let mut whole = None;
         // Parsed again from its beginning with each piece, this would take hours.
         for piece in bytes.as_bytes().chunks(100) {
-            replies.room().extend_from_slice(piece);
+            replies.spare_buffer().extend_from_slice(piece);
             whole = replies.next().unwrap().or(whole);
         }
         let Some(Value::Array(values)) = whole else { panic!("it is a list") };
         assert!(values.len() == count && values.iter().all(|value| *value == bulk(&text)));
         let long = format!("${}\r\n{}\r\n", 1 << 22, "y".repeat(1 << 22));
-        replies.room().extend_from_slice(long.as_bytes());
+        replies.spare_buffer().extend_from_slice(long.as_bytes());
         assert!(matches!(replies.next(), Ok(Some(Value::BulkString(text))) if text.len() == 1 << 22));
-        assert!(replies.room().capacity() <= 4 * ROOM);
+        assert!(replies.spare_buffer().capacity() <= 4 * READ_SIZE);
     }
 
     #[test]
     fn bytes_that_are_no_reply_are_an_error_of_the_connection() {
         let deep = "*1\r\n".repeat(200);
-        let endless = format!("+{}", "x".repeat(LONGEST_LINE + 1));
+        let endless = format!("+{}", "x".repeat(MAX_LINE + 1));
         let texts = [
             "HTTP/1.1 400 Bad Request\r\n",
             // Without a line end: the alert of a server that expects TLS.
@@ -332,7 +337,7 @@ mod tests {
         ];
         for text in texts {
             let mut replies = Parser::default();
-            replies.room().extend_from_slice(text.as_bytes());
+            replies.spare_buffer().extend_from_slice(text.as_bytes());
             assert!(replies.next().is_err_and(|error| error.is_unrecoverable_error()), "{text:.50}");
         }
     }

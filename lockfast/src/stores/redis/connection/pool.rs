@@ -19,17 +19,19 @@ use crate::error::{Error, Result};
 use super::super::failure;
 use super::super::scripts::Call;
 use super::connector::Connector;
-use super::io_thread::{IoThread, drives_connections, of_caller};
+use super::io_thread::{IoThread, caller_runtime, can_drive_connections};
 use super::server::Server;
 use super::{Connection, OnPush};
 
+/// The error of every request after the store was closed.
 pub(super) const CLOSED: Error = Error::Closed("its store is not used any more");
-/// How many probes are remembered.
-const MOST_PROBES: usize = 64;
+/// The most probes that are remembered.
+const MAX_PROBES: usize = 64;
 
-/// Resolves to whether a runtime can drive a connection.
+/// A future that tells whether a runtime can drive a connection.
 type Probe = Shared<BoxFuture<'static, bool>>;
 
+/// The connections of one store to its server.
 pub(crate) struct Pool(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
@@ -39,25 +41,25 @@ pub(super) struct Inner {
     connectors: Mutex<Connectors>,
     io_thread: IoThread,
     /// The server's time in milliseconds at the start of `clock`, by the last reply that had it. For display only.
-    epoch: AtomicU64,
+    epoch_millis: AtomicU64,
 }
 
 #[derive(Default)]
 struct Connectors {
     /// One for each runtime. They are few: a scan is faster than a map.
-    of: Vec<(Id, Arc<Connector>)>,
+    by_runtime: Vec<(Id, Arc<Connector>)>,
     /// The runtime of the I/O thread, once it runs.
     io_thread: Option<Id>,
     /// One probe for each runtime, the latest last, shared by all callers of the runtime.
     probes: VecDeque<(Id, Probe)>,
-    /// The store is closed. A connection installed after that would never be closed.
+    /// Whether the store is closed. A connection installed after that would never be closed.
     is_closed: bool,
 }
 
 impl Pool {
     pub(crate) fn new(server: Server, clock: Clock, on_push: OnPush) -> Self {
-        let (connectors, io_thread, epoch) = Default::default();
-        Self(Arc::new(Inner { server: Arc::new(server), clock, on_push, connectors, io_thread, epoch }))
+        let (connectors, io_thread, epoch_millis) = Default::default();
+        Self(Arc::new(Inner { server: Arc::new(server), clock, on_push, connectors, io_thread, epoch_millis }))
     }
 
     pub(crate) fn server(&self) -> &Arc<Server> {
@@ -66,7 +68,7 @@ impl Pool {
 
     /// The server's time in milliseconds, approximately. For display only: no decision depends on it.
     pub(crate) fn now(&self) -> u64 {
-        self.0.epoch.load(Ordering::Relaxed) + self.0.clock.now().as_nanos() / 1_000_000
+        self.0.epoch_millis.load(Ordering::Relaxed) + self.0.clock.now().as_nanos() / 1_000_000
     }
 
     pub(crate) fn set_server_time(&self, millis: u64) {
@@ -91,7 +93,7 @@ impl Pool {
             // The address may lead to another server now: the connections of all runtimes are retired.
             self.0
                 .connectors()
-                .of
+                .by_runtime
                 .iter()
                 .filter_map(|(_, connector)| connector.current())
                 .for_each(|other| other.retire());
@@ -101,7 +103,7 @@ impl Pool {
 
     /// The connection of the caller's runtime, opened if there is none: once for all callers of a runtime.
     pub(crate) async fn connection(&self) -> Result<Arc<Connection>> {
-        let caller = of_caller();
+        let caller = caller_runtime();
         let current = self.0.connectors().find(caller.as_ref()).and_then(|connector| connector.current());
         match current {
             Some(connection) => Ok(connection),
@@ -116,7 +118,7 @@ impl Pool {
 
     /// Runs a task on the runtime that drives the caller's connection. Without such a runtime the task is dropped.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let Some(caller) = of_caller() else {
+        let Some(caller) = caller_runtime() else {
             if let Ok(runtime) = self.0.io_thread.runtime() {
                 runtime.spawn(task);
             }
@@ -139,7 +141,7 @@ impl Pool {
     pub(crate) fn close(&self) {
         let mut connectors = self.0.connectors();
         connectors.is_closed = true;
-        connectors.of.drain(..).for_each(|(_, connector)| connector.close());
+        connectors.by_runtime.drain(..).for_each(|(_, connector)| connector.close());
         drop(connectors);
         self.0.io_thread.end();
     }
@@ -147,7 +149,7 @@ impl Pool {
 
 impl Inner {
     pub(super) fn set_server_time(&self, millis: u64) {
-        self.epoch.store(millis.saturating_sub(self.clock.now().as_nanos() / 1_000_000), Ordering::Relaxed);
+        self.epoch_millis.store(millis.saturating_sub(self.clock.now().as_nanos() / 1_000_000), Ordering::Relaxed);
     }
 
     /// The connector of the caller's runtime; of the I/O thread, if the caller has no runtime that can drive a connection.
@@ -185,7 +187,9 @@ impl Inner {
     /// Forgets connectors whose runtime has ended, or has not tried to connect for a while.
     pub(super) fn forget_unused(&self) {
         let (now, cap) = (self.clock.now(), self.server.timing.reconnect_cap);
-        self.connectors().of.retain(|(_, connector)| connector.is_used(now, cap) || Arc::strong_count(connector) > 1);
+        self.connectors()
+            .by_runtime
+            .retain(|(_, connector)| connector.is_used(now, cap) || Arc::strong_count(connector) > 1);
     }
 
     fn connectors(&self) -> MutexGuard<'_, Connectors> {
@@ -194,6 +198,7 @@ impl Inner {
 }
 
 impl Connectors {
+    /// The connector that this caller uses: of its runtime, or of the I/O thread.
     fn find(&self, caller: Option<&Handle>) -> Option<&Arc<Connector>> {
         match caller.map(Handle::id) {
             Some(id) => self.get(id).or_else(|| self.get(self.io_thread.filter(|_| self.is_unfit(id))?)),
@@ -201,8 +206,9 @@ impl Connectors {
         }
     }
 
+    /// The connector of a runtime.
     fn get(&self, id: Id) -> Option<&Arc<Connector>> {
-        self.of.iter().find(|(of, _)| *of == id).map(|(_, connector)| connector)
+        self.by_runtime.iter().find(|(of, _)| *of == id).map(|(_, connector)| connector)
     }
 
     fn check_open(&self) -> Result<()> {
@@ -217,21 +223,23 @@ impl Connectors {
             return Ok(Arc::clone(known));
         }
         let connector = Connector::new(runtime);
-        self.of.push((id, Arc::clone(&connector)));
+        self.by_runtime.push((id, Arc::clone(&connector)));
         Ok(connector)
     }
 
+    /// Whether this runtime cannot drive a connection, as its probe has found.
     fn is_unfit(&self, id: Id) -> bool {
         self.probes.iter().any(|(of, probe)| *of == id && probe.peek() == Some(&false))
     }
 
+    /// The probe of a runtime; begins it if there is none.
     fn probe(&mut self, runtime: &Handle) -> Probe {
         if let Some((_, known)) = self.probes.iter().find(|(id, _)| *id == runtime.id()) {
             return known.clone();
         }
-        let probe = drives_connections(runtime).boxed().shared();
+        let probe = can_drive_connections(runtime).boxed().shared();
         self.probes.push_back((runtime.id(), probe.clone()));
-        if self.probes.len() > MOST_PROBES {
+        if self.probes.len() > MAX_PROBES {
             self.probes.pop_front();
         }
         probe
@@ -254,6 +262,6 @@ mod tests {
             assert!(runtime.block_on(pool.connection()).is_err(), "no server listens at that port");
             hand.advance(3 * cap);
         }
-        assert_eq!(pool.0.connectors().of.len(), 1);
+        assert_eq!(pool.0.connectors().by_runtime.len(), 1);
     }
 }

@@ -7,7 +7,7 @@ use redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, IntoConnectionInfo, 
 use crate::error::{Error, Result};
 
 use super::super::failure::explain;
-use super::super::keys::{IDENTITY, TICKETS};
+use super::super::keys::{IDENTITY_KEY, TICKET_COUNTER_KEY};
 use super::super::scripts::{self, Call};
 use super::Multiplexer;
 use super::multiplexer::OnPush;
@@ -55,7 +55,7 @@ impl Server {
             }
             ConnectionAddr::TcpTls { .. } => {}
             _ => {
-                if let Some(setting) = options.files.any() {
+                if let Some(setting) = options.files.first_set() {
                     return Err(Error::invalid(format!(
                         "{setting} is for rediss://, which encrypts; redis:// does not"
                     )));
@@ -75,7 +75,7 @@ impl Server {
         })
     }
 
-    /// Opens a connection without a look at the server: it may be a replica.
+    /// Opens a connection without a check of the server, which may be a replica.
     pub(crate) async fn open(&self, on_push: OnPush) -> RedisResult<Multiplexer> {
         #[cfg(feature = "bench-crate-connection")]
         if self.uses_crate_connection {
@@ -84,44 +84,46 @@ impl Server {
         open_multiplexer(&self.address, &self.timing, &self.tls, on_push).await
     }
 
-    /// Opens a connection to a primary; `on_push` gets its pushes. If the server is not the one that the ticket counter was last
-    /// used under, the counter is raised to the server's clock.
-    pub(crate) async fn connect(&self, on_push: OnPush) -> Result<Connected> {
+    /// Opens a connection to a primary; `on_push` gets its pushes. If the ticket counter was last used on another server, the counter
+    /// is raised to this server's clock.
+    pub(crate) async fn connect(&self, on_push: OnPush) -> Result<NewConnection> {
         let doing = format!("connecting to Redis at {}", self.label);
         let limit = self.timing.connect_timeout;
         let late = |_| Error::unavailable(&doing, format!("no reply within {limit:?}"));
         tokio::time::timeout(limit, self.handshake(&doing, on_push)).await.map_err(late)?
     }
 
-    async fn handshake(&self, doing: &str, on_push: OnPush) -> Result<Connected> {
+    async fn handshake(&self, doing: &str, on_push: OnPush) -> Result<NewConnection> {
         let failed = |error: RedisError| explain(doing, &error);
         let mut multiplexer = self.open(on_push).await.map_err(failed)?;
-        let mut both = redis::pipe();
-        both.cmd("INFO").arg("server").cmd("INFO").arg("replication");
-        let (server, replication): (String, String) = both.query_async(&mut multiplexer).await.map_err(failed)?;
+        let mut info = redis::pipe();
+        info.cmd("INFO").arg("server").cmd("INFO").arg("replication");
+        let (server, replication): (String, String) = info.query_async(&mut multiplexer).await.map_err(failed)?;
         if info_field(&replication, "role") == Some("slave") {
             return Err(Error::unavailable(doing, "this server is a replica; locks are taken at its primary"));
         }
         let mut seed = Call::of(&scripts::SEED, 2);
         // The identity is the process and its replication history: the data of another server may have been loaded meanwhile.
-        let word = |info, name| info_field(info, name).unwrap_or("unknown");
-        let run_id = word(&server, "run_id");
-        seed.text(TICKETS).text(IDENTITY).text(&format!("{run_id} {}", word(&replication, "master_replid")));
+        let field = |info, name| info_field(info, name).unwrap_or("unknown");
+        let run_id = field(&server, "run_id");
+        seed.text(TICKET_COUNTER_KEY)
+            .text(IDENTITY_KEY)
+            .text(&format!("{run_id} {}", field(&replication, "master_replid")));
         let seeded = seed.run(&multiplexer).await.map_err(failed)?;
         match String::from_redis_value(seeded.clone()).ok().and_then(|text| text.parse().ok()) {
-            Some(millis) => Ok(Connected { multiplexer, run_id: run_id.to_owned(), millis }),
+            Some(server_time) => Ok(NewConnection { multiplexer, run_id: run_id.to_owned(), server_time }),
             None => Err(super::super::decode::unexpected(&seeded)),
         }
     }
 }
 
 /// A connection after its handshake.
-pub(crate) struct Connected {
+pub(crate) struct NewConnection {
     pub(crate) multiplexer: Multiplexer,
-    /// The server process that it leads to: every start of a server has another id.
+    /// The id of the server process at the other end: every start of a server has another id.
     pub(crate) run_id: String,
     /// The server's time in milliseconds.
-    pub(crate) millis: u64,
+    pub(crate) server_time: u64,
 }
 
 impl fmt::Debug for Server {

@@ -32,7 +32,7 @@ pub(crate) async fn open_multiplexer(
     tls: &Tls,
     on_push: OnPush,
 ) -> RedisResult<Multiplexer> {
-    Multiplexer::open(connect(address.addr(), timing, tls).await?, &handshake(address), on_push).await
+    Multiplexer::open(connect(address.addr(), timing, tls).await?, &login_commands(address), on_push).await
 }
 
 /// Opens the stream alone: name, socket and TLS.
@@ -59,13 +59,13 @@ async fn connect_tcp(host: &str, port: u16, timing: &Timing) -> RedisResult<TcpS
     }
     let (stream, _) = select_ok(addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)))).await?;
     stream.set_nodelay(true)?;
-    limit(&stream, timing)?;
+    set_dead_peer_timeouts(&stream, timing)?;
     Ok(stream)
 }
 
 /// Makes the kernel detect a dead peer: on an idle connection by keep-alive, and on Linux also while written bytes are not
 /// acknowledged, which the kernel would otherwise retransmit for a quarter of an hour.
-fn limit(stream: &TcpStream, timing: &Timing) -> io::Result<()> {
+fn set_dead_peer_timeouts(stream: &TcpStream, timing: &Timing) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new().with_time(timing.keepalive);
     #[cfg(any(target_os = "linux", target_os = "android", target_os = "freebsd", target_os = "macos", windows))]
@@ -78,20 +78,20 @@ fn limit(stream: &TcpStream, timing: &Timing) -> io::Result<()> {
 }
 
 /// The first commands, sent in one write: the protocol with user and password, and the database.
-fn handshake(address: &ConnectionInfo) -> Vec<Cmd> {
+fn login_commands(address: &ConnectionInfo) -> Vec<Cmd> {
     let settings = address.redis_settings();
     let mut hello = redis::cmd("HELLO");
     hello.arg("3");
     if let Some(password) = settings.password() {
         hello.arg("AUTH").arg(settings.username().unwrap_or("default")).arg(password);
     }
-    let mut handshake = vec![hello];
+    let mut commands = vec![hello];
     if settings.db() != 0 {
         let mut select = redis::cmd("SELECT");
         select.arg(settings.db());
-        handshake.push(select);
+        commands.push(select);
     }
-    handshake
+    commands
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -28,8 +28,8 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// A setting that needs TLS, if one is set.
-    pub(crate) fn any(&self) -> Option<&'static str> {
+    /// The name of the first setting that is set, like `ca=`: all of them need TLS.
+    pub(crate) fn first_set(&self) -> Option<&'static str> {
         [(&self.ca, "ca="), (&self.cert, "cert="), (&self.key, "key=")]
             .into_iter()
             .find_map(|(file, setting)| file.as_ref().and(Some(setting)))
@@ -57,7 +57,7 @@ impl Tls {
     pub(crate) fn new(files: &Files) -> Result<Self> {
         let provider = Arc::new(ring::default_provider());
         let identity = match (&files.cert, &files.key) {
-            (Some(cert), Some(key)) => Some(Arc::new(identity(cert, key, &provider)?)),
+            (Some(cert), Some(key)) => Some(Arc::new(read_identity(cert, key, &provider)?)),
             (None, None) => None,
             _ => {
                 return Err(Error::invalid(
@@ -68,34 +68,34 @@ impl Tls {
         let base = Base { provider, identity };
         let config = Arc::<OnceLock<_>>::default();
         if let Some(path) = &files.ca {
-            let made = base.trusting(authorities(path)?).map_err(Error::invalid)?;
-            config.get_or_init(|| Arc::new(made));
+            let built = base.config_with(read_authorities(path)?).map_err(Error::invalid)?;
+            config.get_or_init(|| Arc::new(built));
         }
         Ok(Self { base, config, loading: Mutex::default() })
     }
 
     /// The configuration for a connection. The first call may load the authorities that this machine trusts.
     pub(crate) async fn config(&self) -> io::Result<Arc<ClientConfig>> {
-        self.config_trusting(of_this_machine).await
+        self.config_loading(load_machine_authorities).await
     }
 
-    async fn config_trusting(
+    async fn config_loading(
         &self,
         load: impl FnOnce() -> io::Result<RootCertStore> + Send + 'static,
     ) -> io::Result<Arc<ClientConfig>> {
         if let Some(config) = self.config.get() {
             return Ok(Arc::clone(config));
         }
-        let _only_one = self.loading.lock().await;
+        let _loading = self.loading.lock().await;
         if let Some(config) = self.config.get() {
             return Ok(Arc::clone(config));
         }
-        let (base, kept) = (self.base.clone(), Arc::clone(&self.config));
+        let (base, shared_config) = (self.base.clone(), Arc::clone(&self.config));
         let load = move || {
-            let config = base.trusting(load()?).map_err(io::Error::other)?;
+            let config = base.config_with(load()?).map_err(io::Error::other)?;
             // Order matters: the configuration is stored before it is sent. If the caller has given up, the next one finds it;
             // otherwise a load that takes longer than `connect_timeout` would restart for ever. A failure is not stored.
-            Ok(Arc::clone(kept.get_or_init(|| Arc::new(config))))
+            Ok(Arc::clone(shared_config.get_or_init(|| Arc::new(config))))
         };
         let (sender, receiver) = oneshot::channel();
         // Loading reads hundreds of files, so not on a thread of the caller's runtime; and not on its blocking pool, because a
@@ -106,7 +106,8 @@ impl Tls {
 }
 
 impl Base {
-    fn trusting(&self, authorities: RootCertStore) -> std::result::Result<ClientConfig, String> {
+    /// A configuration that trusts these authorities.
+    fn config_with(&self, authorities: RootCertStore) -> std::result::Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
@@ -136,20 +137,20 @@ pub(crate) fn refusal(text: &str) -> Option<String> {
 }
 
 /// The certificates in the PEM file that `ca=` names.
-fn authorities(path: &Path) -> Result<RootCertStore> {
+fn read_authorities(path: &Path) -> Result<RootCertStore> {
     let wrong = |what: &dyn std::fmt::Display| Error::invalid(format!("ca={}: {what}", path.display()));
     let mut store = RootCertStore::empty();
-    for certificate in certificates(path).map_err(|error| wrong(&error))? {
+    for certificate in read_certificates(path).map_err(|error| wrong(&error))? {
         store.add(certificate).map_err(|error| wrong(&error))?;
     }
     Ok(store)
 }
 
 /// The certificate of `cert=` with the private key of `key=`. Errors never show a part of the key.
-fn identity(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<SingleCertAndKey> {
+fn read_identity(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<SingleCertAndKey> {
     let (shown_cert, shown_key) = (format!("cert={}", cert.display()), format!("key={}", key.display()));
-    let chain = certificates(cert).map_err(|error| Error::invalid(format!("{shown_cert}: {error}")))?;
-    let private = private_key(key).map_err(|error| Error::invalid(format!("{shown_key}: {error}")))?;
+    let chain = read_certificates(cert).map_err(|error| Error::invalid(format!("{shown_cert}: {error}")))?;
+    let private = read_private_key(key).map_err(|error| Error::invalid(format!("{shown_key}: {error}")))?;
     let private = provider.key_provider.load_private_key(private).map_err(|_| {
         Error::invalid(format!("{shown_key}: a private key of this kind is not known; use ECDSA P-256 or RSA"))
     })?;
@@ -166,7 +167,7 @@ fn identity(cert: &Path, key: &Path, provider: &CryptoProvider) -> Result<Single
 }
 
 /// The private key in a PEM file.
-fn private_key(path: &Path) -> std::result::Result<PrivateKeyDer<'static>, String> {
+fn read_private_key(path: &Path) -> std::result::Result<PrivateKeyDer<'static>, String> {
     let pem = std::fs::read(path).map_err(|error| error.to_string())?;
     let text = String::from_utf8_lossy(&pem);
     if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
@@ -182,7 +183,7 @@ fn private_key(path: &Path) -> std::result::Result<PrivateKeyDer<'static>, Strin
 }
 
 /// All certificates in a PEM file; at least one.
-fn certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>, String> {
+fn read_certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>, String> {
     let pem = std::fs::read(path).map_err(|error| error.to_string())?;
     let found: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match found.map_err(|error| error.to_string())? {
@@ -192,7 +193,7 @@ fn certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>
 }
 
 /// The certificates that this machine trusts.
-fn of_this_machine() -> io::Result<RootCertStore> {
+fn load_machine_authorities() -> io::Result<RootCertStore> {
     let mut found = rustls_native_certs::load_native_certs();
     if let Some(error) = found.errors.pop() {
         return Err(io::Error::other(error));
@@ -217,7 +218,7 @@ mod tests {
             Ok(RootCertStore::empty())
         };
         let both =
-            futures::join!(tls.config_trusting(load), tls.config_trusting(|| panic!("the first one is waited for")));
+            futures::join!(tls.config_loading(load), tls.config_loading(|| panic!("the first one is waited for")));
         let (first, second) = (both.0.unwrap(), both.1.unwrap());
         assert!(Arc::ptr_eq(&first, &second), "TLS sessions are shared by the shared configuration");
         assert!(CryptoProvider::get_default().is_none(), "no provider is set for the whole process");
@@ -226,16 +227,16 @@ mod tests {
     #[tokio::test]
     async fn a_failed_load_is_not_remembered() {
         let tls = Tls::new(&Files::default()).unwrap();
-        let failed = tls.config_trusting(|| Err(io::Error::other("no room"))).await.unwrap_err();
+        let failed = tls.config_loading(|| Err(io::Error::other("no room"))).await.unwrap_err();
         assert_eq!(failed.to_string(), "no room");
-        tls.config_trusting(|| Ok(RootCertStore::empty())).await.unwrap();
+        tls.config_loading(|| Ok(RootCertStore::empty())).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_load_outlives_the_caller_that_gave_up() {
         let tls = Tls::new(&Files::default()).unwrap();
         let (go, gone) = std::sync::mpsc::channel();
-        let slow = tls.config_trusting(move || {
+        let slow = tls.config_loading(move || {
             gone.recv().unwrap();
             Ok(RootCertStore::empty())
         });

@@ -1,11 +1,11 @@
--- The rest of acquire and acquire_alone, by the rule. `claim`, `flags`, `ttl`, `block`, `floor` and `now` are as declared at the
--- top of both.
+-- The second half of the scripts acquire and acquire_alone, by the rule. `claim`, `flags`, `ttl`, `block`, `floor` and `now` are as
+-- declared in the first file of each.
 --
 -- Reply 'held FIRST COUNT'; 'waiting FIRST RECHECK POSITION', RECHECK in milliseconds or 'soon'; 'gone WHY';
 --       {'sealed', value}; {'weight', index} or {'capacity', index, capacity} for a demand that is refused;
 --       {'busy', entries} or {'busy', entries, owner, fence, held for in milliseconds, note} if refused
 claim.quiet = string.find(flags, 'q', 1, true) and true
-local refuse = string.find(flags, 'r', 1, true)
+local is_refused_if_busy = string.find(flags, 'r', 1, true)
 local lease = tonumber(ttl)
 
 -- Every return publishes: other claims may have been granted before a later step failed.
@@ -14,21 +14,21 @@ if not settled then
   rule.publish()
   error(failure, 0)
 end
-local known, why = rule.find(claim)
-if known then
+local stored, why = rule.find(claim)
+if stored then
   local reply
-  if known.broken then
+  if stored.broken then
     reply = 'gone broken'
-  elseif known.lingers then
+  elseif stored.lingers then
     reply = 'gone left'
-  elseif not rule.is_whole(known) then
-    rule.remove(known)
+  elseif not rule.is_whole(stored) then
+    rule.remove(stored)
     rule.settle({})
     reply = 'gone unknown'
   else
-    rule.extend(known, lease)
-    listing.list_detached(known, lease)
-    reply = rule.standing(known)
+    rule.extend(stored, lease)
+    listing.list_detached(stored, lease)
+    reply = rule.standing(stored)
   end
   rule.publish()
   return reply
@@ -39,8 +39,8 @@ end
 
 -- Checked in this order: seals and keys that are no lock, capacities that disagree, claims that leave no room.
 for _, want in ipairs(claim.wants) do
-  local kind, value = rule.at_key(want.key)
-  if kind == 'd' then
+  local kind, value = rule.read_key(want.key)
+  if kind == '@kind.seal@' then
     rule.publish()
     return {'sealed', string.sub(value, @value.sealed@)}
   elseif kind == 'wrong_type' or kind == 'newer' then
@@ -54,7 +54,7 @@ for index, want in ipairs(claim.wants) do
     rule.publish()
     return {'weight', index}
   end
-  local capacity = rule.at_key(want.key) and rule.ALL
+  local capacity = rule.read_key(want.key) and rule.ALL
   if not capacity then
     local front = redis.call('ZRANGE', rule.queue_of(want), 0, 0)[1]
     if front then
@@ -88,7 +88,7 @@ local function has_room(want)
   return used + tonumber(want.weight) <= tonumber(want.capacity)
 end
 
--- Without room, dead entries among the holders are evicted before the claim waits.
+-- As `has_room`; if there is none, dead entries among the holders are evicted first, and the result is checked again.
 local function has_room_for(want)
   if has_room(want) then
     return true
@@ -101,6 +101,8 @@ local function has_room_for(want)
   return has_room(want)
 end
 
+-- The index of the first name without room, nil if all have room. All names are checked, so that dead
+-- entries are evicted on each of them.
 local blocked
 for index, want in ipairs(claim.wants) do
   if not has_room_for(want) then
@@ -108,16 +110,16 @@ for index, want in ipairs(claim.wants) do
   end
 end
 
--- The reply that names the first holder of a queue without room.
+-- The reply to a refused claim: the number of entries ahead on this name, and the first holder.
 local function busy_with(want)
-  local kind, value = rule.at_key(want.key)
+  local kind, value = rule.read_key(want.key)
   local ahead, holder = redis.call('ZCARD', rule.queue_of(want)), nil
-  if kind and kind ~= 's' then
+  if kind and kind ~= '@kind.readers@' then
     ahead = ahead + 1
   end
-  if kind == 'x' then
+  if kind == '@kind.claim@' then
     holder = rule.decode(value, want)
-  elseif not kind or kind == 's' then
+  elseif not kind or kind == '@kind.readers@' then
     rule.each_entry(rule.queue_of(want), function(entry)
       local found = rule.load(rule.decode_entry(entry), want)
       if found and found.held then
@@ -133,13 +135,13 @@ local function busy_with(want)
   return {'busy', ahead, holder.owner, holder.first, rule.digits(held_for), holder.note}
 end
 
-if blocked and refuse then
+if blocked and is_refused_if_busy then
   local reply = busy_with(claim.wants[blocked])
   rule.publish()
   return reply
 end
 
-local drawn, first = pcall(rule.draw, tonumber(block), tonumber(floor))
+local drawn, first = pcall(rule.draw_tickets, tonumber(block), tonumber(floor))
 if not drawn then
   rule.publish()
   error(first, 0)
@@ -148,7 +150,7 @@ claim.first = first
 for _, want in ipairs(claim.wants) do
   if blocked or not rule.is_exclusive(want) then
     redis.call('ZADD', rule.queue_of(want), claim.first, rule.entry_of(claim, want))
-    rule.raise_queue(want, lease)
+    rule.raise_queue_expiry(want, lease)
   end
 end
 if blocked then

@@ -1,4 +1,4 @@
--- acquire_alone: a claim that wants one name alone joins the name's queue. A claim that has joined before is renewed instead.
+-- acquire_alone: a claim that wants one name, exclusively, joins the name's queue. A claim that has joined before is renewed instead.
 --
 -- KEYS  1 the name, 2 its queue, 3 the claim's record
 -- ARGV  1 the claim's text up to and including SINCE and the blank behind it, without flags
@@ -17,32 +17,33 @@ local beginning, ending, ttl, floor, flags, block = ARGV[1], ARGV[2], ARGV[3], A
 if not flags then
   local call, sub = redis.call, string.sub
   -- A name without a holder is free only if its queue is empty too. A record means a tombstone, or that this claim has joined.
-  local is_free, waits = call('EXISTS', key, queue, record, 'lockfast:watched') == 0, false
+  local is_free, must_wait = call('EXISTS', key, queue, record, 'lockfast:watched') == 0, false
   if not is_free then
     -- While another claim holds the name alone, no hand-off is due and a new claim is the last entry.
-    local value, known, watched = unpack(call('MGET', key, record, 'lockfast:watched'))
-    waits = value and not known and not watched
+    local value, own_record, watched = unpack(call('MGET', key, record, 'lockfast:watched'))
+    must_wait = value and not own_record and not watched
       and sub(value, @value.head@) == '@claim@' and sub(value, @value.owner@) ~= sub(beginning, @value.owner@)
   end
-  if is_free or waits then
+  if is_free or must_wait then
     local number = call('INCRBY', 'lockfast:tickets', '1')
-    -- Redis writes large numbers faster than Lua, and exactly.
+    -- Read again as text: Redis formats large numbers faster than Lua, and exactly.
     local first = call('GET', 'lockfast:tickets')
-    -- A counter that is not above the least seed was lost: the rule seeds it. The floor is compared as text, which is faster than
-    -- to parse it.
-    if number > @least_seed@ and (#first > #floor or #first == #floor and first > floor) then
-      if not waits then
+    -- A counter at or below the smallest seed was lost: then the rule seeds it. The floor is compared as text, which costs less than
+    -- parsing it.
+    if number > @min_seed@ and (#first > #floor or #first == #floor and first > floor) then
+      if not must_wait then
         call('PSETEX', key, ttl, beginning .. first .. ending)
         return first
       end
       call('ZADD', queue, first, sub(beginning, @value.identity@) .. ' @all@ @all@')
       call('PSETEX', record, ttl, beginning .. first .. ending)
       local position = call('ZCARD', queue)
-      if position == 1 or call('PTTL', queue) < ttl + @outlives.least@ then
+      if position == 1 or call('PTTL', queue) < ttl + @outlives.min@ then
         call('PEXPIRE', queue, ttl + @outlives@)
       end
-      -- As `rule.recheck`: the leases of the holder, of the first waiter and of the entry just ahead. The last two are left out
-      -- where the holder's lease is at least half of this claim's: then the claim is renewed before, and its reply has all three.
+      -- As in `rule.recheck_and_position`: the longest lease of the holder, the first waiter and the entry just ahead. The two waiters
+      -- are left out if the holder's lease is at least half of this claim's: the claim is renewed before that lease ends, and the
+      -- reply to the renewal takes all three into account.
       local recheck = call('PTTL', key)
       if position > 1 and recheck < ttl / 2 then
         for _, rank in ipairs({0, position - 2}) do

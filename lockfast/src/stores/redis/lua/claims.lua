@@ -1,5 +1,5 @@
--- Claims as they are stored, and the values of plain keys. The layout of the text is in format.rs, and so is each name between at
--- signs.
+-- Claims as they are stored, and the values of plain keys. format.rs has the layout of a claim's text, and the value of each name
+-- between at signs, which it inserts before the script is sent.
 --
 -- For a name N with the tag T, which makes the keys of one name fall into one slot:
 --   N                       the exclusive holder's text, which is the holder's only trace unless it wants several names; the
@@ -8,6 +8,8 @@
 --   lockfast:{T}:claim:O    the record of the claim O, which lives as long as its lease: the same text for a waiter that wants one
 --                           name alone, packed for all others; or a tombstone. An entry without a record is dead
 
+-- `want` is what a claim demands of one name: its key, tag, weight and capacity, both as text. `claim.wants` has all of them.
+--
 -- All functions are in one table: each local that a function uses costs time at every run of the script.
 local rule = {ALL = @all@, ALL_TEXT = '@all@', cached = {}}
 
@@ -36,12 +38,13 @@ function rule.is_reader(want)
   return want.capacity == rule.ALL_TEXT and want.weight ~= rule.ALL_TEXT
 end
 
--- While such a claim holds, its only trace is the text at its key.
-function rule.is_alone(claim)
+-- Whether the claim wants one name, exclusively. While such a claim holds, it is stored only as the text at the plain key.
+function rule.is_single_exclusive(claim)
   return #claim.wants == 1 and rule.is_exclusive(claim.wants[1])
 end
 
-function rule.read_key(key)
+-- The kind and the value of a plain key, not cached; see `read_key`.
+function rule.fetch_key(key)
   local value = redis.pcall('GET', key)
   if not value then
     return {}
@@ -58,11 +61,12 @@ function rule.read_key(key)
   return {kind = string.find(value, '^lockfast%d+ ') and 'newer' or 'foreign'}
 end
 
--- The kind of the value of a plain key: nil; a kind of format.rs ('x', 's' or 'd'), and the value; 'foreign', another program's lock;
--- 'newer', a value of a newer version; or 'wrong_type', a value that is no string. The last three keep claims out too. Each key is
--- read once a run: every write to a plain key goes through `set_key` or `delete_key`, or clears the cached value.
-function rule.at_key(key)
-  rule.cached[key] = rule.cached[key] or rule.read_key(key)
+-- The kind of the value of a plain key, and the value if it is ours. The kind is nil if the key does not exist; '@kind.claim@',
+-- '@kind.readers@' or '@kind.seal@', see format.rs; 'foreign' for another program's lock; 'newer' for a value of a newer version of
+-- lockfast; 'wrong_type' for a value that is no string. The last three keep claims out too. Each key is fetched once in a run: every
+-- write to a plain key goes through `set_key` or `delete_key`, or clears the cached value.
+function rule.read_key(key)
+  rule.cached[key] = rule.cached[key] or rule.fetch_key(key)
   return rule.cached[key].kind, rule.cached[key].value
 end
 
@@ -88,13 +92,13 @@ end
 -- The text of a claim, as in format.rs. Numbers of a claim stay text, and are parsed where they are compared.
 function rule.encode(claim)
   local flags = (claim.lingers and 'l' or '') .. (claim.broken and 'b' or '') .. (claim.detached and 'd' or '')
-  flags = flags .. (rule.is_alone(claim) and '' or 'm') .. (claim.quiet and not claim.held and 'q' or '')
+  flags = flags .. (rule.is_single_exclusive(claim) and '' or 'm') .. (claim.quiet and not claim.held and 'q' or '')
   flags = flags == '' and '-' or flags
   return '@claim@' .. claim.owner .. ' ' .. claim.client .. ' ' .. claim.home .. ' ' .. flags .. ' ' .. claim.since
     .. ' ' .. claim.first .. ' ' .. claim.count .. ' ' .. claim.ttl .. ' ' .. claim.note
 end
 
--- The claim of such a text, which is the value of the key of `want` or a record.
+-- Decodes the text of a claim, which is the value of the plain key of `want`, or the claim's record.
 function rule.decode(value, want)
   local owner, client, home, flags, since, first, count, ttl, note =
     string.match(value, '^@claim@(%x+) (%x+) (%w+) (%S+) (%d+) (%d+) (%d+) (%d+) (.*)$')
@@ -120,7 +124,8 @@ function rule.is_text_of(value, claim)
   return string.sub(value, @value.owner@) == claim.owner
 end
 
--- The living claim behind a record, or nil and why there is none. The record may have been read before, together with others.
+-- Loads a claim from its record: the claim, or nil and the reason: 'unknown', or the one of its tombstone. `record` is the record's
+-- value if the caller has read it before, false if there is none.
 function rule.load(claim, want, record)
   if record == nil then
     record = redis.call('GET', rule.record_of(claim))
@@ -143,12 +148,12 @@ function rule.load(claim, want, record)
   return living
 end
 
--- As `load`, for a claim whose only trace may be the text at its key.
+-- As `load`, also for a claim that is stored only as the text at its plain key.
 function rule.find(claim)
   local want = claim.wants[1]
-  if rule.is_alone(claim) then
-    local kind, value = rule.at_key(want.key)
-    if kind == 'x' and rule.is_text_of(value, claim) then
+  if rule.is_single_exclusive(claim) then
+    local kind, value = rule.read_key(want.key)
+    if kind == '@kind.claim@' and rule.is_text_of(value, claim) then
       return rule.decode(value, want)
     end
   end
@@ -157,6 +162,6 @@ end
 
 function rule.save(claim, lease)
   claim.v = 1
-  local record = rule.is_alone(claim) and rule.encode(claim) or cmsgpack.pack(claim)
+  local record = rule.is_single_exclusive(claim) and rule.encode(claim) or cmsgpack.pack(claim)
   redis.call('SET', rule.record_of(claim), record, 'PX', lease)
 end

@@ -1,5 +1,6 @@
--- Decodes the demands of a claim: 'x' for one name alone; otherwise the number of names, and for each its tag, weight and capacity.
--- `at` is the first argument to decode and `used` the number of keys that belong to earlier claims. Returns both behind the claim.
+-- Decodes the demands of a claim: 'x' for one name, exclusively; otherwise the number of names, and for each its tag, weight and
+-- capacity. `at` is the index of the first argument to decode, and `used` the number of keys that belong to earlier claims. Returns
+-- the two for the next claim.
 local function decode_demands(claim, at, used)
   if ARGV[at] == 'x' then
     claim.wants = {{key = KEYS[used + 1], tag = claim.home, weight = '@all@', capacity = '@all@'}}

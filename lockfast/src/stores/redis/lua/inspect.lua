@@ -1,4 +1,5 @@
--- inspect: the queues of names, settled. Ends early once it has read enough: the server runs no other command meanwhile.
+-- inspect: settles the queues of names and returns them. Ends before the last name once it has read many entries: the server runs no
+-- other command meanwhile.
 --
 -- KEYS  the names
 -- ARGV  1 now, in milliseconds
@@ -9,4 +10,4 @@
 --       entries; how many more are behind them}; or 'failed MESSAGE'. An entry is {owner, first ticket, number of tickets, weight,
 --       flags ('h' holds, 'l' lingers, 'b' broken), since and lease in milliseconds, note}, or {'foreign', lease} for another
 --       program's lock
-local now, wanted, before, after = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local now, max_entries, shown_before, last_shown = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]

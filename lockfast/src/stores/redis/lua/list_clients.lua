@@ -2,13 +2,13 @@
 --
 -- KEYS  none
 -- ARGV  1 how many clients are wanted
---       2 from which end of a listing on, in milliseconds; from now on if absent
--- Reply {{acquired, released, contended, lost}, {client, end of its listing, client, end, ..}}, in the order of these ends
-local most, from = ARGV[1], ARGV[2]
+--       2 only clients whose listing ends at this time or later, in milliseconds; now if absent
+-- Reply {{acquired, released, contended, lost}, {client, end of its listing, client, end, ..}}, the earliest end first
+local limit, from = ARGV[1], ARGV[2]
 local clients = {}
-if most ~= '0' then
+if limit ~= '0' then
   from = from or string.format('%.0f', listing.clock())
-  clients = redis.call('ZRANGEBYSCORE', 'lockfast:listings', from, '+inf', 'WITHSCORES', 'LIMIT', '0', most)
+  clients = redis.call('ZRANGEBYSCORE', 'lockfast:listings', from, '+inf', 'WITHSCORES', 'LIMIT', '0', limit)
   listing.unlist_ended()
 end
 local counters = redis.call('HMGET', 'lockfast:fleet', 'acquired', 'released', 'contended', 'lost')

@@ -6,8 +6,8 @@
 
 local listing = {}
 
--- Escapes zero bytes. No name contains the byte 255, and all digits of an owner are below it: so a name sorts before all longer
--- names that begin with it.
+-- Escapes the zero bytes of a name by a byte 255 behind each. No name contains the byte 255, and all digits of an owner are below it:
+-- so the members of a name sort before those of all longer names that begin with it.
 function listing.escaped(name)
   return (string.gsub(name, '%z', '\0\255'))
 end
@@ -30,10 +30,10 @@ function listing.clock()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Takes out detached claims whose lease has ended, more at once than any call puts in.
+-- Unlists detached claims whose lease has ended. Its limit is above what one call lists, so that they do not accumulate.
 function listing.unlist_ended()
   local now = string.format('(%.0f', listing.clock())
-  local ended = redis.pcall('ZRANGEBYSCORE', 'lockfast:leases:detached', '-inf', now, 'LIMIT', 0, @most_unlisted@)
+  local ended = redis.pcall('ZRANGEBYSCORE', 'lockfast:leases:detached', '-inf', now, 'LIMIT', 0, @max_unlisted@)
   for _, member in ipairs(ended) do
     redis.pcall('ZREM', 'lockfast:leases:detached', member)
     redis.pcall('ZREM', 'lockfast:listing:detached', member)

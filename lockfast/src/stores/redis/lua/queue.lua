@@ -1,13 +1,14 @@
 -- Iterates over the entries of a queue, and evicts dead ones.
 
--- Visits entries from the front. `visit` returns 'stop', or 'gone' for an entry that it evicted. With `reads`, it gets each entry's
--- record too, and records are read many at a time.
-function rule.each_entry(queue, visit, reads)
+-- Calls `visit` for each entry from the front. It returns 'stop' to end the visit, 'gone' for an entry that it evicted, otherwise
+-- nothing. With `with_records`, it gets the record of each entry too, and one command reads many records.
+function rule.each_entry(queue, visit, with_records)
+  -- The first page is small: most visits end at the first or second entry.
   local from, size = 0, 2
   while true do
     local entries = redis.call('ZRANGE', queue, from, from + size - 1)
     local gone = 0
-    local records = reads and entries[1] and rule.records_of(entries)
+    local records = with_records and entries[1] and rule.records_of(entries)
     for index, entry in ipairs(entries) do
       local verdict = visit(entry, records and records[index])
       if verdict == 'stop' then
@@ -23,11 +24,11 @@ function rule.each_entry(queue, visit, reads)
   end
 end
 
--- Takes a dead entry out. Its client is notified: it may live, and only its renewals did not arrive.
+-- Evicts a dead entry. Its client is notified: the client may live, and only its renewals did not arrive.
 function rule.evict(queue, entry, claim, key)
   redis.call('ZREM', queue, entry)
   rule.push(claim.client, 'gone ' .. claim.owner)
-  rule.changed[key] = true
+  rule.changed_keys[key] = true
   rule.evicted = rule.evicted + 1
 end
 
@@ -40,10 +41,10 @@ function rule.records_of(entries)
   return redis.call('MGET', unpack(keys)), keys
 end
 
--- Whether the last living claim of the queue holds: then all claims in it fit, and no hand-off is due. Returns its weight too.
+-- Whether the last living claim of the queue holds, and its weight. If it holds, all claims in the queue fit, and no hand-off is due.
 function rule.last_holds(want)
   local queue = rule.queue_of(want)
-  while rule.evicted < @most_evicted@ do
+  while rule.evicted < @max_evicted@ do
     local entry = redis.call('ZRANGE', queue, -1, -1)[1]
     if not entry then
       return true
@@ -58,11 +59,12 @@ function rule.last_holds(want)
   return false
 end
 
--- Takes out the entries at the front that are dead, or whose client has no subscription and so cannot be notified of its turn. Ends at
--- the first entry that lives: the turn of the entries behind it has not come. Many at a time: a whole process may have died.
+-- Evicts the entries at the front that are dead, or whose client has no subscription and so cannot be notified of a grant. Ends at the
+-- first other entry: the entries behind it are not next. Evicts many with one command: a whole process may have died.
 function rule.sweep(want)
+  -- The first page is small: most sweeps end at the first or second entry.
   local queue, size, sub = rule.queue_of(want), 2, string.sub
-  while rule.evicted < @most_evicted@ do
+  while rule.evicted < @max_evicted@ do
     local entries, gone, unsubscribed = redis.call('ZRANGE', queue, 0, size - 1), {}, {}
     if not entries[1] then
       return
@@ -88,7 +90,7 @@ function rule.sweep(want)
     end
     if gone[1] then
       redis.call('ZREM', queue, unpack(gone))
-      rule.changed[want.key] = true
+      rule.changed_keys[want.key] = true
       rule.evicted = rule.evicted + #gone
     end
     if #gone < size then

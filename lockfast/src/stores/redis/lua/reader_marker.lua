@@ -1,6 +1,8 @@
 -- The reader marker: what readers leave at the plain key, for as long as the longest of their leases.
 
+-- Makes the marker last at least `lease` milliseconds longer.
 function rule.raise_reader_marker(key, lease)
+  -- -2: there is no key.
   local left = redis.call('PTTL', key)
   if left == -2 then
     rule.set_key(key, '@readers@', lease)
@@ -11,7 +13,7 @@ end
 
 -- Makes the marker end with the longest lease of the readers that hold; without any, it is deleted.
 function rule.rewrite_reader_marker(want)
-  if rule.at_key(want.key) ~= 's' then
+  if rule.read_key(want.key) ~= '@kind.readers@' then
     return
   end
   local longest = 0
@@ -33,10 +35,10 @@ function rule.rewrite_reader_marker(want)
   end
 end
 
--- Whether the marker may be wrong once a reader has left: it was the last, or the marker lasts longer than a renewal of the first
--- reader would make it last. A first reader that waits for another name counts: the marker may be there without any holder.
+-- Whether the marker may be wrong once a reader has left: that reader was the last, or the marker lasts longer than a renewal of the
+-- first reader in the queue would make it last. The first reader counts even if it waits for another name: then no reader may hold.
 function rule.is_reader_marker_wrong(want)
-  if rule.at_key(want.key) ~= 's' then
+  if rule.read_key(want.key) ~= '@kind.readers@' then
     return false
   end
   rule.sweep(want)
@@ -49,8 +51,8 @@ function rule.is_reader_marker_wrong(want)
   return not first or redis.call('PTTL', want.key) > tonumber(first.ttl)
 end
 
--- Mends the marker if entries were evicted since `evicted` was read. A queue that is missing although no entry was evicted was deleted
--- by another program: then the marker is the only trace of its readers, and stays.
+-- Mends the marker if entries were evicted since the caller read `rule.evicted` as `evicted`. A queue that is missing although no
+-- entry was evicted was deleted by another program: then the marker is the only trace of its readers, and stays.
 function rule.mend_reader_marker(want, evicted)
   if rule.evicted > evicted and rule.is_reader_marker_wrong(want) then
     rule.rewrite_reader_marker(want)

@@ -1,22 +1,22 @@
--- The rest of release and release_alone, by the rule. `leavings` has for each claim its way, the claim and the arguments of the way;
--- `subscribed` and `now` are as declared at the top of both.
+-- The second half of the scripts release and release_alone, by the rule. `leavings` has for each claim the way it leaves, the claim,
+-- and the arguments of the way. `subscribed` and `now` are as declared in the first file of each.
 rule.subscribed = subscribed or {}
 
 local function lease_of(claim)
-  return math.max(1, redis.call('PTTL', rule.is_alone(claim) and claim.held and claim.wants[1].key or rule.record_of(claim)))
+  return math.max(1, redis.call('PTTL', rule.is_single_exclusive(claim) and claim.held and claim.wants[1].key or rule.record_of(claim)))
 end
 
--- Writes a holder down again, with this lease. The first write is one that a full Redis allows.
+-- Stores a holder again, with this lease. The first write is one that a full Redis allows.
 local function rewrite(claim, lease)
   for _, want in ipairs(claim.wants) do
     if rule.is_exclusive(want) then
       redis.call('PEXPIRE', want.key, lease)
       rule.set_key(want.key, rule.encode(claim), lease)
     else
-      rule.raise_queue(want, lease)
+      rule.raise_queue_expiry(want, lease)
     end
   end
-  if not rule.is_alone(claim) then
+  if not rule.is_single_exclusive(claim) then
     redis.call('PEXPIRE', rule.record_of(claim), lease)
     rule.save(claim, lease)
   end
@@ -38,7 +38,7 @@ local function leave_tombstone(claim, why, span)
   end
 end
 
--- The first claim that does not fit on one of the names of a holder.
+-- The first claim in the queue of `want` that does not fit there; `want` is one of the names of a holder.
 local function first_waiter(want)
   if rule.last_holds(want) then
     return nil
@@ -57,7 +57,8 @@ local function first_waiter(want)
   return first
 end
 
--- The lease of `claim` ends after `span`, earlier than the rechecks of the waiters. Each first waiter asks again then.
+-- Notifies the first waiter on each name of `claim`: the claim's lease ends after `span`, earlier than the waiter's recheck, and the
+-- waiter asks again then.
 local function notify_first_waiters(claim, span)
   local notified = {}
   for _, want in ipairs(claim.wants) do
@@ -70,27 +71,27 @@ local function notify_first_waiters(claim, span)
 end
 
 -- Whether the claim holds, and has not begun to leave.
-local function is_at_work(claim)
+local function is_active_holder(claim)
   return claim and claim.held and not claim.broken and not claim.lingers and rule.is_whole(claim)
 end
 
--- The ways to leave.
+-- The ways to leave: a function for each, which returns the reply.
 local leave = {}
 
 function leave.done(claim)
-  local known, why = rule.find(claim)
-  if not known then
+  local stored, why = rule.find(claim)
+  if not stored then
     -- The lease may have ended without an eviction: then entries are left.
     for _, want in ipairs(claim.wants) do
       if redis.call('ZREM', rule.queue_of(want), rule.entry_of(claim, want)) == 1 then
-        rule.changed[want.key] = true
+        rule.changed_keys[want.key] = true
         rule.unsettle(want)
       end
     end
     return 'gone ' .. why
   end
-  rule.remove(known)
-  return known.broken and 'gone broken' or 'gone left'
+  rule.remove(stored)
+  return stored.broken and 'gone broken' or 'gone left'
 end
 
 function leave.unknown(claim, span)
@@ -102,30 +103,30 @@ function leave.unknown(claim, span)
 end
 
 function leave.linger(claim, span)
-  local known = rule.find(claim)
+  local stored = rule.find(claim)
   span = tonumber(span)
-  if not known or not known.held or known.broken or span <= 0 or not rule.is_whole(known) then
+  if not stored or not stored.held or stored.broken or span <= 0 or not rule.is_whole(stored) then
     return leave.done(claim)
   end
   -- Of two requests to linger the first counts: a repeated one must not hold the lock longer.
-  if not known.lingers then
-    known.lingers = true
-    rewrite(known, span)
-    notify_first_waiters(known, span)
+  if not stored.lingers then
+    stored.lingers = true
+    rewrite(stored, span)
+    notify_first_waiters(stored, span)
   end
   return 'gone left'
 end
 
 function leave.seal(claim, value, keep)
-  local known = rule.find(claim)
-  local may = is_at_work(known)
+  local stored = rule.find(claim)
+  local may_seal = is_active_holder(stored)
   for _, want in ipairs(claim.wants) do
-    may = may and rule.is_exclusive(want)
+    may_seal = may_seal and rule.is_exclusive(want)
   end
   local reply = leave.done(claim)
-  if may then
+  if may_seal then
     -- Order matters: waiters are removed before any queue is settled, so none is granted a sealed name.
-    for _, want in ipairs(known.wants) do
+    for _, want in ipairs(stored.wants) do
       local queue = rule.queue_of(want)
       for _, entry in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
         local owner = rule.decode_entry(entry)
@@ -160,71 +161,71 @@ local function is_last(claim, want)
 end
 
 function leave.unless_alone(claim, block, floor, lease)
-  local known = rule.find(claim)
+  local stored = rule.find(claim)
   block, floor, lease = tonumber(block), tonumber(floor), tonumber(lease)
-  if not is_at_work(known) then
-    -- A late copy of a request by which the claim went on must not end the hold that followed.
-    if known and known.held and rule.is_whole(known) and tonumber(known.first) > floor then
-      return known.broken and 'gone broken' or 'gone left'
+  if not is_active_holder(stored) then
+    -- This may be a late copy of a request that made the claim hold again, under later tickets. It must not end that hold.
+    if stored and stored.held and rule.is_whole(stored) and tonumber(stored.first) > floor then
+      return stored.broken and 'gone broken' or 'gone left'
     end
     return leave.done(claim)
   end
-  if tonumber(known.first) <= floor then
-    for _, want in ipairs(known.wants) do
-      if not is_last(known, want) then
+  if tonumber(stored.first) <= floor then
+    for _, want in ipairs(stored.wants) do
+      if not is_last(stored, want) then
         return leave.done(claim)
       end
     end
-    lease = math.max(lease, lease_of(known))
+    lease = math.max(lease, lease_of(stored))
     -- A full Redis refuses INCRBY unless the script has written before.
-    redis.call('PEXPIRE', rule.is_alone(known) and known.wants[1].key or rule.record_of(known), lease)
-    known.first, known.count = rule.draw(block, floor), rule.digits(block)
-    for _, want in ipairs(known.wants) do
+    redis.call('PEXPIRE', rule.is_single_exclusive(stored) and stored.wants[1].key or rule.record_of(stored), lease)
+    stored.first, stored.count = rule.draw_tickets(block, floor), rule.digits(block)
+    for _, want in ipairs(stored.wants) do
       if not rule.is_exclusive(want) then
-        redis.call('ZADD', rule.queue_of(want), known.first, rule.entry_of(known, want))
+        redis.call('ZADD', rule.queue_of(want), stored.first, rule.entry_of(stored, want))
       end
     end
-    rewrite(known, lease)
+    rewrite(stored, lease)
   else
-    rule.extend(known, lease)
+    rule.extend(stored, lease)
   end
-  return rule.standing(known)
+  return rule.standing(stored)
 end
 
 -- `claim` has only the name; the ticket says which claim it is.
 leave['break'] = function(claim, ticket, at_once)
-  local want, known = claim.wants[1], nil
+  local want, stored = claim.wants[1], nil
   ticket = tonumber(ticket)
-  local kind, value = rule.at_key(want.key)
-  if kind == 'x' then
-    known = rule.decode(value, want)
-    known = known.several and rule.load(known, want) or known
+  local kind, value = rule.read_key(want.key)
+  if kind == '@kind.claim@' then
+    stored = rule.decode(value, want)
+    stored = stored.several and rule.load(stored, want) or stored
   end
-  if not known or not rule.has_ticket(known, ticket) then
+  if not stored or not rule.has_ticket(stored, ticket) then
     local entries = redis.call('ZREVRANGEBYSCORE', rule.queue_of(want), rule.digits(ticket), '-inf', 'LIMIT', 0, 1)
-    known = entries[1] and rule.load(rule.decode_entry(entries[1]), want)
+    stored = entries[1] and rule.load(rule.decode_entry(entries[1]), want)
   end
-  if not known or not rule.has_ticket(known, ticket) then
+  if not stored or not rule.has_ticket(stored, ticket) then
     return 'gone unknown'
   end
-  -- A claim that is not whole has lost a part to another program, and must not be written down again.
-  if at_once == '1' or known.lingers or not known.held or not rule.is_whole(known) then
-    rule.remove(known)
-    leave_tombstone(known, 'broken', tonumber(known.ttl))
-    rule.push(known.client, 'gone ' .. known.owner)
-  elseif not known.broken then
-    known.broken = true
-    rewrite(known, lease_of(known))
-    rule.push(known.client, 'gone ' .. known.owner)
+  -- A claim that is not whole has lost a key or an entry to another program, and must not be stored again.
+  if at_once == '1' or stored.lingers or not stored.held or not rule.is_whole(stored) then
+    rule.remove(stored)
+    leave_tombstone(stored, 'broken', tonumber(stored.ttl))
+    rule.push(stored.client, 'gone ' .. stored.owner)
+  elseif not stored.broken then
+    stored.broken = true
+    rewrite(stored, lease_of(stored))
+    rule.push(stored.client, 'gone ' .. stored.owner)
   end
   return 'gone broken'
 end
 
 local replies = {}
 for index, leaving in ipairs(leavings) do
-  local way, claim, one, two, three = unpack(leaving, 1, 5)
+  local way, claim, argument1, argument2, argument3 = unpack(leaving, 1, 5)
   -- A key of another type fails one claim and not the others of its batch.
-  local done, reply = pcall(leave[way], claim, one, two, three)
+  local done, reply = pcall(leave[way], claim, argument1, argument2, argument3)
   if not done and rule.is_of_a_replica(reply) then
     return redis.error_reply('READONLY this server is a replica')
   end

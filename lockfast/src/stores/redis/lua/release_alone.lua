@@ -1,25 +1,27 @@
--- release_alone: a claim that wanted one name alone leaves; its name is handed off.
+-- release_alone: a claim that wants one name, exclusively, leaves; its name is handed off.
 --
 -- KEYS  1 the name, 2 its queue
 -- ARGV  1 the claim's text up to SINCE, without flags
 --       2 now, in milliseconds, 13 digits; shown to people, never compared
--- Reply 'gone left'; the text of the claim that holds now, if it is one of the same client, which gets no push; or {'gone WHY'} or
+-- Reply 'gone left'; the text of the claim that holds now, if it is of the same client, which then gets no push; {'gone WHY'}; or
 --       {'failed MESSAGE'}
 local key, queue, beginning, now = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
--- By client, whether it has a subscription, as far as the fast path knows.
+-- Whether a client has a subscription, by client: only of the client that the fast path has checked.
 local subscribed
 
 do
   local call, sub = redis.call, string.sub
   -- A key of another type does not read as text here.
   if redis.pcall('GETRANGE', key, @value.beginning:range@) == beginning then
+    -- How many of the two exist: 0 if no claim waits and no client watches queues.
     local others = call('EXISTS', queue, 'lockfast:watched')
     if others == 0 then
       call('DEL', key)
       return 'gone left'
     end
-    -- The first waiter gets the key here if it wants this name alone, lives and has a subscription. In the order of the rule: check
-    -- the subscription, write the grant, publish; and the first write is one that a full Redis allows. The rule decides all else.
+    -- The first waiter gets the key here if it wants only this name, exclusively, lives and has a subscription. The order is that of
+    -- the rule: check the subscription, write the grant, publish; and the first write is one that a full Redis allows. The rule
+    -- handles all other cases.
     local entry = others == 1 and redis.pcall('ZRANGE', queue, '0', '0')[1]
     if entry and sub(entry, @entry.demand@) == ' @all@ @all@' then
       local record = sub(queue, @key.slot@) .. 'claim:' .. sub(entry, @entry.owner@)

@@ -3,12 +3,16 @@
 -- Every verb settles the queues that its reply depends on: dead entries are evicted, and their names are handed off. All pushes are
 -- published at the end, by `publish`.
 
+-- `evicted`: how many entries this run has evicted.
 rule.now, rule.evicted = now, 0
-rule.pending, rule.is_pending, rule.walked, rule.deferred = {}, {}, {}, {}
-rule.pushes, rule.recipients, rule.subscribed, rule.changed = {}, {}, {}, {}
+-- Queues that have to be settled: a list, and a set by key. `settled`: keys whose queue was settled in this run, at least once.
+-- `deferred`: queues to settle once all pending ones are settled, by key; see `fits`.
+rule.pending, rule.is_pending, rule.settled, rule.deferred = {}, {}, {}, {}
+-- Pushes by client, and the clients in the order of their first push. `subscribed`: whether a client has a subscription, by client.
+rule.pushes, rule.recipients, rule.subscribed, rule.changed_keys = {}, {}, {}, {}
 
--- No verb shortens a lease.
-function rule.raise(key, lease)
+-- Makes a key live at least `lease` milliseconds longer. No verb shortens a lease.
+function rule.raise_expiry(key, lease)
   if redis.call('PTTL', key) < lease then
     redis.call('PEXPIRE', key, lease)
   end
@@ -16,9 +20,9 @@ end
 
 -- A queue outlives the leases in it, so that a later verb finds the dead entries and notifies their clients. It is not raised for each
 -- lease that ends a little later than the others.
-function rule.raise_queue(want, lease)
+function rule.raise_queue_expiry(want, lease)
   local queue = rule.queue_of(want)
-  if redis.call('PTTL', queue) < lease + @outlives.least@ then
+  if redis.call('PTTL', queue) < lease + @outlives.min@ then
     redis.call('PEXPIRE', queue, lease + @outlives@)
   end
 end
@@ -31,8 +35,8 @@ function rule.push(client, message)
   table.insert(rule.pushes[client], message)
 end
 
--- The queue of this name has to be settled. Once it was walked and is not pending again, every waiter in it that fits there and wants
--- no other name holds.
+-- Notes that the queue of this name has to be settled. While a settled queue is not pending again, every waiter in it that fits and
+-- wants no other name holds.
 function rule.unsettle(want)
   if not rule.is_pending[want.key] then
     rule.is_pending[want.key] = true
@@ -40,10 +44,10 @@ function rule.unsettle(want)
   end
 end
 
--- The queues of this claim have changed: their names are published while a client watches queues.
+-- Notes that the queues of this claim have changed: their names are published while a client watches queues.
 function rule.note_change(claim)
   for _, want in ipairs(claim.wants) do
-    rule.changed[want.key] = true
+    rule.changed_keys[want.key] = true
   end
 end
 
@@ -59,7 +63,7 @@ end
 
 -- Takes a claim out of all its queues, and frees its names. The first write is one that a full Redis allows.
 function rule.remove(claim)
-  local is_only_at_key = rule.is_alone(claim) and claim.held
+  local is_only_at_key = rule.is_single_exclusive(claim) and claim.held
   if not is_only_at_key then
     redis.call('DEL', rule.record_of(claim))
   end
@@ -68,8 +72,8 @@ function rule.remove(claim)
       redis.call('ZREM', rule.queue_of(want), rule.entry_of(claim, want))
     end
     if rule.is_exclusive(want) then
-      local kind, value = rule.at_key(want.key)
-      if kind == 'x' and rule.is_text_of(value, claim) then
+      local kind, value = rule.read_key(want.key)
+      if kind == '@kind.claim@' and rule.is_text_of(value, claim) then
         rule.delete_key(want.key)
       end
     elseif rule.is_reader(want) and rule.is_reader_marker_wrong(want) then
@@ -86,19 +90,19 @@ function rule.is_kept_out(want)
   if want.capacity ~= rule.ALL_TEXT then
     return false
   end
-  local kind = rule.at_key(want.key)
-  return kind and not (kind == 's' and rule.is_reader(want))
+  local kind = rule.read_key(want.key)
+  return kind and not (kind == '@kind.readers@' and rule.is_reader(want))
 end
 
--- Whether a waiter that fits on the name `here` also fits on another one of its names, `want`.
+-- Whether a waiter that fits on the name `here` also fits on `want`, another one of its names.
 --
--- Order matters: with entries ahead of it there, that queue is settled first, and then the one of `here` again. A waiter ahead may fit
--- too, and once the last claim of a queue holds, no verb searches for waiters before it. In a settled queue a dead entry does not
--- matter: the claims behind it fit beside it.
+-- Order matters: if entries are ahead of the waiter in the queue of `want`, that queue is settled first, and then the queue of `here`
+-- again. An entry ahead may fit too, and once the last claim of a queue holds, no verb searches for waiters before it. In a settled
+-- queue a dead entry does not matter: the claims behind it fit beside it.
 function rule.fits(claim, want, here)
-  local is_settled = rule.walked[want.key] and not rule.is_pending[want.key]
+  local is_settled = rule.settled[want.key] and not rule.is_pending[want.key]
   local is_kept_out, own, used, reached = rule.is_kept_out(want), rule.entry_of(claim, want), 0, false
-  if is_kept_out and (is_settled or rule.at_key(want.key) ~= 's') then
+  if is_kept_out and (is_settled or rule.read_key(want.key) ~= '@kind.readers@') then
     return false
   end
   rule.each_entry(rule.queue_of(want), function(entry)
@@ -122,7 +126,7 @@ end
 -- Stores that a claim holds all its names. The first write is one that a full Redis allows: hand-offs go on there too.
 function rule.grant(claim, lease)
   claim.held, claim.since = true, rule.now
-  if rule.is_alone(claim) then
+  if rule.is_single_exclusive(claim) then
     redis.call('DEL', rule.record_of(claim))
   else
     redis.call('PEXPIRE', rule.record_of(claim), lease)
@@ -147,7 +151,7 @@ function rule.hand_off(claim, here)
       return true
     end
   end
-  -- In its last millisecond a lease has 0 ms left and lives.
+  -- At least 1: in its last millisecond a lease has 0 ms left and still lives.
   local lease = math.max(1, redis.call('PTTL', rule.record_of(claim)))
   if not claim.detached and not claim.quiet and not rule.is_subscribed(claim.client) then
     rule.remove(claim)
@@ -159,11 +163,11 @@ function rule.hand_off(claim, here)
   return true
 end
 
--- Evicts dead entries of one queue as far as they matter, and hands off to the next waiters. Without a waiter no hand-off is due;
--- then dead entries, which may be among many holders, are evicted only if `thorough`.
+-- Evicts the dead entries of one queue that block waiters, and hands off to the next waiters. Without a waiter no hand-off is due.
+-- Then dead entries are evicted only if `thorough`: a search for them reads the records of all holders.
 function rule.settle_queue(want, thorough)
-  local queue, used, kind = rule.queue_of(want), 0, rule.at_key(want.key)
-  if want.capacity == rule.ALL_TEXT and kind and kind ~= 's' then
+  local queue, used, kind = rule.queue_of(want), 0, rule.read_key(want.key)
+  if want.capacity == rule.ALL_TEXT and kind and kind ~= '@kind.readers@' then
     return
   end
   local evicted = rule.evicted
@@ -172,12 +176,12 @@ function rule.settle_queue(want, thorough)
     return
   end
   -- While the key is held, no turn has come: waiters stay, with or without a subscription.
-  if not kind or kind == 's' then
+  if not kind or kind == '@kind.readers@' then
     rule.sweep(want)
   end
   rule.each_entry(queue, function(entry, record)
     local owner, weight, capacity = rule.decode_entry(entry)
-    if rule.evicted >= @most_evicted@ or (capacity == rule.ALL and kind and kind ~= 's') then
+    if rule.evicted >= @max_evicted@ or (capacity == rule.ALL and kind and kind ~= '@kind.readers@') then
       return 'stop'
     end
     local claim = rule.load(owner, want, record)
@@ -189,13 +193,13 @@ function rule.settle_queue(want, thorough)
     if used + weight > capacity then
       return 'stop'
     end
-    -- The readers of a marker were all dead when a writer is first after evictions.
-    if kind == 's' and weight == rule.ALL and used == 0 and rule.evicted > evicted then
+    -- A writer is first, and entries were evicted before it: all readers of the marker are dead.
+    if kind == '@kind.readers@' and weight == rule.ALL and used == 0 and rule.evicted > evicted then
       rule.rewrite_reader_marker(want)
-      kind = rule.at_key(want.key)
+      kind = rule.read_key(want.key)
     end
     -- A writer needs the key to be free of the reader marker.
-    if not claim.held and not (weight == rule.ALL and kind == 's') then
+    if not claim.held and not (weight == rule.ALL and kind == '@kind.readers@') then
       if not rule.hand_off(claim, want) then
         return 'gone'
       end
@@ -207,7 +211,7 @@ function rule.settle_queue(want, thorough)
   end, true)
   rule.mend_reader_marker(want, evicted)
   -- The eviction budget is exhausted: the last waiter is notified, and its next request continues.
-  if rule.evicted >= @most_evicted@ then
+  if rule.evicted >= @max_evicted@ then
     local last = redis.call('ZRANGE', queue, -1, -1)[1]
     if last then
       local owner = rule.decode_entry(last)
@@ -216,7 +220,8 @@ function rule.settle_queue(want, thorough)
   end
 end
 
--- Settles these queues, and all that change by it. Fails if one of these cannot be settled; the others are settled all the same.
+-- Settles the queues of `wants`, and all queues that change meanwhile. Fails if a queue of `wants` cannot be settled, after all others
+-- were settled.
 function rule.settle(wants, thorough)
   local requested, failure = {}, nil
   for _, want in ipairs(wants) do
@@ -225,14 +230,15 @@ function rule.settle(wants, thorough)
   end
   while #rule.pending > 0 or next(rule.deferred) do
     local want = table.remove(rule.pending)
-    local all = want and thorough and requested[want.key]
+    local is_thorough = want and thorough and requested[want.key]
     if not want then
-      -- The queues that it was deferred for are settled. A claim behind the deferred one may hold by now, so all entries are visited.
+      -- All queues that the deferred one waited for are settled. Its last claim may hold by now, and waiters before it may fit: so all
+      -- entries are visited.
       local key = next(rule.deferred)
-      want, rule.deferred[key], all = rule.deferred[key], nil, true
+      want, rule.deferred[key], is_thorough = rule.deferred[key], nil, true
     end
-    rule.is_pending[want.key], rule.walked[want.key] = nil, true
-    local done, problem = pcall(rule.settle_queue, want, all)
+    rule.is_pending[want.key], rule.settled[want.key] = nil, true
+    local done, problem = pcall(rule.settle_queue, want, is_thorough)
     if not done and requested[want.key] then
       failure = failure or problem
     end
@@ -243,35 +249,36 @@ function rule.settle(wants, thorough)
 end
 
 -- Reserves tickets: never at or below a ticket that the client has seen, and after a loss of data above the clock.
-function rule.draw(block, floor)
+function rule.draw_tickets(block, floor)
   local tickets = 'lockfast:tickets'
   local last = redis.call('INCRBY', tickets, block)
   local first = last - block + 1
-  if first <= floor or first <= @least_seed@ then
+  if first <= floor or first <= @min_seed@ then
     local time = redis.call('TIME')
-    local least = math.max(floor, time[1] * 1000000 + time[2], last)
-    redis.call('SET', tickets, rule.digits(least + block))
-    first = least + 1
+    local highest = math.max(floor, time[1] * 1000000 + time[2], last)
+    redis.call('SET', tickets, rule.digits(highest + block))
+    first = highest + 1
   end
   return rule.digits(first)
 end
 
--- When a waiter's client asks again, in milliseconds, and how many entries are ahead, as text.
+-- The text 'RECHECK POSITION': in how many milliseconds a waiter's client asks again, and how many entries are ahead.
 --
--- It asks when the leases of the holder, of the first waiter and of the entry just ahead have ended. If entries between those are
--- dead too, it finds out then and asks again. 'soon' if another program holds the key, which publishes nothing, or if the client has no
--- subscription.
-function rule.recheck(claim)
-  local longest, most, soon = 0, 0, claim.quiet
+-- The client asks again when the leases of the holder, of the first waiter and of the entry just ahead have ended. If the entries in
+-- between are dead too, their eviction and a new recheck follow then. RECHECK is 'soon' if another program holds the key, since its
+-- release publishes nothing, or if the client has no subscription.
+function rule.recheck_and_position(claim)
+  local longest, position, is_soon = 0, 0, claim.quiet
   for _, want in ipairs(claim.wants) do
-    local queue, kind = rule.queue_of(want), rule.at_key(want.key)
+    local queue, kind = rule.queue_of(want), rule.read_key(want.key)
     local rank = redis.call('ZRANK', queue, rule.entry_of(claim, want)) or 0
-    -- With entries ahead, the reader marker says no more than the records of its readers. It keeps no reader waiting.
-    if kind == 'x' or kind == 'd' or kind == 's' and rank == 0 and rule.is_exclusive(want) then
+    -- The reader marker counts only for a writer that is first: a reader does not wait for it, and with entries ahead the records of
+    -- the readers are read below.
+    if kind == '@kind.claim@' or kind == '@kind.seal@' or kind == '@kind.readers@' and rank == 0 and rule.is_exclusive(want) then
       longest = math.max(longest, redis.call('PTTL', want.key))
-    elseif kind and kind ~= 's' then
+    elseif kind and kind ~= '@kind.readers@' then
       -- Only the first waiter polls: the others wait for the entries ahead.
-      soon = soon or rank == 0
+      is_soon = is_soon or rank == 0
     end
     if rank > 0 then
       local front = redis.call('ZRANGE', queue, 0, 0)[1]
@@ -281,24 +288,24 @@ function rule.recheck(claim)
       local ahead = redis.call('ZRANGE', queue, rank - 1, rank - 1)[1]
       longest = math.max(longest, redis.call('PTTL', rule.record_of(rule.decode_entry(ahead))))
     end
-    most = math.max(most, (kind and kind ~= 's') and rank + 1 or rank)
+    position = math.max(position, (kind and kind ~= '@kind.readers@') and rank + 1 or rank)
   end
-  return (soon and 'soon' or rule.digits(longest)) .. ' ' .. rule.digits(most)
+  return (is_soon and 'soon' or rule.digits(longest)) .. ' ' .. rule.digits(position)
 end
 
 -- Whether all keys and entries of a claim are still there: an administrator or an eviction by Redis may have deleted them.
 function rule.is_whole(claim)
   for _, want in ipairs(claim.wants) do
-    local kind, value = rule.at_key(want.key)
+    local kind, value = rule.read_key(want.key)
     if claim.held and rule.is_exclusive(want) then
-      if kind ~= 'x' or not rule.is_text_of(value, claim) then
+      if kind ~= '@kind.claim@' or not rule.is_text_of(value, claim) then
         return false
       end
     else
       if not redis.call('ZSCORE', rule.queue_of(want), rule.entry_of(claim, want)) then
         return false
       end
-      if claim.held and rule.is_reader(want) and kind ~= 's' and kind ~= nil then
+      if claim.held and rule.is_reader(want) and kind ~= '@kind.readers@' and kind ~= nil then
         return false
       end
     end
@@ -311,14 +318,14 @@ function rule.extend(claim, lease)
   if lease == 0 then
     return
   end
-  if not (claim.held and rule.is_alone(claim)) then
-    rule.raise(rule.record_of(claim), lease)
+  if not (claim.held and rule.is_single_exclusive(claim)) then
+    rule.raise_expiry(rule.record_of(claim), lease)
   end
   for _, want in ipairs(claim.wants) do
     if claim.held and rule.is_exclusive(want) then
-      rule.raise(want.key, lease)
+      rule.raise_expiry(want.key, lease)
     else
-      rule.raise_queue(want, lease)
+      rule.raise_queue_expiry(want, lease)
       if claim.held and rule.is_reader(want) then
         rule.raise_reader_marker(want.key, lease)
       end
@@ -331,7 +338,7 @@ function rule.standing(claim)
   if claim.held then
     return 'held ' .. claim.first .. ' ' .. claim.count
   end
-  return 'waiting ' .. claim.first .. ' ' .. rule.recheck(claim)
+  return 'waiting ' .. claim.first .. ' ' .. rule.recheck_and_position(claim)
 end
 
 -- A failure as text: newer servers raise a table.
@@ -350,10 +357,10 @@ function rule.publish()
     redis.pcall('PUBLISH', 'lockfast:push:' .. client, table.concat(rule.pushes[client], '\n'))
   end
   rule.pushes, rule.recipients = {}, {}
-  if next(rule.changed) and redis.call('EXISTS', 'lockfast:watched') == 1 then
-    for key in pairs(rule.changed) do
+  if next(rule.changed_keys) and redis.call('EXISTS', 'lockfast:watched') == 1 then
+    for key in pairs(rule.changed_keys) do
       redis.pcall('PUBLISH', 'lockfast:lines', key)
     end
   end
-  rule.changed = {}
+  rule.changed_keys = {}
 end

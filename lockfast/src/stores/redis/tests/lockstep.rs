@@ -1,8 +1,8 @@
 //! Compares Redis with a table while leases expire: random verbs, between which a script (`pass_time.lua`) shifts all times in
-//! the database. At the end, every branch of the scripts must have been entered.
+//! the database. At the end, every block of the scripts must have been entered.
 //!
-//! The real time that passes between two steps is corrected after each step, so an outcome depends on it only if one step takes
-//! as long as half a [`UNIT`].
+//! The real time that passes in a step is taken back by the next shift, which rounds all times to multiples of [`UNIT`]. So real
+//! time changes an outcome only if one step takes half a [`UNIT`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,26 +18,28 @@ use crate::conformance::{self, Subject, Time};
 use crate::name::Name;
 use crate::store::{Busy, Change, Lease, Leaving, Resource, Scope, Standing, Store};
 
-use super::super::encode::LEAST_TOMBSTONE;
-use super::paths::{self, TAKEN};
+use super::super::encode::MIN_TOMBSTONE;
+use super::coverage::{self, BLOCK_COUNTS_KEY};
 
-/// All leases are multiples of this. It is the shortest tombstone in Redis, so that tombstones there are as long as the table's.
-const UNIT: Duration = LEAST_TOMBSTONE;
+/// All leases are multiples of this. No tombstone in Redis is shorter, so that tombstones last as long there as in the table.
+const UNIT: Duration = MIN_TOMBSTONE;
+/// How far times in Redis and in the table may differ: less than half a [`UNIT`].
 const TOLERANCE: Duration = Duration::from_secs(4);
+/// How many verbs one history has.
 const STEPS: u32 = 60;
 
 /// How many threads run histories at the same time, each in its own database.
 const THREADS: u64 = 4;
-/// Histories that are the same in every run: they and the rare cases below enter every branch.
-const FIXED: u64 = 200;
-/// Histories with a new seed in every run.
-const RANDOM: u64 = 100;
+/// How many histories are the same in every run: they and the rare cases below enter every block.
+const FIXED_HISTORIES: u64 = 200;
+/// How many histories have a new seed in every run.
+const RANDOM_HISTORIES: u64 = 100;
 
 /// Blocks that no history enters: the file, the line that begins the block, and the reason.
-const UNREACHED: &[(&str, &str, &str)] = &[
+const UNENTERED: &[(&str, &str, &str)] = &[
     ("acquire", "if not settled then", OTHER_PROGRAM),
     ("acquire", "if not drawn then", "the counter of tickets cannot be raised: redis_trouble/full.rs"),
-    ("acquire", "elseif not rule.is_whole(known) then", OTHER_PROGRAM),
+    ("acquire", "elseif not rule.is_whole(stored) then", OTHER_PROGRAM),
     ("acquire", "elseif kind == 'wrong_type' or kind == 'newer' then", OTHER_PROGRAM),
     ("claims", "if type(value) == 'table' then", OTHER_PROGRAM),
     ("claims", "if string.find(value.err, 'WRONGTYPE', 1, true) then", OTHER_PROGRAM),
@@ -45,22 +47,22 @@ const UNREACHED: &[(&str, &str, &str)] = &[
     ("claims", "if not is_read or type(living) ~= 'table' or living.v ~= 1 then", OTHER_PROGRAM),
     ("listing", "function listing.name_of(member)", "for list_names only"),
     ("listing", "if string.find(name, '\\0', 1, true) then", "for list_names only"),
-    ("inspect_each", "elseif kind and kind ~= 's' then", OTHER_PROGRAM),
-    ("reader_marker", "if rule.at_key(want.key) ~= 's' then", OTHER_PROGRAM),
+    ("inspect_each", "elseif kind and kind ~= '@kind.readers@' then", OTHER_PROGRAM),
+    ("reader_marker", "if rule.read_key(want.key) ~= '@kind.readers@' then", OTHER_PROGRAM),
     ("release", "if not done and rule.is_of_a_replica(reply) then", REPLICA),
     (
         "renew",
-        "if lease > 0 and not (knows_gt and call('PEXPIREAT', key, ends, 'GT') == 1) and call('PTTL', key) < lease then",
+        "if lease > 0 and not (supports_gt and call('PEXPIREAT', key, expires_at, 'GT') == 1) and call('PTTL', key) < lease then",
         "before Redis 7, or if the clock goes on within the script: redis_trouble/forgetting.rs",
     ),
-    ("renew_each", "elseif not rule.is_whole(known) then", OTHER_PROGRAM),
+    ("renew_each", "elseif not rule.is_whole(stored) then", OTHER_PROGRAM),
     ("renew_each", "if is_replica then", REPLICA),
     ("rule", "if not done and requested[want.key] then", OTHER_PROGRAM),
     ("rule", "if failure then", OTHER_PROGRAM),
-    ("rule", "elseif kind and kind ~= 's' then", OTHER_PROGRAM),
-    ("rule", "if kind ~= 'x' or not rule.is_text_of(value, claim) then", OTHER_PROGRAM),
+    ("rule", "elseif kind and kind ~= '@kind.readers@' then", OTHER_PROGRAM),
+    ("rule", "if kind ~= '@kind.claim@' or not rule.is_text_of(value, claim) then", OTHER_PROGRAM),
     ("rule", "if not redis.call('ZSCORE', rule.queue_of(want), rule.entry_of(claim, want)) then", OTHER_PROGRAM),
-    ("rule", "if claim.held and rule.is_reader(want) and kind ~= 's' and kind ~= nil then", OTHER_PROGRAM),
+    ("rule", "if claim.held and rule.is_reader(want) and kind ~= '@kind.readers@' and kind ~= nil then", OTHER_PROGRAM),
     ("rule", "function rule.message_of(failure)", OTHER_PROGRAM),
     ("rule", "function rule.is_of_a_replica(failure)", OTHER_PROGRAM),
 ];
@@ -104,9 +106,9 @@ impl Database {
         command.query(&mut *self.admin.lock().unwrap()).unwrap()
     }
 
-    /// How often each block was entered.
-    fn taken(&self) -> BTreeMap<String, u64> {
-        self.run(redis::cmd("HGETALL").arg(TAKEN))
+    /// The label of each block, and how often it was entered.
+    fn block_counts(&self) -> BTreeMap<String, u64> {
+        self.run(redis::cmd("HGETALL").arg(BLOCK_COUNTS_KEY))
     }
 }
 
@@ -162,8 +164,9 @@ impl Trouble for Database {
 fn random_verbs_are_answered_as_a_table_would_while_time_passes() {
     let server = servers::Redis::start();
     let given = lockstep::given_seed();
-    let first = fastrand::u64(FIXED..u64::MAX / 2);
-    let seeds: Vec<u64> = given.map_or_else(|| (0..FIXED).chain(first..first + RANDOM).collect(), |seed| vec![seed]);
+    let first_random = fastrand::u64(FIXED_HISTORIES..u64::MAX / 2);
+    let all_seeds = || (0..FIXED_HISTORIES).chain(first_random..first_random + RANDOM_HISTORIES).collect::<Vec<u64>>();
+    let seeds = given.map_or_else(all_seeds, |seed| vec![seed]);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (server, seeds) = (&server, &seeds);
@@ -171,8 +174,8 @@ fn random_verbs_are_answered_as_a_table_would_while_time_passes() {
                 let seeds = seeds.iter().copied().skip(thread as usize).step_by(THREADS as usize);
                 let database = Database::of(server, thread);
                 if thread % 2 == 1 {
-                    // Queues are inspected in pieces.
-                    database.run::<()>(redis::cmd("SET").arg("lockfast:test:most_shown").arg(2));
+                    // With two entries a run, queues are inspected in pieces.
+                    database.run::<()>(redis::cmd("SET").arg("lockfast:test:max_shown").arg(2));
                 }
                 let subject = database.clone();
                 conformance::run(async { subject }, async |place| {
@@ -189,9 +192,9 @@ fn random_verbs_are_answered_as_a_table_would_while_time_passes() {
         a_sweep_that_ends_early_is_continued(&rare).await;
     });
     if given.is_none() {
-        assert_every_branch_was_taken(&server);
+        assert_every_block_was_entered(&server);
     } else {
-        eprintln!("with {SEED_VAR} set, branches are not counted");
+        eprintln!("with {SEED_VAR} set, blocks are not counted");
     }
 }
 
@@ -205,22 +208,23 @@ async fn renew(store: &Redis, claim: &Arc<Claim>) -> Standing {
 
 /// A sweep ends when the eviction budget of a run is exhausted. The last waiter is notified, and its next request continues.
 async fn a_sweep_that_ends_early_is_continued(database: &Database) {
-    database.run::<()>(redis::cmd("SET").arg("lockfast:test:most_evicted").arg(3));
+    database.run::<()>(redis::cmd("SET").arg("lockfast:test:max_evicted").arg(3));
     let store = Redis::open(&database.url).await.unwrap();
     let waiter = |client, ttl| claim(client, Demand::exclusive(Name::new("crowded").unwrap()), ttl);
     let mut pushes = store.watch(Scope::Client(ClientId(1)));
-    let lives = waiter(1, 3 * UNIT);
+    let last = waiter(1, 3 * UNIT);
     for _ in 0..5 {
         store.acquire(&waiter(2, UNIT), Busy::Wait).await.unwrap();
     }
-    store.acquire(&lives, Busy::Wait).await.unwrap();
+    store.acquire(&last, Busy::Wait).await.unwrap();
     database.advance(UNIT).await;
-    assert!(matches!(renew(&store, &lives).await, Standing::Waiting { .. }), "the budget is exhausted");
-    assert_eq!(pushes.next().await, Some(Change::Gone(lives.id.hash())));
-    assert!(matches!(renew(&store, &lives).await, Standing::Held(_)));
+    assert!(matches!(renew(&store, &last).await, Standing::Waiting { .. }), "the budget is exhausted");
+    assert_eq!(pushes.next().await, Some(Change::Gone(last.id.hash())));
+    assert!(matches!(renew(&store, &last).await, Standing::Held(_)));
 }
 
-/// The reader marker outlives a reader with a shorter lease if the reader with the longest has left.
+/// The reader marker lasts as long as the longest lease of a reader. If the reader with that lease has left, the marker outlives the
+/// other readers.
 async fn a_reader_marker_without_readers_keeps_no_writer_out(database: &Database) {
     let store = Redis::open(&database.url).await.unwrap();
     let name = || Name::new("read").unwrap();
@@ -236,20 +240,20 @@ async fn a_reader_marker_without_readers_keeps_no_writer_out(database: &Database
     assert!(matches!(renew(&store, &writer).await, Standing::Held(_)));
 }
 
-fn assert_every_branch_was_taken(server: &servers::Redis) {
-    let mut taken = BTreeMap::<String, u64>::new();
+fn assert_every_block_was_entered(server: &servers::Redis) {
+    let mut entered = BTreeMap::<String, u64>::new();
     for database in 0..=THREADS {
-        for (label, count) in Database::of(server, database).taken() {
-            *taken.entry(label).or_default() += count;
+        for (label, count) in Database::of(server, database).block_counts() {
+            *entered.entry(label).or_default() += count;
         }
     }
     let mut missing = BTreeMap::new();
     for (file, text) in FILES {
-        let labels = paths::labels(file, text);
-        let is_allowed = |line: &str| UNREACHED.iter().any(|(of, allowed, _)| of == file && *allowed == line);
-        let is_missing = |(label, line): &(&String, &String)| !taken.contains_key(*label) && !is_allowed(line);
+        let labels = coverage::block_labels(file, text);
+        let is_allowed = |line: &str| UNENTERED.iter().any(|(of, allowed, _)| of == file && *allowed == line);
+        let is_missing = |(label, line): &(&String, &String)| !entered.contains_key(*label) && !is_allowed(line);
         missing.extend(labels.iter().filter(is_missing).map(|(label, line)| (label.clone(), line.clone())));
-        for (_, allowed, why) in UNREACHED.iter().filter(|(of, ..)| of == file) {
+        for (_, allowed, why) in UNENTERED.iter().filter(|(of, ..)| of == file) {
             assert!(labels.values().any(|line| line == allowed), "{file} has no block {allowed:?} ({why})");
         }
     }

@@ -1,5 +1,5 @@
-//! Tests of the scripts: with a counter in each branch, and compared with a table while time passes.
+//! Tests of the scripts: with a counter in each block, and compared with a table while time passes.
 
+pub(super) mod coverage;
 #[cfg(feature = "conformance")]
 mod lockstep;
-pub(super) mod paths;

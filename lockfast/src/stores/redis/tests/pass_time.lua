@@ -1,25 +1,26 @@
 -- Lets time pass in one database: shifts all times that were derived from a clock.
 --
 -- ARGV  1 the span, in milliseconds
---       2 the unit, in milliseconds: every lease and every age is a multiple of it, apart from the real time that has passed, which
---         is corrected
+--       2 the unit, in milliseconds: every lease and every age is rounded to a multiple of it, which takes back the real time that
+--         has passed
 local span, unit = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local function whole(millis)
+-- The nearest multiple of the unit.
+local function rounded(millis)
   return math.floor(millis / unit + 0.5) * unit
 end
 
--- An instant in the past.
+-- A stored instant in the past, `span` earlier.
 local function shifted(instant)
-  return string.format('%013.0f', now - whole(now - tonumber(instant)) - span)
+  return string.format('%013.0f', now - rounded(now - tonumber(instant)) - span)
 end
 
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local left = redis.call('PTTL', key)
   if left >= 0 then
-    left = whole(left) - span
+    left = rounded(left) - span
     if left <= 0 then
       redis.call('DEL', key)
     else
@@ -43,7 +44,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
   elseif key == 'lockfast:leases:detached' or key == 'lockfast:listings' then
     local members = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
     for index = 1, #members, 2 do
-      redis.call('ZADD', key, string.format('%.0f', now + whole(tonumber(members[index + 1]) - now) - span), members[index])
+      redis.call('ZADD', key, string.format('%.0f', now + rounded(tonumber(members[index + 1]) - now) - span), members[index])
     end
   end
 end

@@ -24,10 +24,12 @@ fn send(multiplexer: &Multiplexer, words: &[&str]) -> Reply {
     multiplexer.send(&command)
 }
 
+/// The future's result; fails after 20 seconds.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("it completes within seconds")
 }
 
+/// Sends a text and expects it as the reply.
 async fn echo(multiplexer: &Multiplexer, text: &str) {
     let reply = soon(send(multiplexer, &["ECHO", text])).await.unwrap();
     assert_eq!(reply, Value::BulkString(text.into()));
@@ -53,7 +55,8 @@ async fn each_task_gets_its_own_reply() {
         soon(task).await.unwrap();
     }
     let activity = multiplexer.activity().unwrap();
-    assert_eq!((activity.open, activity.sent), (0, 300 * 20 + 1));
+    // One more: the HELLO of the handshake.
+    assert_eq!((activity.open_requests, activity.sent_requests), (0, 300 * 20 + 1));
 }
 
 #[tokio::test]
@@ -61,10 +64,10 @@ async fn a_dropped_request_keeps_its_pending_reply() {
     let server = servers::Redis::start();
     let multiplexer = multiplexer_to(server.port(), drop).await;
     drop(send(&multiplexer, &["ECHO", "never sent when it was dropped"]));
-    let mut waits = Box::pin(send(&multiplexer, &["BLPOP", "list", "0.3"]));
-    assert!(futures::poll!(&mut waits).is_pending());
+    let mut blocking_pop = Box::pin(send(&multiplexer, &["BLPOP", "list", "0.3"]));
+    assert!(futures::poll!(&mut blocking_pop).is_pending());
     let after = send(&multiplexer, &["ECHO", "after"]);
-    drop(waits);
+    drop(blocking_pop);
     assert_eq!(soon(after).await.unwrap(), Value::BulkString("after".into()));
     echo(&multiplexer, "and so on").await;
 }
@@ -163,7 +166,7 @@ async fn a_reply_where_a_confirmation_is_due_ends_the_connection() {
     there.write_all(b"+OK\r\n+PONG\r\n").await.unwrap();
     assert_eq!(soon(subscribed).await.unwrap_err().kind(), ErrorKind::Parse);
     assert!(soon(after).await.is_err());
-    is_closed(there).await;
+    wait_until_closed(there).await;
 }
 
 #[tokio::test]
@@ -187,7 +190,7 @@ async fn pair() -> (Multiplexer, TcpStream) {
 }
 
 /// Waits until the other side has closed the connection.
-async fn is_closed(mut there: TcpStream) {
+async fn wait_until_closed(mut there: TcpStream) {
     let mut rest = Vec::new();
     // A close with unread bytes is a reset, which fails the read.
     let _ = soon(there.read_to_end(&mut rest)).await;
@@ -202,12 +205,12 @@ async fn a_reply_that_is_not_resp_ends_the_connection() {
         there.write_all(format!("+PONG\r\n{nonsense}").as_bytes()).await.unwrap();
         assert_eq!(soon(first).await.unwrap(), Value::SimpleString("PONG".to_owned()));
         assert_eq!(soon(second).await.unwrap_err().kind(), ErrorKind::Parse);
-        is_closed(there).await;
+        wait_until_closed(there).await;
     }
     let (multiplexer, mut there) = pair().await;
     there.write_all(b"+unasked\r\n").await.unwrap();
     soon(multiplexer.retired()).await;
-    is_closed(there).await;
+    wait_until_closed(there).await;
 }
 
 #[tokio::test]
@@ -217,14 +220,16 @@ async fn a_retired_connection_closes_after_its_open_requests() {
     multiplexer.retire();
     assert!(
         multiplexer.is_retired()
-            && multiplexer.activity().is_some_and(|activity| (activity.open, activity.sent) == (1, 1))
+            && multiplexer
+                .activity()
+                .is_some_and(|activity| (activity.open_requests, activity.sent_requests) == (1, 1))
     );
     there.write_all(b"+PONG\r\n").await.unwrap();
     assert!(soon(open).await.is_ok());
-    is_closed(there).await;
+    wait_until_closed(there).await;
     let (idle, there) = pair().await;
     idle.retire();
-    is_closed(there).await;
+    wait_until_closed(there).await;
 }
 
 #[tokio::test]
@@ -239,7 +244,7 @@ async fn a_connection_without_handles_closes_despite_open_requests() {
     assert!(!other.is_retired());
     drop(other);
     assert!(soon(open).await.is_err() && soon(stuck).await.is_err());
-    is_closed(there).await;
+    wait_until_closed(there).await;
 }
 
 #[tokio::test]
@@ -249,7 +254,7 @@ async fn an_abort_fails_all_requests_with_its_reason() {
     multiplexer.abort(&io::Error::new(io::ErrorKind::ConnectionAborted, "too late").into());
     assert_eq!(soon(open).await.unwrap_err().to_string(), "too late");
     assert_eq!(soon(send(&multiplexer, &["PING"])).await.unwrap_err().to_string(), "too late");
-    is_closed(there).await;
+    wait_until_closed(there).await;
 }
 
 #[test]
@@ -304,7 +309,7 @@ async fn a_runtime_that_was_blocked_for_too_long_sends_nothing() {
     let (multiplexer, mut there) = pair().await;
     let late = send(&multiplexer, &["ECHO", "late"]);
     // As long as a request may wait before it is written: no task of this runtime runs meanwhile.
-    std::thread::sleep(crate::stores::redis::connection::LONGEST_RESPONSE);
+    std::thread::sleep(crate::stores::redis::connection::MAX_RESPONSE_TIMEOUT);
     assert!(soon(late).await.unwrap_err().is_timeout());
     let mut sent = Vec::new();
     soon(there.read_to_end(&mut sent)).await.unwrap();

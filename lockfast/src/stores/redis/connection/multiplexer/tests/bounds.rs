@@ -21,6 +21,7 @@ fn refusal(reply: impl Future<Output = RedisResult<Value>>) -> RedisError {
     reply.expect_err("it is refused")
 }
 
+/// A connection that takes this number of open requests.
 async fn limited(server: &servers::Redis, requests: usize) -> Multiplexer {
     let stream = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
     let hello = redis::cmd("HELLO").arg(3).to_owned();
@@ -45,7 +46,9 @@ async fn a_request_beyond_the_limit_is_refused_and_leaves_no_trace() {
     assert!(explained.is_retryable(), "{explained}");
     assert!(
         !multiplexer.is_retired()
-            && multiplexer.activity().is_some_and(|activity| (activity.open, activity.sent) == (3, 4))
+            && multiplexer
+                .activity()
+                .is_some_and(|activity| (activity.open_requests, activity.sent_requests) == (3, 4))
     );
     resume(&admin).await;
     assert_eq!((soon(first).await, soon(third).await), (Ok(Value::Int(1)), Ok(Value::Int(3))));
@@ -77,6 +80,7 @@ async fn a_pipeline_is_sent_whole_or_not_at_all() {
 
 #[tokio::test]
 async fn bytes_that_the_server_does_not_take_are_bounded() {
+    // The stream takes 64 bytes until the peer reads: less than any of these requests.
     let (ours, mut theirs) = tokio::io::duplex(64);
     let limits = Limits { bytes: 1_000, ..Limits::default() };
     let multiplexer = Multiplexer::open_within(limits, Box::new(ours), &[], Arc::new(drop)).await.unwrap();
@@ -93,7 +97,9 @@ async fn bytes_that_the_server_does_not_take_are_bounded() {
     }
     assert!(
         !multiplexer.is_retired()
-            && multiplexer.activity().is_some_and(|activity| (activity.open, activity.sent) == (2, 2))
+            && multiplexer
+                .activity()
+                .is_some_and(|activity| (activity.open_requests, activity.sent_requests) == (2, 2))
     );
     let mut received = vec![0; 2 * sent.len()];
     soon(theirs.read_exact(&mut received)).await.unwrap();

@@ -5,7 +5,7 @@
 
 use redis::{PushKind, ServerError, Value};
 
-use super::super::{Parser, ROOM, UNKNOWN};
+use super::super::{Parser, READ_SIZE, UNKNOWN_TYPE};
 
 /// A point at which the two parsers may differ. The rest of the stream is not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,36 +31,36 @@ pub(super) struct Reading {
     pub(super) values: Vec<Value>,
     /// Why the stream was refused; `None` if the parser waits for more bytes.
     refused: Option<String>,
-    /// How many bytes were read before that.
-    read: usize,
+    /// How many bytes were parsed before that.
+    parsed: usize,
     /// Whether the parser waits for more bytes inside of a reply.
     is_inside: bool,
 }
 
 /// Compares two readings. Fails if they differ by anything but an accepted [`Difference`].
 pub(super) fn compare(bytes: &[u8], ours: &Reading, theirs: &Reading) -> Result<Option<Difference>, String> {
-    let parted = ours.values.iter().zip(&theirs.values).position(|(ours, theirs)| !is_same(ours, theirs));
-    if let Some(at) = parted {
+    let first_different = ours.values.iter().zip(&theirs.values).position(|(ours, theirs)| !is_same(ours, theirs));
+    if let Some(at) = first_different {
         let (ours, theirs) = (&ours.values[at], &theirs.values[at]);
         return Err(format!("reply {at} is {ours:.200?}, and {theirs:.200?} for the crate"));
     }
-    let (read, would) = (ours.values.len(), theirs.values.len());
+    let (our_count, crate_count) = (ours.values.len(), theirs.values.len());
     let accepted = match (&ours.refused, &theirs.refused) {
-        (None, None) | (Some(_), Some(_)) if read == would => return Ok(None),
-        (Some(why), _) if read <= would => of_ours(why, bytes, ours.read),
-        (_, Some(why)) if read >= would => of_theirs(why, bytes),
+        (None, None) | (Some(_), Some(_)) if our_count == crate_count => return Ok(None),
+        (Some(why), _) if our_count <= crate_count => difference_of_ours(why, bytes, ours.parsed),
+        (_, Some(why)) if our_count >= crate_count => difference_of_theirs(why, bytes),
         _ => None,
     };
-    let tell = |refused: &Option<String>| refused.clone().unwrap_or_else(|| "wants more".to_owned());
+    let ending = |refused: &Option<String>| refused.clone().unwrap_or_else(|| "wants more".to_owned());
     accepted.map(Some).ok_or_else(|| {
-        let (ours, theirs) = (tell(&ours.refused), tell(&theirs.refused));
-        format!("ends after {read} replies: {ours:.200}; for the crate after {would}: {theirs:.300}")
+        let (ours, theirs) = (ending(&ours.refused), ending(&theirs.refused));
+        format!("ends after {our_count} replies: {ours:.200}; for the crate after {crate_count}: {theirs:.300}")
     })
 }
 
-/// Whether ours may refuse what the crate's reads.
-fn of_ours(why: &str, bytes: &[u8], read: usize) -> Option<Difference> {
-    let rest = &bytes[read..];
+/// The accepted difference by which our parser may refuse, for the reason `why`, what the crate's parser reads.
+fn difference_of_ours(why: &str, bytes: &[u8], parsed: usize) -> Option<Difference> {
+    let rest = &bytes[parsed..];
     let line = rest.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
     let number = |line: &[u8]| -> Option<(i64, bool)> {
         let text = str::from_utf8(line.get(1..)?.strip_suffix(b"\r\n")?).ok()?;
@@ -74,19 +74,19 @@ fn of_ours(why: &str, bytes: &[u8], read: usize) -> Option<Difference> {
             let is_good = line[0] == b':' || u32::try_from(number).is_ok() || matches!(line, b"$-1\r\n" | b"*-1\r\n");
             (has_blanks || !is_good).then_some(Difference::StrictNumber)
         }
-        UNKNOWN => (rest.len() == 1).then_some(Difference::UnknownLastByte),
+        UNKNOWN_TYPE => (rest.len() == 1).then_some(Difference::UnknownLastByte),
         "a push of no kind" => {
-            let before = bytes[..read].strip_suffix(b"\n")?;
+            let before = bytes[..parsed].strip_suffix(b"\n")?;
             let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-            let line = &bytes[start..read];
+            let line = &bytes[start..parsed];
             (line[0] == b'>' && number(line)?.0 == 0).then_some(Difference::EmptyPush)
         }
         _ => None,
     }
 }
 
-/// Whether the crate's may refuse what ours reads.
-fn of_theirs(why: &str, bytes: &[u8]) -> Option<Difference> {
+/// The accepted difference by which the crate's parser may refuse, for the reason `why`, what our parser reads.
+fn difference_of_theirs(why: &str, bytes: &[u8]) -> Option<Difference> {
     if why.contains("utf-8") {
         str::from_utf8(bytes).is_err().then_some(Difference::LossyText)
     } else if why.contains("Maximum recursion depth exceeded") {
@@ -108,7 +108,7 @@ pub(super) fn ours<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Rea
     let mut parser = Parser::default();
     let (mut values, mut refused, mut received) = (Vec::new(), None, 0);
     for piece in pieces {
-        parser.room().extend_from_slice(piece);
+        parser.spare_buffer().extend_from_slice(piece);
         received += piece.len();
         while refused.is_none() {
             match parser.next() {
@@ -117,56 +117,58 @@ pub(super) fn ours<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Rea
                 Err(error) => refused = Some(error.detail().unwrap_or_default().to_owned()),
             }
         }
-        is_within_bounds(&parser, received)?;
+        check_memory(&parser, received)?;
         if refused.is_some() {
             break;
         }
     }
-    if values.iter().map(held_by).sum::<usize>() > FOR_EACH_BYTE * received {
-        return Err(format!("{received} bytes became values of more than {FOR_EACH_BYTE} times as many"));
+    if values.iter().map(memory_of).sum::<usize>() > MAX_MEMORY_PER_BYTE * received {
+        return Err(format!("{received} bytes became values of more than {MAX_MEMORY_PER_BYTE} times as many"));
     }
-    let is_inside = !parser.open.is_empty() || parser.read < parser.bytes.len();
-    Ok(Reading { values, refused, read: parser.read, is_inside })
+    let is_inside = !parser.open_aggregates.is_empty() || parser.parsed < parser.bytes.len();
+    Ok(Reading { values, refused, parsed: parser.parsed, is_inside })
 }
 
-/// The shortest value has three bytes, and a vector may reserve twice the room for it.
-const FOR_EACH_BYTE: usize = 2 * size_of::<Value>() / 3 + 4;
+/// The most memory that values may use for each byte received: the shortest value has three bytes, and a vector may reserve twice the
+/// memory for it.
+const MAX_MEMORY_PER_BYTE: usize = 2 * size_of::<Value>() / 3 + 4;
 /// The most levels that are open.
-const LEVELS: usize = 100;
+const MAX_LEVELS: usize = 100;
 /// Memory that is reserved in advance: the first values at each level, and the next read.
-const IN_ADVANCE: usize = LEVELS * 64 * size_of::<Value>() + 4 * ROOM;
+const RESERVED_MEMORY: usize = MAX_LEVELS * 64 * size_of::<Value>() + 4 * READ_SIZE;
 
-fn is_within_bounds(parser: &Parser, received: usize) -> Result<(), String> {
-    let open = parser.open.iter();
-    let open: usize = open.map(|aggregate| held_by_all(&aggregate.values, aggregate.values.capacity())).sum();
+fn check_memory(parser: &Parser, received: usize) -> Result<(), String> {
+    let open = parser.open_aggregates.iter();
+    let open: usize = open.map(|aggregate| memory_of_all(&aggregate.values, aggregate.values.capacity())).sum();
     let held = parser.bytes.capacity() + open;
-    if held > IN_ADVANCE + FOR_EACH_BYTE * received || parser.bytes.capacity() > 2 * received + 4 * ROOM {
+    if held > RESERVED_MEMORY + MAX_MEMORY_PER_BYTE * received || parser.bytes.capacity() > 2 * received + 4 * READ_SIZE
+    {
         return Err(format!("{held} bytes are in use after {received} were received"));
     }
-    if parser.open.len() > LEVELS {
-        return Err(format!("{} levels are open", parser.open.len()));
+    if parser.open_aggregates.len() > MAX_LEVELS {
+        return Err(format!("{} levels are open", parser.open_aggregates.len()));
     }
     Ok(())
 }
 
 /// The heap memory of a value.
-fn held_by(value: &Value) -> usize {
+fn memory_of(value: &Value) -> usize {
     match value {
         Value::BulkString(bytes) | Value::BigNumber(bytes) => bytes.capacity(),
         Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.capacity(),
         Value::Array(values) | Value::Set(values) | Value::Push { data: values, .. } => {
-            held_by_all(values, values.capacity())
+            memory_of_all(values, values.capacity())
         }
         Value::Map(pairs) => {
-            let inside = pairs.iter().map(|(key, value)| held_by(key) + held_by(value)).sum::<usize>();
+            let inside = pairs.iter().map(|(key, value)| memory_of(key) + memory_of(value)).sum::<usize>();
             inside + 2 * pairs.capacity() * size_of::<Value>()
         }
         _ => 0,
     }
 }
 
-fn held_by_all(values: &[Value], capacity: usize) -> usize {
-    capacity * size_of::<Value>() + values.iter().map(held_by).sum::<usize>()
+fn memory_of_all(values: &[Value], capacity: usize) -> usize {
+    capacity * size_of::<Value>() + values.iter().map(memory_of).sum::<usize>()
 }
 
 /// Parses with the crate, and normalises the values to the form of our parser.
@@ -179,7 +181,7 @@ pub(super) fn theirs(bytes: &[u8]) -> Reading {
             Err(error) => break Some(error.to_string()),
         }
     };
-    Reading { values, refused, read: 0, is_inside: false }
+    Reading { values, refused, parsed: 0, is_inside: false }
 }
 
 fn as_ours(value: Value) -> Value {

@@ -1,4 +1,4 @@
-//! Queues of pushes, one for each subscriber inside this process.
+//! The subscribers inside this process, and an inbox of pushes for each.
 //!
 //! Adding a push and waking the subscriber's task are two steps: pushes are added in order under a store's mutex, and tasks are
 //! woken, which may cost a system call, once the mutex is free.
@@ -15,14 +15,15 @@ use crate::claim::ClientId;
 use crate::name::Name;
 use crate::store::{Change, Scope};
 
-/// The most pushes in one inbox. Beyond, they are replaced by one [`Change::Resync`].
-const MOST_PUSHES: usize = 65_536;
+/// The most pushes in one inbox. When one more arrives, all are replaced by one [`Change::Resync`].
+const MAX_PUSHES: usize = 65_536;
 
-/// The inboxes of all subscribers in this process, by what they subscribe to.
+/// The inboxes of all subscribers in this process, by the scope that they subscribe to.
 #[derive(Debug, Default)]
 pub(super) struct Subscribers {
+    /// The inboxes for the pushes to a client.
     clients: HashMap<ClientId, Vec<Weak<Inbox>>>,
-    /// Each with the prefix of the names whose queues are watched.
+    /// The inboxes for changes of queues, each with the prefix of the names whose queues it watches.
     queues: Vec<(String, Weak<Inbox>)>,
 }
 
@@ -43,34 +44,34 @@ impl Subscribers {
     }
 
     /// Adds a push to the inboxes of a client, and these inboxes to `to_wake`.
-    pub(super) fn tell(&mut self, client: ClientId, change: &Change, to_wake: &mut Vec<Arc<Inbox>>) {
+    pub(super) fn push_to_client(&mut self, client: ClientId, change: &Change, to_wake: &mut Vec<Arc<Inbox>>) {
         if let Some(inboxes) = self.clients.get_mut(&client) {
-            inboxes.retain(|inbox| add(inbox, change, to_wake));
+            inboxes.retain(|inbox| add_if_open(inbox, change, to_wake));
             if inboxes.is_empty() {
                 self.clients.remove(&client);
             }
         }
     }
 
-    /// As [`tell`](Self::tell), for subscribers that watch the queue of this name.
-    pub(super) fn tell_of_queue(&mut self, name: &Name, to_wake: &mut Vec<Arc<Inbox>>) {
+    /// As [`push_to_client`](Self::push_to_client), for the subscribers that watch the queue of this name.
+    pub(super) fn push_queue_change(&mut self, name: &Name, to_wake: &mut Vec<Arc<Inbox>>) {
         let change = Change::Resource(name.clone());
-        let wanted = |prefix: &str| name.as_str().starts_with(prefix);
-        self.queues.retain(|(prefix, inbox)| !wanted(prefix) || add(inbox, &change, to_wake));
+        let is_watched = |prefix: &str| name.as_str().starts_with(prefix);
+        self.queues.retain(|(prefix, inbox)| !is_watched(prefix) || add_if_open(inbox, &change, to_wake));
     }
 
     /// Adds a resync for all subscribers that watch queues: pushes may have been lost.
     #[cfg(feature = "redis")]
     pub(super) fn resync_queues(&mut self, to_wake: &mut Vec<Arc<Inbox>>) {
-        self.queues.retain(|(_, inbox)| add(inbox, &Change::Resync, to_wake));
+        self.queues.retain(|(_, inbox)| add_if_open(inbox, &Change::Resync, to_wake));
     }
 
-    /// Whether a subscriber watches queues.
-    pub(super) fn watch_queues(&self) -> bool {
+    /// Whether any subscriber watches queues.
+    pub(super) fn has_queue_watchers(&self) -> bool {
         !self.queues.is_empty()
     }
 
-    /// Ends all streams after the pushes that they have.
+    /// Closes all inboxes: each stream returns the pushes that are in its inbox, then ends.
     pub(super) fn close(&mut self) {
         let queues = self.queues.iter().map(|(_, inbox)| inbox);
         let inboxes = self.clients.values().flatten().chain(queues);
@@ -78,13 +79,14 @@ impl Subscribers {
     }
 
     #[cfg(test)]
-    pub(super) fn count(&self) -> (usize, usize) {
+    /// The number of subscribed clients, and the number of subscribers to queues.
+    pub(super) fn counts(&self) -> (usize, usize) {
         (self.clients.len(), self.queues.len())
     }
 }
 
-/// Adds a push. `false` if the stream of the inbox was dropped.
-fn add(inbox: &Weak<Inbox>, change: &Change, to_wake: &mut Vec<Arc<Inbox>>) -> bool {
+/// Adds a push. Returns `false` if the stream of the inbox was dropped.
+fn add_if_open(inbox: &Weak<Inbox>, change: &Change, to_wake: &mut Vec<Arc<Inbox>>) -> bool {
     let Some(inbox) = inbox.upgrade() else { return false };
     inbox.add(change.clone());
     to_wake.push(inbox);
@@ -94,12 +96,12 @@ fn add(inbox: &Weak<Inbox>, change: &Change, to_wake: &mut Vec<Arc<Inbox>>) -> b
 /// The pushes of one subscriber.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    queued: Mutex<Queued>,
+    contents: Mutex<Contents>,
     waker: AtomicWaker,
 }
 
 #[derive(Debug, Default)]
-struct Queued {
+struct Contents {
     pushes: VecDeque<Change>,
     is_closed: bool,
 }
@@ -112,9 +114,9 @@ impl Inbox {
     }
 
     fn add(&self, change: Change) {
-        let pushes = &mut self.queued().pushes;
-        if pushes.len() >= MOST_PUSHES {
-            // The subscriber reads too slowly: it gets one resync, and asks for all that it missed.
+        let pushes = &mut self.contents().pushes;
+        if pushes.len() >= MAX_PUSHES {
+            // The subscriber reads too slowly. It gets one resync, on which it asks the store for everything it waits for.
             *pushes = VecDeque::from([Change::Resync]);
         } else {
             pushes.push_back(change);
@@ -125,24 +127,24 @@ impl Inbox {
         self.waker.wake();
     }
 
-    /// Ends the stream after the pushes that it has.
+    /// Makes the stream end once it has returned the pushes that are in the inbox.
     fn close(&self) {
-        self.queued().is_closed = true;
+        self.contents().is_closed = true;
         self.wake();
     }
 
-    fn queued(&self) -> MutexGuard<'_, Queued> {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
+    fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The stream of a subscriber.
+/// The stream that a subscriber reads its inbox by.
 #[derive(Debug)]
 pub(super) struct Pushes(Arc<Inbox>);
 
 #[cfg(feature = "redis")]
 impl Pushes {
-    /// A guard that closes the inbox: for the task that adds pushes.
+    /// A guard that closes the inbox when it is dropped. The task that adds pushes holds it, so that the stream ends with the task.
     pub(super) fn close_on_drop(&self) -> CloseOnDrop {
         CloseOnDrop(Arc::downgrade(&self.0))
     }
@@ -167,10 +169,10 @@ impl Stream for Pushes {
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Change>> {
         // Order matters: the waker is registered before the inbox is read, or a push between the two would wake no task.
         self.0.waker.register(cx.waker());
-        let mut queued = self.0.queued();
-        match queued.pushes.pop_front() {
+        let mut contents = self.0.contents();
+        match contents.pushes.pop_front() {
             Some(change) => Poll::Ready(Some(change)),
-            None if queued.is_closed => Poll::Ready(None),
+            None if contents.is_closed => Poll::Ready(None),
             None => Poll::Pending,
         }
     }
