@@ -27,7 +27,8 @@ fn main() -> Exit {
     let _flush = stderr::Flush::at_the_end();
     // Before anything else: a guardian is started for every command, and must not depend on settings.
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == run::guardian_connection::GUARDIAN) {
+    if words.next().is_some_and(|word| word == run::guardian_connection::GUARDIAN_COMMAND) {
+        // The words after the `--` are the command.
         return match guardian::main(words.skip(1).collect()) {
             Ok(()) => Exit::Yes,
             Err(_) => Exit::Failed,
@@ -35,7 +36,7 @@ fn main() -> Exit {
     }
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return misread(&error),
+        Err(error) => return report_parse_error(&error),
     };
     match Settings::load(&args.globals) {
         Ok(settings) => {
@@ -81,8 +82,8 @@ fn wait_for(command: impl Future<Output = Exit>) -> Exit {
     }
 }
 
-/// The command line could not be parsed, or asked for help.
-fn misread(error: &clap::Error) -> Exit {
+/// Prints why the command line could not be parsed, or the help that it asked for. Returns the exit code.
+fn report_parse_error(error: &clap::Error) -> Exit {
     // If the reader has left, the text cannot be shown anywhere else.
     let _ = error.print();
     if !error.use_stderr() {

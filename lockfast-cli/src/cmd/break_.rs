@@ -34,13 +34,13 @@ pub(crate) struct BreakArgs {
 }
 
 pub(crate) async fn run(args: BreakArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> {
+async fn try_run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> {
     let locks = settings.locks().await?;
     let BreakArgs { key, fence, now } = args;
-    let failed = |error| Failure::while_(format!("breaking {key:?}"), &error);
+    let failed = |error| Failure::from_error(format!("breaking {key:?}"), &error);
     let before = locks.mutex(key).info().await.map_err(failed)?;
     let broken = match now {
         true => locks.break_lock_now(key, *fence).await,
@@ -48,8 +48,8 @@ async fn answer(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> 
     };
     if !broken.map_err(failed)? {
         let found = locks.mutex(key).info().await.map_err(failed)?;
-        let instead = text::in_short(found.as_ref());
-        return Err(Failure::new(Exit::No, format!("{key:?} has no claim with fence {fence}; it is {instead}")));
+        let state = text::in_short(found.as_ref());
+        return Err(Failure::new(Exit::No, format!("{key:?} has no claim with fence {fence}; it is {state}")));
     }
     let owner = before.as_ref().and_then(|resource| owner_of(resource, Ticket(*fence)));
     tracing::info!(

@@ -30,7 +30,7 @@ impl Drop for Dir {
 fn resolve(globals: &Globals, env: &[(&str, &str)], files: Vec<PathBuf>) -> Result<Settings, String> {
     let env = |key: &str| env.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned());
     let mut stdin = || Ok("redis://:from-stdin@db\n".to_owned());
-    Settings::merged(globals, Inputs { env: &env, files, stdin: &mut stdin })
+    Settings::merge(globals, Inputs { env: &env, files, stdin: &mut stdin })
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn the_redis_table_completes_the_url() {
     let said = "connect_timeout=2s&replicas=0";
     assert_eq!(store(&format!("redis://db?{said}")), format!("redis://db?{said}&heartbeat=90000ms"));
     assert_eq!(store("sqlite:/tmp/redis://x"), "sqlite:/tmp/redis://x");
-    assert_eq!(shown(&store("rediss://:s3cret@db")), format!("rediss://:***@db?{ca}&{rest}"));
+    assert_eq!(redacted_url(&store("rediss://:s3cret@db")), format!("rediss://:***@db?{ca}&{rest}"));
 }
 
 #[test]

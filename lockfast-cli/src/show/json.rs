@@ -8,7 +8,7 @@ use lockfast::{Entry, Mode, Resource};
 use serde::Serialize;
 
 use super::is_foreign;
-use crate::out::plain_json;
+use crate::out::escape_controls_in_json;
 
 /// One resource and its queue.
 #[derive(Serialize)]
@@ -117,13 +117,13 @@ pub(crate) fn time(at: SystemTime) -> String {
 /// As text over several lines, for one result.
 pub(crate) fn pretty(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value).expect("all keys are text and all numbers are finite");
-    plain_json(&text) + "\n"
+    escape_controls_in_json(&text) + "\n"
 }
 
 /// As one line, for one of many results.
 pub(crate) fn line(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).expect("all keys are text and all numbers are finite");
-    plain_json(&text) + "\n"
+    escape_controls_in_json(&text) + "\n"
 }
 
 #[cfg(test)]

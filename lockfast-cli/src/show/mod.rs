@@ -6,7 +6,7 @@ pub(crate) mod text;
 
 use lockfast::{Entry, Mode, Note, Resource};
 
-use crate::out::plain;
+use crate::out::escape_controls;
 
 /// The mode of the resource's claims, in one word or two.
 pub(crate) fn mode(resource: &Resource) -> String {
@@ -25,10 +25,11 @@ pub(crate) fn mode(resource: &Resource) -> String {
 
 /// The holder or waiter behind a claim: `reports on web-2 (pid 812)`.
 pub(crate) fn describe(note: &Note) -> String {
-    plain(&note.to_string())
+    escape_controls(&note.to_string())
 }
 
-/// Whether it is the lock of a program that does not use lockfast: only its existence and perhaps its expiry are known.
+/// Whether the entry stands for the lock of a program that does not use lockfast. It has drawn no ticket; only its existence and
+/// perhaps its expiry are known.
 pub(crate) fn is_foreign(entry: &Entry) -> bool {
     entry.tickets.first.0 == 0
 }
@@ -47,12 +48,12 @@ pub(crate) fn bold(text: &str, colours: bool) -> String {
     if colours { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
-/// Whether standard output is a terminal that wants colours.
-pub(crate) fn colours() -> bool {
+/// Whether standard output is a terminal, and neither `NO_COLOR` nor `TERM` asks for plain text.
+pub(crate) fn wants_colours() -> bool {
     use std::io::IsTerminal;
-    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    std::io::stdout().is_terminal() && !unwanted && !dumb
+    let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    std::io::stdout().is_terminal() && !is_unwanted && !is_dumb
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use lockfast::{Entry, Resource};
 use super::json::time;
 use super::{describe, is_foreign, mode, remark};
 use crate::duration::brief;
-use crate::out::plain;
+use crate::out::escape_controls;
 
 /// Everything that is known about one resource.
 pub(crate) fn in_full(resource: &Resource, now: SystemTime) -> String {
-    let mut text = format!("key      {}\nmode     {}\n", plain(resource.name.as_str()), mode(resource));
+    let mut text = format!("key      {}\nmode     {}\n", escape_controls(resource.name.as_str()), mode(resource));
     if let Some(left) = resource.sealed_for {
         text += &format!("done     and remembered for {} more\n", brief(left));
     }
@@ -52,14 +52,14 @@ fn holder(entry: &Entry, now: SystemTime) -> String {
         row("expires", ends);
         return text;
     }
-    row("host", plain(&note.host));
+    row("host", escape_controls(&note.host));
     row("pid", note.pid.to_string());
-    row("program", plain(&note.program));
+    row("program", escape_controls(&note.program));
     if let Some(name) = &note.text {
-        row("name", plain(name));
+        row("name", escape_controls(name));
     }
     for (key, value) in &note.labels {
-        row("label", plain(&format!("{key}={value}")));
+        row("label", escape_controls(&format!("{key}={value}")));
     }
     row("fence", fences);
     row("since", format!("{} ({} ago)", time(since), brief(entry.since)));
