@@ -42,9 +42,9 @@ impl Shell {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (say, lines) = channel();
+        let (sender, lines) = channel();
         let output = BufReader::new(process.stdout.take().unwrap());
-        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut shell = Self { home, process, lines, redis };
         shell.write("exec 2>&1");
         shell

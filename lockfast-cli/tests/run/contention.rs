@@ -45,12 +45,12 @@ fn a_waiter_is_shown_the_holder_and_gets_the_lock_next() {
     let (mut holder, _) = shared.hold(&["k"]);
     let mut waiter = Running::start(shared.lockfast(&["-v", "run", "k", "--", "echo", "mine"]));
     until("the message is written", || {
-        let line = waiter.error_line();
+        let line = waiter.read_error_line();
         line.contains("waiting for k, held by") && line.ends_with("next in the queue")
     });
     assert!(!waiter.has_ended());
     holder.write("done\n");
-    assert_eq!(waiter.line(), "mine");
+    assert_eq!(waiter.read_line(), "mine");
     assert_eq!(waiter.end().code, Some(0));
 }
 
@@ -61,11 +61,11 @@ fn each_signal_ends_the_wait_and_leaves_the_queue() {
     let signals = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
     for signal in signals {
         let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "never"]));
-        shared.until_queued("k", 2);
+        shared.wait_for_queue_len("k", 2);
         waiter.signal(signal);
         let said = waiter.end();
         assert_eq!((said.code, said.stdout.as_str()), (Some(128 + signal.as_raw()), ""));
-        shared.until_queued("k", 1);
+        shared.wait_for_queue_len("k", 1);
     }
     holder.write("done\n");
     assert_eq!(holder.end().code, Some(0));
@@ -213,11 +213,11 @@ fn a_store_that_cannot_be_opened_is_69() {
 fn a_broken_lock_ends_its_command_before_the_hand_off() {
     let shared = SharedStore::new();
     for _ in 0..3 {
-        let (holder, command) = shared.stubborn("k", &["-k", "0.2"]);
-        let waiter = shared.next_waiter("k", command);
+        let (holder, command) = shared.hold_stubbornly("k", &["-k", "0.2"]);
+        let waiter = shared.start_next_waiter("k", command);
         let broken = shared.run(&["break", "k", "--fence", &shared.fence_of("k")]);
         assert_eq!(broken.code, Some(0), "{}", broken.stderr);
-        assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.read_line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
         let said = holder.end();
         assert_eq!(said.code, Some(79));
@@ -230,10 +230,10 @@ fn a_broken_lock_ends_its_command_before_the_hand_off() {
 fn a_killed_lockfast_loses_its_command_before_the_hand_off() {
     let shared = SharedStore::new();
     for _ in 0..5 {
-        let (holder, command) = shared.stubborn("k", &["-k", "0.1"]);
-        let waiter = shared.next_waiter("k", command);
+        let (holder, command) = shared.hold_stubbornly("k", &["-k", "0.1"]);
+        let waiter = shared.start_next_waiter("k", command);
         holder.signal(Signal::KILL);
-        assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.read_line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
     }
 }
@@ -241,19 +241,19 @@ fn a_killed_lockfast_loses_its_command_before_the_hand_off() {
 #[test]
 fn a_stopped_lockfast_loses_its_command_before_the_hand_off() {
     let shared = SharedStore::new();
-    let (holder, command) = shared.stubborn("k", &["--ttl", "2", "-k", "0.2"]);
-    let waiter = shared.next_waiter("k", command);
+    let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "2", "-k", "0.2"]);
+    let waiter = shared.start_next_waiter("k", command);
     holder.stop();
-    assert_eq!(waiter.line(), "alone");
+    assert_eq!(waiter.read_line(), "alone");
     assert_eq!(holder.end().code, Some(79));
 }
 
 #[test]
 fn at_most_ends_the_command_before_the_hand_off() {
     let shared = SharedStore::new();
-    let (holder, command) = shared.stubborn("k", &["--at-most", "1", "-k", "0.2"]);
-    let waiter = shared.next_waiter("k", command);
-    assert_eq!(waiter.line(), "alone");
+    let (holder, command) = shared.hold_stubbornly("k", &["--at-most", "1", "-k", "0.2"]);
+    let waiter = shared.start_next_waiter("k", command);
+    assert_eq!(waiter.read_line(), "alone");
     assert_eq!(holder.end().code, Some(124));
 }
 

@@ -20,7 +20,7 @@ fn start_stubborn(options: &[&str]) -> (Running, [u32; 3]) {
     let line: Vec<&str> =
         ["run"].into_iter().chain(options.iter().copied()).chain(["k", "--", "sh", "-c", STUBBORN]).collect();
     let mut running = Running::start(lockfast(&line));
-    let tree = [(); 3].map(|()| running.line_pid());
+    let tree = [(); 3].map(|()| running.read_pid());
     assert!(tree.iter().all(|pid| is_alive(*pid)));
     (running, tree)
 }
@@ -77,7 +77,7 @@ fn a_command_that_ends_in_time_is_not_touched() {
 #[test]
 fn background_processes_outlive_a_command_that_exits() {
     let mut running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", "sleep 600 >/dev/null 2>&1 & echo $!"]));
-    let left = running.line_pid();
+    let left = running.read_pid();
     until("lockfast has ended", || running.has_ended());
     assert!(is_alive(left));
 }
@@ -102,7 +102,7 @@ fn a_lockfast_that_is_stopped_briefly_loses_nothing() {
     let mut command = lockfast(&["run", "--ttl", "3", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
     command.stdin(std::process::Stdio::piped());
     let mut running = Running::start(command);
-    assert_eq!(running.line(), "ready");
+    assert_eq!(running.read_line(), "ready");
     running.stop();
     let stopped = now();
     until("a third of the lease has passed", || now() >= stopped + Duration::from_secs(1));
@@ -126,10 +126,10 @@ fn the_command_dies_with_a_killed_lockfast() {
 fn a_command_is_asked_before_it_dies_with_a_killed_lockfast() {
     let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
     let running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", script]));
-    assert_eq!(running.line(), "ready");
+    assert_eq!(running.read_line(), "ready");
     let killed = now();
     running.signal(Signal::KILL);
-    assert_eq!(running.line(), "asked");
+    assert_eq!(running.read_line(), "asked");
     assert!(now().since(killed) < BEFORE_THE_DEADLINE, "asked only {:?} after lockfast died", now().since(killed));
 }
 
@@ -158,7 +158,7 @@ fn ordinary_signals_do_not_end_the_guardian() {
     let mut command = lockfast(&["run", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
     command.stdin(std::process::Stdio::piped());
     let mut running = Running::start(command);
-    assert_eq!(running.line(), "ready");
+    assert_eq!(running.read_line(), "ready");
     let guardian = running.guardian();
     let signals = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
     for signal in signals.into_iter().chain([Signal::TSTP, Signal::TTIN, Signal::TTOU, Signal::PIPE]) {
@@ -199,12 +199,12 @@ fn on_lost_warn_lets_the_command_go_on() {
         lockfast(&["run", "--ttl", "1", "--on-lost", "warn", "k", "--", "sh", "-c", "echo ready; read line; exit 6"]);
     command.stdin(std::process::Stdio::piped());
     let mut running = Running::start(command);
-    assert_eq!(running.line(), "ready");
+    assert_eq!(running.read_line(), "ready");
     running.stop();
     let stopped = now();
     until("the lease has ended", || now() >= stopped + Duration::from_millis(1200));
     running.signal(Signal::CONT);
-    assert!(running.error_line().contains("goes on without it"));
+    assert!(running.read_error_line().contains("goes on without it"));
     running.write("on\n");
     assert_eq!(running.end().code, Some(6));
 }

@@ -109,7 +109,7 @@ fn standard_input_goes_to_the_command() {
     command.stdin(Stdio::piped());
     let mut running = Running::start(command);
     running.write("one\n");
-    assert_eq!(running.line(), "one");
+    assert_eq!(running.read_line(), "one");
     running.write("two");
     let said = running.end();
     assert_eq!((said.code, said.stdout.as_str()), (Some(0), "two\n"));

@@ -96,24 +96,26 @@ impl Running {
         guardian
     }
 
-    pub(crate) fn line(&self) -> String {
+    /// Waits for the next line of standard output.
+    pub(crate) fn read_line(&self) -> String {
         self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
             panic!("the command wrote no line within the time: {error}; {}", rest_of(&self.errors))
         })
     }
 
     /// The next line, if it was written already.
-    pub(crate) fn line_if_any(&self) -> Option<String> {
+    pub(crate) fn try_read_line(&self) -> Option<String> {
         self.lines.try_recv().ok()
     }
 
-    pub(crate) fn error_line(&self) -> String {
+    /// Waits for the next line of standard error.
+    pub(crate) fn read_error_line(&self) -> String {
         self.errors.recv_timeout(PATIENCE).expect("lockfast writes a message within the time")
     }
 
-    /// The next line, which is a process id.
-    pub(crate) fn line_pid(&mut self) -> u32 {
-        let number = self.line().trim().parse().unwrap();
+    /// Waits for the next line, which is a process id.
+    pub(crate) fn read_pid(&mut self) -> u32 {
+        let number = self.read_line().trim().parse().unwrap();
         self.known.push(number);
         number
     }
@@ -174,10 +176,10 @@ fn rest_of(lines: &Receiver<String>) -> String {
 }
 
 fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
-    let (say, lines) = channel();
+    let (sender, lines) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            if say.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }
@@ -227,12 +229,12 @@ impl SharedStore {
         let mut command = self.lockfast(&line.collect::<Vec<_>>());
         command.stdin(Stdio::piped());
         let mut running = Running::start(command);
-        let pid = running.line_pid();
+        let pid = running.read_pid();
         (running, pid)
     }
 
     /// Waits until the queue of `key` has this many entries, holders included.
-    pub(crate) fn until_queued(&self, key: &str, count: usize) {
+    pub(crate) fn wait_for_queue_len(&self, key: &str, count: usize) {
         until("all are in the queue", || {
             let shown = self.run(&["inspect", "-o", "json", key]).stdout;
             shown.matches("\"owner\"").count() == count
@@ -240,23 +242,23 @@ impl SharedStore {
     }
 
     /// A command that holds `key` and ignores the ending signal, and its process id.
-    pub(crate) fn stubborn(&self, key: &str, options: &[&str]) -> (Running, u32) {
+    pub(crate) fn hold_stubbornly(&self, key: &str, options: &[&str]) -> (Running, u32) {
         let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
         let line: Vec<&str> = [&["run"], options, &[key, "--", "sh", "-c", script]].concat();
         let mut running = Running::start(self.lockfast(&line));
-        let command = running.line_pid();
+        let command = running.read_pid();
         (running, command)
     }
 
     /// A waiter for `key` that prints, once it holds the lock, whether `command` is still alive.
-    pub(crate) fn next_waiter(&self, key: &str, command: u32) -> Running {
+    pub(crate) fn start_next_waiter(&self, key: &str, command: u32) -> Running {
         // A zombie counts as dead.
         let state = format!("$(cut -d' ' -f3 /proc/{command}/stat 2>/dev/null)");
         let script = format!("case \"{state}\" in ''|Z|X) echo alone;; *) echo two at once;; esac");
         let mut line = self.lockfast(&["run", key, "--", "sh", "-c", &script]);
         line.stdin(Stdio::null());
         let waiter = Running::start(line);
-        self.until_queued(key, 2);
+        self.wait_for_queue_len(key, 2);
         waiter
     }
 

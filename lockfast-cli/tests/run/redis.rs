@@ -1,6 +1,5 @@
 //! The same over Redis: processes share a server, and only the end of a lease shows that a holder is dead.
 
-use std::io::{Read, Write};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -26,10 +25,10 @@ fn two_processes_exclude_each_other_and_hand_off_at_once() {
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(75), ""), "{}", refused.stderr);
     assert!(refused.stderr.contains(&format!("(pid {})", holder.pid())), "{}", refused.stderr);
     let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "mine"]));
-    shared.until_queued("k", 2);
+    shared.wait_for_queue_len("k", 2);
     let released = now();
     holder.write("done\n");
-    assert_eq!(waiter.line(), "mine");
+    assert_eq!(waiter.read_line(), "mine");
     assert!(now().since(released) < AT_ONCE, "{:?}", now().since(released));
     assert_eq!((holder.end().code, waiter.end().code), (Some(0), Some(0)));
     assert_eq!(shared.run(&["status", "k"]).code, Some(1), "it is free");
@@ -51,11 +50,11 @@ fn one_command_runs_at_a_time_and_all_run() {
 #[test]
 fn after_a_kill_the_command_is_dead_before_the_lease_ends() {
     let (_redis, shared) = start();
-    let (holder, command) = shared.stubborn("k", &["--ttl", "2", "-k", "0.2"]);
-    let waiter = shared.next_waiter("k", command);
+    let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "2", "-k", "0.2"]);
+    let waiter = shared.start_next_waiter("k", command);
     let killed = now();
     holder.signal(Signal::KILL);
-    assert_eq!(waiter.line(), "alone");
+    assert_eq!(waiter.read_line(), "alone");
     assert!(now().since(killed) < Duration::from_secs(2) + AT_ONCE, "{:?}", now().since(killed));
     assert_eq!(waiter.end().code, Some(0));
 }
@@ -63,21 +62,21 @@ fn after_a_kill_the_command_is_dead_before_the_lease_ends() {
 #[test]
 fn a_stopped_lockfast_loses_its_command_before_the_hand_off() {
     let (_redis, shared) = start();
-    let (holder, command) = shared.stubborn("k", &["--ttl", "2", "-k", "0.2"]);
-    let waiter = shared.next_waiter("k", command);
+    let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "2", "-k", "0.2"]);
+    let waiter = shared.start_next_waiter("k", command);
     holder.stop();
-    assert_eq!(waiter.line(), "alone");
+    assert_eq!(waiter.read_line(), "alone");
     assert_eq!(holder.end().code, Some(79));
 }
 
 #[test]
 fn a_broken_lock_ends_its_command_before_the_hand_off() {
     let (_redis, shared) = start();
-    let (holder, command) = shared.stubborn("k", &["-k", "0.2"]);
-    let waiter = shared.next_waiter("k", command);
+    let (holder, command) = shared.hold_stubbornly("k", &["-k", "0.2"]);
+    let waiter = shared.start_next_waiter("k", command);
     let broken = shared.run(&["break", "k", "--fence", &shared.fence_of("k")]);
     assert_eq!(broken.code, Some(0), "{}", broken.stderr);
-    assert_eq!(waiter.line(), "alone");
+    assert_eq!(waiter.read_line(), "alone");
     let said = holder.end();
     assert_eq!(said.code, Some(79), "{}", said.stderr);
     assert!(said.stderr.contains("an operator broke it"), "{}", said.stderr);
@@ -87,7 +86,7 @@ fn a_broken_lock_ends_its_command_before_the_hand_off() {
 fn when_the_server_dies_the_command_ends_before_its_lease() {
     let (mut redis, shared) = start();
     let ttl = Duration::from_secs(4);
-    let (holder, command) = shared.stubborn("k", &["--ttl", "4", "-k", "0.3"]);
+    let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "4", "-k", "0.3"]);
     redis.kill();
     // The last renewal was before this, so the lease ends before `killed + ttl`.
     let killed = now();
@@ -116,7 +115,7 @@ fn a_durable_server_restarted_within_a_lease_loses_no_lock() {
 #[test]
 fn a_server_without_its_data_ends_the_command_at_renewal() {
     let (mut redis, shared) = start();
-    let (holder, command) = shared.stubborn("k", &["--ttl", "6", "-k", "0.2"]);
+    let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "6", "-k", "0.2"]);
     let old = shared.fence_of("k").parse::<u64>().unwrap();
     redis.kill();
     redis.start_again();
@@ -137,7 +136,7 @@ fn a_loss_that_is_found_only_at_the_release_is_79() {
         let mut command = shared.lockfast(&line);
         command.stdin(std::process::Stdio::piped());
         let mut holder = Running::start(command);
-        assert_eq!(holder.line(), "ready");
+        assert_eq!(holder.read_line(), "ready");
         // The lease is 30 s: no renewal finds out before the command has ended.
         forget_everything(&redis);
         holder.write("done\n");
@@ -148,11 +147,7 @@ fn a_loss_that_is_found_only_at_the_release_is_79() {
 }
 
 fn forget_everything(redis: &Redis) {
-    let mut server = std::net::TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
-    server.write_all(b"FLUSHALL\r\n").unwrap();
-    let mut answer = [0; 5];
-    server.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"+OK\r\n");
+    assert_eq!(redis.command("FLUSHALL"), "+OK");
 }
 
 #[test]
@@ -186,12 +181,12 @@ fn a_leader_that_ends_is_followed_by_the_next() {
     let (_redis, shared) = start();
     let elect = |script: &str| Running::start(shared.lockfast(&["elect", "k", "--", "sh", "-c", script]));
     let mut first = elect("echo $$; while :; do sleep 1; done");
-    first.line_pid();
+    first.read_pid();
     let second = elect("echo leading; while :; do sleep 1; done");
-    shared.until_queued("k", 2);
+    shared.wait_for_queue_len("k", 2);
     let asked = now();
     first.signal(Signal::TERM);
-    assert_eq!(second.line(), "leading");
+    assert_eq!(second.read_line(), "leading");
     assert!(now().since(asked) < AT_ONCE, "{:?}", now().since(asked));
 }
 
