@@ -35,7 +35,7 @@ pub(crate) fn run(root: &Path, server: &Server) -> Result<()> {
     let manifest = root.join("lockfast/Cargo.toml");
     let manifest = fs::read_to_string(&manifest).with_context(|| format!("could not read {}", manifest.display()))?;
     let steps = steps(&features::declared(&manifest), server);
-    in_order(&steps, |step| match step.check {
+    run_in_order(&steps, |step| match step.check {
         Check::Command => step.repeat.run(root),
         Check::Tests => budgets::check(&step.repeat.run_and_read(root)?),
         Check::Tidy => tidy::run(root),
@@ -70,7 +70,7 @@ fn steps(features: &[String], server: &Server) -> Vec<Step> {
     steps
 }
 
-fn in_order(steps: &[Step], mut check: impl FnMut(&Step) -> Result<()>) -> Result<()> {
+fn run_in_order(steps: &[Step], mut check: impl FnMut(&Step) -> Result<()>) -> Result<()> {
     for (index, step) in steps.iter().enumerate() {
         println!("\n[{}/{}] {}: {}", index + 1, steps.len(), step.name, step.repeat);
         let started = now();
@@ -129,15 +129,15 @@ mod tests {
     fn the_first_failure_ends_the_run_and_says_how_to_repeat_it() {
         let steps = steps(&[], &Server::default());
         let mut ran = Vec::new();
-        let error = in_order(&steps, |step| {
+        let error = run_in_order(&steps, |step| {
             ran.push(step.name.clone());
             if step.name == "clippy" { bail!("two warnings") } else { Ok(()) }
         })
         .unwrap_err();
         assert_eq!(ran, ["fmt", "clippy"]);
-        let said = format!("{error:#}");
-        assert!(said.contains("step `clippy` failed"), "{said}");
-        assert!(said.contains("cargo clippy --workspace --all-targets --all-features -- -D warnings"), "{said}");
-        assert!(said.contains("two warnings"), "{said}");
+        let message = format!("{error:#}");
+        assert!(message.contains("step `clippy` failed"), "{message}");
+        assert!(message.contains("cargo clippy --workspace --all-targets --all-features -- -D warnings"), "{message}");
+        assert!(message.contains("two warnings"), "{message}");
     }
 }

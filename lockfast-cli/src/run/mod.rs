@@ -1,7 +1,7 @@
 //! Running a command under a lock that is held: starts the command behind its guardian, sends the guardian each new deadline,
 //! forwards signals, and returns when the command is over.
 //!
-//! When [`supervise`] returns after a loss or a cap, no process of the command is alive, or an error message said that some
+//! When [`supervise`] returns after a loss or a cap, no process of the command is alive, or an error message has reported that some
 //! could not be killed. This module never releases the lock: its caller does, after the command is dead.
 
 pub(crate) mod environment;

@@ -50,8 +50,8 @@ fn a_name_with_control_characters_does_not_reach_the_terminal() {
     for args in
         [&["ls", "-o", "wide"][..], &["ls", "-o", "name"], &["ls", "-o", "json"], &["inspect", evil], &["status", evil]]
     {
-        let said = fixture.run(args).expect_success();
-        assert!(!said.contains(['\u{1b}', '\r', '\u{9b}', '\u{7}']), "{args:?} {said:?}");
+        let output = fixture.run(args).expect_success();
+        assert!(!output.contains(['\u{1b}', '\r', '\u{9b}', '\u{7}']), "{args:?} {output:?}");
     }
     let refused = fixture.run(&["acquire", "-n", evil]);
     assert!(!refused.stderr.contains(['\u{1b}', '\r', '\u{9b}']), "{refused:?}");

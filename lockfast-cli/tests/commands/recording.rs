@@ -32,9 +32,9 @@ fn a_recording_shared_by_two_runs_replays_the_same() {
     std::fs::write(&gate, "").unwrap();
     holder.end().expect_success();
     waiter.end().expect_success();
-    let (found, said) = replay_recording(&fixture);
-    assert!(found.is_same() && found.requests == 2 && said.ends_with(&format!("{found}\n")), "{said}");
-    assert!(said.contains("-> Waiting") && said.contains("lock:nightly"), "{said}");
+    let (found, output) = replay_recording(&fixture);
+    assert!(found.is_same() && found.requests == 2 && output.ends_with(&format!("{found}\n")), "{output}");
+    assert!(output.contains("-> Waiting") && output.contains("lock:nightly"), "{output}");
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn a_recording_of_a_process_that_was_killed_is_replayed() {
     until("it holds", || fixture.run(&["status", "nightly"]).code == Some(0));
     holder.signal(rustix::process::Signal::KILL);
     drop(holder.end());
-    let (found, said) = replay_recording(&fixture);
-    assert!(found.is_same() && found.requests == 1, "{said}");
+    let (found, output) = replay_recording(&fixture);
+    assert!(found.is_same() && found.requests == 1, "{output}");
 }
 
 #[test]

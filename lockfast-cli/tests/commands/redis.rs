@@ -180,14 +180,14 @@ fn no_command_shows_the_password_however_much_it_says() {
     let redis = Redis::options().setting("requirepass r1ghtcanary").start();
     let fixture = Fixture::on(format!("redis://:r1ghtcanary@127.0.0.1:{}/0?prefix=team:", redis.port()));
     let token = fixture.run(&["-vv", "acquire", "-n", "a"]);
-    let mut said = format!("{token:?}");
+    let mut output = format!("{token:?}");
     for args in [&["ls"][..], &["inspect", "a"], &["status", "a"], &["stats"], &["doctor"], &["doctor", "-o", "json"]] {
         let ended = fixture.run(&[&["-vv"], args].concat());
         assert_eq!(ended.code, Some(0), "{args:?} {ended:?}");
-        said += &format!("{ended:?}");
+        output += &format!("{ended:?}");
     }
-    said += &format!("{:?}", fixture.run_with_input(&["-vv", "release"], &token.stdout));
-    assert!(said.contains("redis://:***@127.0.0.1") && !said.contains("canary"), "{said}");
+    output += &format!("{:?}", fixture.run_with_input(&["-vv", "release"], &token.stdout));
+    assert!(output.contains("redis://:***@127.0.0.1") && !output.contains("canary"), "{output}");
 }
 
 #[test]

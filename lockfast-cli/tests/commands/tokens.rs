@@ -192,8 +192,8 @@ fn a_token_is_in_no_message_at_any_level() {
     let damaged = fixture.run_with_input(&["renew", "-vv"], &token[..token.len() - 3]);
     assert_eq!((taken.code, renewed.code, damaged.code), (Some(0), Some(0), Some(2)), "{damaged:?}");
     let listed = fixture.run(&["inspect", "-vv", "-o", "json", "deploy"]);
-    let said = [&taken.stderr, &renewed.stderr, &renewed.stdout, &damaged.stderr, &listed.stderr, &listed.stdout]
+    let output = [&taken.stderr, &renewed.stderr, &renewed.stdout, &damaged.stderr, &listed.stderr, &listed.stdout]
         .map(String::as_str)
         .concat();
-    assert!(said.contains("acquired") && !said.contains(secret), "{said}");
+    assert!(output.contains("acquired") && !output.contains(secret), "{output}");
 }

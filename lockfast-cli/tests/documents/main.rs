@@ -68,8 +68,8 @@ fn run(text: &str) -> Result<usize, String> {
     let mut shell = Shell::open(needs_redis.then(servers::Redis::start));
     let mut bindings = Bindings::default();
     for step in blocks.iter().flatten() {
-        let (said, code) = shell.enter(&bindings.apply(&step.command));
-        let is_right = bindings.is_match(&step.output, &said) && code == step.code;
+        let (actual, code) = shell.enter(&bindings.apply(&step.command));
+        let is_right = bindings.is_match(&step.output, &actual) && code == step.code;
         if !is_right {
             return Err(format!(
                 "line {}: {}\nwritten:\n{}\n(exit code {})\nsaid:\n{}\n(exit code {code})\n",
@@ -77,7 +77,7 @@ fn run(text: &str) -> Result<usize, String> {
                 step.command,
                 step.output.join("\n"),
                 step.code,
-                said.join("\n"),
+                actual.join("\n"),
             ));
         }
     }

@@ -113,8 +113,8 @@ fn many_waiters_run_one_at_a_time_in_queue_order() {
                         assert!(now().since(began) < Duration::from_secs(1200), "a waiter is stuck");
                         std::thread::sleep(Duration::from_millis(5));
                     }
-                    let said = running.end();
-                    assert_eq!(said.code, Some(0), "{}", said.stderr);
+                    let output = running.end();
+                    assert_eq!(output.code, Some(0), "{}", output.stderr);
                 }
             });
         }

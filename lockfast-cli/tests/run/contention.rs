@@ -63,8 +63,8 @@ fn each_signal_ends_the_wait_and_leaves_the_queue() {
         let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "never"]));
         shared.wait_for_queue_len("k", 2);
         waiter.signal(signal);
-        let said = waiter.end();
-        assert_eq!((said.code, said.stdout.as_str()), (Some(128 + signal.as_raw()), ""));
+        let output = waiter.end();
+        assert_eq!((output.code, output.stdout.as_str()), (Some(128 + signal.as_raw()), ""));
         shared.wait_for_queue_len("k", 1);
     }
     holder.write("done\n");
@@ -145,16 +145,16 @@ fn a_nested_run_finds_the_store_of_the_outer_one() {
     for outer in [&["run", "--store", "sqlite:other.db", "k", "-c", &inner][..], &["run", "k", "-c", &inner]] {
         let mut command = shared.lockfast(outer);
         command.current_dir(shared.path());
-        let said = crate::processes::outcome(command);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(64), ""), "{outer:?}: {}", said.stderr);
+        let output = crate::processes::outcome(command);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(64), ""), "{outer:?}: {}", output.stderr);
     }
 }
 
 #[test]
 fn an_old_environment_does_not_refuse_a_run() {
     let shared = SharedStore::new();
-    let said = shared.run(&["run", "k", "--", "env"]).stdout;
-    let holds = said.lines().find_map(|line| line.strip_prefix("LOCKFAST_HOLDS=")).unwrap();
+    let output = shared.run(&["run", "k", "--", "env"]).stdout;
+    let holds = output.lines().find_map(|line| line.strip_prefix("LOCKFAST_HOLDS=")).unwrap();
     let mut command = shared.lockfast(&["run", "k", "--", "echo", "fine"]);
     command.env("LOCKFAST_HOLDS", holds);
     assert_eq!(crate::processes::outcome(command).stdout, "fine\n");
@@ -219,10 +219,10 @@ fn a_broken_lock_ends_its_command_before_the_hand_off() {
         assert_eq!(broken.code, Some(0), "{}", broken.stderr);
         assert_eq!(waiter.read_line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
-        let said = holder.end();
-        assert_eq!(said.code, Some(79));
-        assert!(said.stderr.contains("an operator broke it"), "{}", said.stderr);
-        assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+        let output = holder.end();
+        assert_eq!(output.code, Some(79));
+        assert!(output.stderr.contains("an operator broke it"), "{}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     }
 }
 
@@ -265,8 +265,8 @@ fn one_command_runs_at_a_time_and_all_run() {
     let all: Vec<Running> =
         (0..12).map(|_| Running::start(shared.lockfast(&["run", "k", "--", "sh", "-c", &script]))).collect();
     for running in all {
-        let said = running.end();
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let output = running.end();
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
     }
 }
 

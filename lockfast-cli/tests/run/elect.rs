@@ -69,9 +69,9 @@ fn a_terminated_leader_does_not_campaign_again() {
     leader.signal(Signal::TERM);
     assert_eq!(leader.read_line(), "ending");
     assert_eq!(shared.run(&["break", "post", "--fence", &shared.fence_of("post")]).code, Some(0));
-    let said = leader.end();
-    assert_eq!(said.code, Some(79), "{said:?}");
-    assert!(!said.stdout.contains("up"), "it led once more: {said:?}");
+    let output = leader.end();
+    assert_eq!(output.code, Some(79), "{output:?}");
+    assert!(!output.stdout.contains("up"), "it led once more: {output:?}");
 }
 
 #[test]

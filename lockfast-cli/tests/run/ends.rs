@@ -35,43 +35,43 @@ fn until_dead(tree: &[u32]) {
 #[test]
 fn a_command_that_takes_too_long_is_asked_to_end() {
     let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
-    let said = run(&["run", "--at-most", "0.3", "k", "--", "sh", "-c", script]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(124), "ready\nasked\n"));
-    assert!(said.stderr.contains("--at-most"), "{}", said.stderr);
+    let output = run(&["run", "--at-most", "0.3", "k", "--", "sh", "-c", script]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(124), "ready\nasked\n"));
+    assert!(output.stderr.contains("--at-most"), "{}", output.stderr);
 }
 
 #[test]
 fn the_ending_signal_can_be_chosen() {
     let script = "trap 'echo asked; exit 3' USR2; echo ready; while :; do sleep 0.01; done";
-    let said = run(&["run", "--at-most", "0.3", "--signal", "usr2", "k", "--", "sh", "-c", script]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(124), "ready\nasked\n"));
+    let output = run(&["run", "--at-most", "0.3", "--signal", "usr2", "k", "--", "sh", "-c", script]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(124), "ready\nasked\n"));
 }
 
 #[test]
 fn a_command_that_ignores_the_signal_is_killed_with_its_tree() {
     let began = now();
     let (running, tree) = start_stubborn(&["--at-most", "0.5", "-k", "0.2"]);
-    let said = running.end();
-    assert_eq!(said.code, Some(124));
+    let output = running.end();
+    assert_eq!(output.code, Some(124));
     // When lockfast has ended, no descendant may be left.
     assert!(!tree.iter().any(|pid| is_alive(*pid)));
     // By the guardian: lockfast itself would kill the tree 10 s later, with a message.
     assert!(now().since(began) < Duration::from_secs(9), "killed only {:?} after the start", now().since(began));
-    assert!(!said.stderr.contains("guardian"), "{}", said.stderr);
+    assert!(!output.stderr.contains("guardian"), "{}", output.stderr);
 }
 
 #[test]
 fn the_time_to_clean_up_is_the_same_after_many_renewals() {
     // The guardian's first deadline has passed when the cap is reached: only the last one counts.
     let script = "trap 'sleep 0.3; echo cleaned up; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
-    let said = run(&["run", "--ttl", "6", "--at-most", "7", "-k", "2", "k", "--", "sh", "-c", script]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(124), "ready\ncleaned up\n"), "{}", said.stderr);
+    let output = run(&["run", "--ttl", "6", "--at-most", "7", "-k", "2", "k", "--", "sh", "-c", script]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(124), "ready\ncleaned up\n"), "{}", output.stderr);
 }
 
 #[test]
 fn a_command_that_ends_in_time_is_not_touched() {
-    let said = run(&["run", "--at-most", "20", "k", "--", "sh", "-c", "exit 4"]);
-    assert_eq!((said.code, said.stderr.as_str()), (Some(4), ""));
+    let output = run(&["run", "--at-most", "20", "k", "--", "sh", "-c", "exit 4"]);
+    assert_eq!((output.code, output.stderr.as_str()), (Some(4), ""));
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn a_stopped_lockfast_loses_the_command_before_the_lease_ends() {
     until_dead(&tree);
     assert!(now() < stopped + ttl, "dead only {:?} after the stop", now().since(stopped));
     // The guardian continues it.
-    let said = running.end();
-    assert_eq!(said.code, Some(79), "{}", said.stderr);
-    assert!(said.stderr.contains("the lock on k"), "{}", said.stderr);
+    let output = running.end();
+    assert_eq!(output.code, Some(79), "{}", output.stderr);
+    assert!(output.stderr.contains("the lock on k"), "{}", output.stderr);
 }
 
 #[test]
@@ -118,8 +118,8 @@ fn the_command_dies_with_a_killed_lockfast() {
     running.signal(Signal::KILL);
     until_dead(&tree);
     assert!(now().since(killed) < BEFORE_THE_DEADLINE, "dead only {:?} after lockfast", now().since(killed));
-    let said = running.end();
-    assert_eq!(said.code, Some(-9));
+    let output = running.end();
+    assert_eq!(output.code, Some(-9));
 }
 
 #[test]
@@ -147,9 +147,9 @@ fn the_command_dies_with_a_killed_guardian() {
     let (mut running, tree) = start_stubborn(&[]);
     let guardian = running.guardian();
     kill(guardian, Signal::KILL);
-    let said = running.end();
-    assert_eq!(said.code, Some(125));
-    assert!(said.stderr.contains("guardian"), "{}", said.stderr);
+    let output = running.end();
+    assert_eq!(output.code, Some(125));
+    assert!(output.stderr.contains("guardian"), "{}", output.stderr);
     assert!(!tree.iter().any(|pid| is_alive(*pid)));
 }
 
@@ -178,8 +178,8 @@ fn a_stopped_guardian_does_not_keep_the_command_alive() {
     until("the lease has ended", || now() >= stopped + Duration::from_secs(2));
     assert!(tree.iter().all(|pid| is_alive(*pid)), "neither lockfast nor its guardian could end it");
     running.signal(Signal::CONT);
-    let said = running.end();
-    assert_eq!(said.code, Some(79), "{}", said.stderr);
+    let output = running.end();
+    assert_eq!(output.code, Some(79), "{}", output.stderr);
     assert!(!tree.iter().any(|pid| is_alive(*pid)));
 }
 
@@ -188,8 +188,8 @@ fn a_cap_that_a_stopped_guardian_missed_is_still_a_cap() {
     let (mut running, tree) = start_stubborn(&["--at-most", "0.5", "-k", "0"]);
     let guardian = running.guardian();
     kill(guardian, Signal::STOP);
-    let said = running.end();
-    assert_eq!(said.code, Some(124), "{}", said.stderr);
+    let output = running.end();
+    assert_eq!(output.code, Some(124), "{}", output.stderr);
     assert!(!tree.iter().any(|pid| is_alive(*pid)));
 }
 
@@ -212,7 +212,7 @@ fn on_lost_warn_lets_the_command_go_on() {
 #[test]
 fn a_stopped_command_is_let_go_on_to_end_itself() {
     let script = "trap 'echo asked; exit 3' TERM; echo ready; kill -STOP $$; echo never";
-    let said = run(&["run", "--at-most", "0.4", "k", "--", "sh", "-c", script]);
-    assert_eq!(said.code, Some(124));
-    assert!(said.stdout.contains("asked"), "{}", said.stdout);
+    let output = run(&["run", "--at-most", "0.4", "k", "--", "sh", "-c", script]);
+    assert_eq!(output.code, Some(124));
+    assert!(output.stdout.contains("asked"), "{}", output.stdout);
 }

@@ -16,8 +16,8 @@ fn ahead_by(seconds: i64, shared: &SharedStore, args: &[&str]) -> Command {
     command
 }
 
-fn assert_refused(said: &Outcome) {
-    assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
+fn assert_refused(output: &Outcome) {
+    assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
 }
 
 /// Of two processes with clocks apart by `seconds`, each holds the lock with a lease of 10 s while the other is refused.

@@ -42,8 +42,8 @@ fn one_command_runs_at_a_time_and_all_run() {
     let all: Vec<Running> =
         (0..8).map(|_| Running::start(shared.lockfast(&["run", "k", "--", "sh", "-c", &script]))).collect();
     for running in all {
-        let said = running.end();
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let output = running.end();
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
     }
 }
 
@@ -77,9 +77,9 @@ fn a_broken_lock_ends_its_command_before_the_hand_off() {
     let broken = shared.run(&["break", "k", "--fence", &shared.fence_of("k")]);
     assert_eq!(broken.code, Some(0), "{}", broken.stderr);
     assert_eq!(waiter.read_line(), "alone");
-    let said = holder.end();
-    assert_eq!(said.code, Some(79), "{}", said.stderr);
-    assert!(said.stderr.contains("an operator broke it"), "{}", said.stderr);
+    let output = holder.end();
+    assert_eq!(output.code, Some(79), "{}", output.stderr);
+    assert!(output.stderr.contains("an operator broke it"), "{}", output.stderr);
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn when_the_server_dies_the_command_ends_before_its_lease() {
     let killed = now();
     until("the command is dead", || !is_alive(command));
     assert!(now() < killed + ttl, "dead only {:?} after the server", now().since(killed));
-    let said = holder.end();
-    assert_eq!(said.code, Some(79), "{}", said.stderr);
-    assert!(said.stderr.contains("the lock on k"), "{}", said.stderr);
+    let output = holder.end();
+    assert_eq!(output.code, Some(79), "{}", output.stderr);
+    assert!(output.stderr.contains("the lock on k"), "{}", output.stderr);
 }
 
 #[test]
@@ -108,8 +108,8 @@ fn a_durable_server_restarted_within_a_lease_loses_no_lock() {
     until("a renewal was due", || now().since(began) > Duration::from_secs(4));
     assert_eq!(shared.run(&["run", "-n", "k", "--", "true"]).code, Some(75));
     holder.write("done\n");
-    let said = holder.end();
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let output = holder.end();
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
 }
 
 #[test]
@@ -120,10 +120,10 @@ fn a_server_without_its_data_ends_the_command_at_renewal() {
     redis.kill();
     redis.start_again();
     until("the command is dead", || !is_alive(command));
-    let said = holder.end();
-    assert_eq!(said.code, Some(79), "{}", said.stderr);
+    let output = holder.end();
+    assert_eq!(output.code, Some(79), "{}", output.stderr);
     // By the reply to a renewal, not by the deadline at the end of the lease.
-    assert!(said.stderr.contains("was lost: the store"), "{}", said.stderr);
+    assert!(output.stderr.contains("was lost: the store"), "{}", output.stderr);
     let next = shared.run(&["run", "k", "--", "sh", "-c", "echo $LOCKFAST_FENCE"]);
     assert!(next.stdout.trim().parse::<u64>().unwrap() > old, "fences go on: {} after {old}", next.stdout);
 }
@@ -140,9 +140,9 @@ fn a_loss_that_is_found_only_at_the_release_is_79() {
         // The lease is 30 s: no renewal finds out before the command has ended.
         forget_everything(&redis);
         holder.write("done\n");
-        let said = holder.end();
-        assert_eq!(said.code, Some(79), "{line:?}: {}", said.stderr);
-        assert!(said.stderr.contains("lost"), "{line:?}: {}", said.stderr);
+        let output = holder.end();
+        assert_eq!(output.code, Some(79), "{line:?}: {}", output.stderr);
+        assert!(output.stderr.contains("lost"), "{line:?}: {}", output.stderr);
     }
 }
 
@@ -232,11 +232,11 @@ fn a_failed_connection_is_one_line_without_the_password() {
     let away = run(&right_url);
     assert_eq!((away.code, away.stdout.as_str()), (Some(69), ""), "{}", away.stderr);
     assert!(away.stderr.contains("`lockfast doctor` looks for the cause"), "{}", away.stderr);
-    for said in [&right, &wrong, &away] {
-        assert!(!said.stderr.contains("canary"), "{}", said.stderr);
+    for output in [&right, &wrong, &away] {
+        assert!(!output.stderr.contains("canary"), "{}", output.stderr);
     }
-    for said in [wrong, away] {
-        let ours = said.stderr.lines().filter(|line| line.starts_with("lockfast: opening the store"));
-        assert_eq!(ours.count(), 1, "{}", said.stderr);
+    for output in [wrong, away] {
+        let ours = output.stderr.lines().filter(|line| line.starts_with("lockfast: opening the store"));
+        assert_eq!(ours.count(), 1, "{}", output.stderr);
     }
 }

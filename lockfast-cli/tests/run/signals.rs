@@ -43,8 +43,8 @@ fn a_signal_reaches_the_whole_group_and_leaves_no_orphan() {
         });
         running.signal(signal);
         until("the grandchild has ended", || !is_alive(grandchild));
-        let said = running.end();
-        assert_eq!(said.code, Some(128 + signal.as_raw()), "{name}");
+        let output = running.end();
+        assert_eq!(output.code, Some(128 + signal.as_raw()), "{name}");
     }
 }
 
@@ -54,8 +54,8 @@ fn a_command_may_take_its_time_after_a_signal() {
     let running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", script]));
     assert_eq!(running.read_line(), "ready");
     running.signal(Signal::TERM);
-    let said = running.end();
-    assert_eq!((said.code, said.stdout.as_str()), (Some(5), "cleaning\nclean\n"));
+    let output = running.end();
+    assert_eq!((output.code, output.stdout.as_str()), (Some(5), "cleaning\nclean\n"));
 }
 
 #[test]

@@ -115,10 +115,10 @@ fn a_reader_that_comes_late_reads_every_message_in_order() {
     until("lockfast has ended", || running.has_ended());
     drop(running);
     let text = reader.join().unwrap();
-    let said: Vec<&str> = text.trim_start_matches('.').lines().collect();
+    let output: Vec<&str> = text.trim_start_matches('.').lines().collect();
     let begins = ["leading k", "the lock on k was lost", "campaigning again for k", "leading k"];
-    assert_eq!(said.len(), begins.len(), "{said:?}");
-    for (line, begins) in said.iter().zip(begins) {
-        assert!(line.starts_with(&format!("lockfast: {begins}")), "{said:?}");
+    assert_eq!(output.len(), begins.len(), "{output:?}");
+    for (line, begins) in output.iter().zip(begins) {
+        assert!(line.starts_with(&format!("lockfast: {begins}")), "{output:?}");
     }
 }
