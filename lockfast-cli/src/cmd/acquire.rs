@@ -85,15 +85,15 @@ async fn try_run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failur
 /// Takes the lock and delivers its token. Order matters: the lock outlives this process only from `detach` on, when the token
 /// has been written. If the process is killed before that, its lock ends with it.
 async fn take(locks: &Locks, args: &AcquireArgs, file: &mut Option<TokenFile>) -> Result<Token, Failure> {
-    let failed = |error: Error| Failure::from_error(format!("acquiring {:?}", args.lock.key), &error);
-    let guard = acquire(locks, &args.lock).await.map_err(failed)?;
-    let token = guard.token().map_err(failed)?;
+    let to_failure = |error: Error| Failure::from_error(format!("acquiring {:?}", args.lock.key), &error);
+    let guard = acquire(locks, &args.lock).await.map_err(to_failure)?;
+    let token = guard.token().map_err(to_failure)?;
     if let Err(failure) = deliver(&token, args, file.as_mut()).await {
         // The token was not delivered, so no other command could release the lock.
         let _ = guard.release().await;
         return Err(failure);
     }
-    guard.detach().await.map_err(failed)?;
+    guard.detach().await.map_err(to_failure)?;
     Ok(token)
 }
 

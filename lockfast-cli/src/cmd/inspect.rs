@@ -42,10 +42,10 @@ pub(crate) async fn run(args: InspectArgs, settings: Settings) -> Exit {
 
 async fn try_run(args: &InspectArgs, settings: &Settings) -> Result<Exit, Failure> {
     let locks = settings.locks().await?;
-    let found = locks.mutex(&args.key).info().await;
-    let found = found.map_err(|error| Failure::from_error(format!("inspecting {:?}", args.key), &error))?;
+    let resource = locks.mutex(&args.key).info().await;
+    let resource = resource.map_err(|error| Failure::from_error(format!("inspecting {:?}", args.key), &error))?;
     let now = Clock::boot().wall();
-    match (&found, args.output) {
+    match (&resource, args.output) {
         (Some(resource), Format::Text) => print_result(&text::in_full(resource, now))?,
         (Some(resource), Format::Json) => print_result(&json::pretty(&json::Queue::of(resource, now)))?,
         (None, Format::Text) => {
@@ -53,5 +53,5 @@ async fn try_run(args: &InspectArgs, settings: &Settings) -> Result<Exit, Failur
         }
         (None, Format::Json) => print_result("null\n")?,
     }
-    Ok(if found.is_some() { Exit::Yes } else { Exit::No })
+    Ok(if resource.is_some() { Exit::Yes } else { Exit::No })
 }

@@ -145,13 +145,13 @@ fn render(resources: &[Resource], output: Format) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::show::tests::{entry, resource};
+    use crate::show::tests::{holder, resource, waiter};
 
     use super::*;
 
     #[test]
     fn every_output_format_shows_all_locks() {
-        let resources = [resource("a", vec![entry(1, true)]), resource("b\n", vec![entry(2, true)])];
+        let resources = [resource("a", vec![holder(1)]), resource("b\n", vec![holder(2)])];
         assert_eq!(render(&resources, Format::Name), "a\nb\\n\n");
         assert_eq!(render(&resources, Format::Jsonl).lines().count(), 2);
         let array: Vec<serde_json::Value> = serde_json::from_str(&render(&resources, Format::Json)).unwrap();
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_listing_changes_with_its_entries_not_with_time() {
-        let before = resource("a", vec![entry(1, true), entry(2, false)]);
+        let before = resource("a", vec![holder(1), waiter(2)]);
         let mut later = before.clone();
         later.queue[0].since += Duration::from_secs(5);
         assert_eq!(states_of(std::slice::from_ref(&before)), states_of(std::slice::from_ref(&later)));

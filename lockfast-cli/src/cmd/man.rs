@@ -35,12 +35,12 @@ pub(crate) fn run(args: &ManArgs) -> Exit {
 }
 
 fn write_all(dir: &Path) -> Result<Exit, Failure> {
-    let failed = |error| {
+    let to_failure = |error| {
         Failure::new(Exit::No, format!("writing manual pages to {}: {error}; choose another --dir", dir.display()))
     };
-    std::fs::create_dir_all(dir).map_err(failed)?;
+    std::fs::create_dir_all(dir).map_err(to_failure)?;
     for (name, text) in pages() {
-        std::fs::write(dir.join(format!("{name}.1")), text).map_err(failed)?;
+        std::fs::write(dir.join(format!("{name}.1")), text).map_err(to_failure)?;
     }
     Ok(Exit::Yes)
 }

@@ -60,7 +60,7 @@ struct Figures<'a> {
     hottest: Vec<HotKey<'a>>,
 }
 
-/// Since the store began to count.
+/// Counted over all clients since the store began to count.
 #[derive(Serialize)]
 struct FleetCounters {
     acquired: u64,
@@ -69,7 +69,7 @@ struct FleetCounters {
     lost: u64,
 }
 
-/// At this moment, among the keys that match.
+/// Totals at this moment, among the keys that match.
 #[derive(Serialize)]
 struct CurrentTotals {
     /// `lines` in the published JSON.
@@ -111,7 +111,7 @@ impl<'a> Figures<'a> {
         Self { counters: FleetCounters { acquired, released, contended, lost }, now, hottest }
     }
 
-    fn text(&self, colours: bool) -> String {
+    fn text(&self, with_colours: bool) -> String {
         let FleetCounters { acquired, released, contended, lost } = self.counters;
         let CurrentTotals { queues, holders, waiters } = self.now;
         let mut text = format!(
@@ -124,7 +124,7 @@ impl<'a> Figures<'a> {
                 vec![escape_controls(hot.key), hot.waiters.to_string(), brief(longest), hot.holders.to_string()]
             };
             let header = ["KEY", "WAITERS", "LONGEST WAIT", "HOLDERS"];
-            text += &format!("\n{}", table::columns(&header, self.hottest.iter().map(row), colours));
+            text += &format!("\n{}", table::columns(&header, self.hottest.iter().map(row), with_colours));
         }
         text
     }
@@ -132,15 +132,15 @@ impl<'a> Figures<'a> {
 
 #[cfg(test)]
 mod tests {
-    use crate::show::tests::{entry, resource};
+    use crate::show::tests::{holder, resource, waiter};
 
     use super::*;
 
     #[test]
     fn the_hottest_keys_have_the_longest_queues() {
-        let quiet = resource("quiet", vec![entry(1, true)]);
-        let warm = resource("warm", vec![entry(1, true), entry(2, false)]);
-        let hot = resource("hot", vec![entry(1, true), entry(2, false), entry(3, false)]);
+        let quiet = resource("quiet", vec![holder(1)]);
+        let warm = resource("warm", vec![holder(1), waiter(2)]);
+        let hot = resource("hot", vec![holder(1), waiter(2), waiter(3)]);
         let counters = Counters { acquired: 7, ..Counters::default() };
         let resources = [quiet, warm, hot];
         let figures = Figures::of(&counters, &resources, 10);

@@ -29,9 +29,9 @@ pub(crate) async fn run(args: StatusArgs, settings: Settings) -> Exit {
 
 async fn try_run(args: &StatusArgs, settings: &Settings) -> Result<Exit, Failure> {
     let locks = settings.locks().await?;
-    let found = locks.mutex(&args.key).info().await;
-    let found = found.map_err(|error| Failure::from_error(format!("looking at {:?}", args.key), &error))?;
-    print_result(&format!("{}: {}\n", escape_controls(&args.key), text::in_short(found.as_ref())))?;
-    let is_held = found.is_some_and(|resource| resource.holders().next().is_some());
+    let resource = locks.mutex(&args.key).info().await;
+    let resource = resource.map_err(|error| Failure::from_error(format!("looking at {:?}", args.key), &error))?;
+    print_result(&format!("{}: {}\n", escape_controls(&args.key), text::in_short(resource.as_ref())))?;
+    let is_held = resource.is_some_and(|resource| resource.holders().next().is_some());
     Ok(if is_held { Exit::Yes } else { Exit::No })
 }

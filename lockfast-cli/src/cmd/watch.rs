@@ -168,7 +168,7 @@ fn events<'a>(
 
 #[cfg(test)]
 mod tests {
-    use crate::show::tests::{entry, resource};
+    use crate::show::tests::{holder, resource, waiter};
 
     use super::*;
 
@@ -179,9 +179,9 @@ mod tests {
 
     #[test]
     fn each_join_hold_and_leave_is_one_event() {
-        let alone = resource("a", vec![entry(1, true)]);
-        let both = resource("a", vec![entry(1, true), entry(2, false)]);
-        let next = resource("a", vec![entry(2, true)]);
+        let alone = resource("a", vec![holder(1)]);
+        let both = resource("a", vec![holder(1), waiter(2)]);
+        let next = resource("a", vec![holder(2)]);
         assert_eq!(events_between(None, Some(&alone)), [("joined", Some(41)), ("held", Some(41))]);
         assert_eq!(events_between(Some(&alone), Some(&both)), [("joined", Some(42))]);
         assert_eq!(events_between(Some(&both), Some(&both)), []);
@@ -191,8 +191,8 @@ mod tests {
 
     #[test]
     fn a_break_and_a_seal_are_events() {
-        let held = resource("a", vec![entry(1, true)]);
-        let broken = resource("a", vec![Entry { broken: true, ..entry(1, true) }]);
+        let held = resource("a", vec![holder(1)]);
+        let broken = resource("a", vec![Entry { broken: true, ..holder(1) }]);
         assert_eq!(events_between(Some(&held), Some(&broken)), [("broken", Some(41))]);
         let sealed = Resource { sealed_for: Some(Duration::from_secs(5)), ..resource("a", vec![]) };
         assert_eq!(events_between(Some(&held), Some(&sealed)), [("left", Some(41)), ("sealed", None)]);

@@ -194,6 +194,7 @@ impl GuardedCommand {
         }
     }
 
+    /// Sends the ending signal and sets when the command is killed, unless that has been done before.
     fn end(&mut self, cause: Cause, now: Moment) {
         if self.kill_at.is_none() {
             self.kill_at = Some(now + self.setup.kill_after);
@@ -212,6 +213,7 @@ impl GuardedCommand {
         }
     }
 
+    /// Sends a signal to the command's group.
     fn signal(&self, number: i32) {
         if let Some(signal) = Signal::from_named_raw(number).filter(|_| !self.is_reaped) {
             let _ = rustix::process::kill_process_group(self.command, signal);

@@ -44,8 +44,8 @@ pub(crate) fn remark(entry: &Entry) -> &'static str {
 }
 
 /// Bold, if colours are wanted.
-pub(crate) fn bold(text: &str, colours: bool) -> String {
-    if colours { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
+pub(crate) fn bold(text: &str, with_colours: bool) -> String {
+    if with_colours { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
 /// Whether standard output is a terminal, and neither `NO_COLOR` nor `TERM` asks for plain text.
@@ -65,8 +65,17 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// An entry for tests: a holder has held for 192 s, a waiter waits for 5 s, each has a lease of 17 s left.
-    pub(crate) fn entry(number: u8, holds: bool) -> Entry {
+    /// A holder for 192 s with a lease of 17 s left, on the host `web-N`.
+    pub(crate) fn holder(number: u8) -> Entry {
+        entry(number, true)
+    }
+
+    /// A waiter for 5 s with a lease of 17 s left, on the host `web-N`.
+    pub(crate) fn waiter(number: u8) -> Entry {
+        entry(number, false)
+    }
+
+    fn entry(number: u8, holds: bool) -> Entry {
         let note = Note {
             host: format!("web-{number}"),
             pid: 811 + u32::from(number),

@@ -9,16 +9,16 @@ use super::{bold, describe, is_foreign, mode, remark};
 use crate::duration::brief;
 use crate::out::escape_controls;
 
-/// KEY MODE HOLDER HELD TTL FENCE WAITERS; `wide` adds the holder's program, labels and owner.
-pub(crate) fn queues(resources: &[Resource], wide: bool, colours: bool) -> String {
+/// A table with the columns KEY MODE HOLDER HELD TTL FENCE WAITERS; with `is_wide` also the holder's program, labels and owner.
+pub(crate) fn queues(resources: &[Resource], is_wide: bool, with_colours: bool) -> String {
     let mut header = vec!["KEY", "MODE", "HOLDER", "HELD", "TTL", "FENCE", "WAITERS"];
-    if wide {
+    if is_wide {
         header.extend(["PROGRAM", "LABELS", "OWNER"]);
     }
-    columns(&header, resources.iter().map(|resource| row(resource, wide)), colours)
+    columns(&header, resources.iter().map(|resource| row(resource, is_wide)), with_colours)
 }
 
-fn row(resource: &Resource, wide: bool) -> Vec<String> {
+fn row(resource: &Resource, is_wide: bool) -> Vec<String> {
     let dash = || "-".to_owned();
     let first = resource.holders().next();
     let holder = first.map_or_else(dash, |entry| {
@@ -38,7 +38,7 @@ fn row(resource: &Resource, wide: bool) -> Vec<String> {
         known.map_or_else(dash, |entry| entry.tickets.first.to_string()),
         resource.waiters().count().to_string(),
     ];
-    if wide {
+    if is_wide {
         let labels = |entry: &lockfast::Entry| {
             let labels: Vec<_> = entry.note.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
             escape_controls(&labels.join(","))
@@ -57,7 +57,7 @@ fn round_down(span: Duration) -> Duration {
 }
 
 /// Aligned columns, two spaces apart, with a header in bold.
-pub(crate) fn columns(header: &[&str], rows: impl Iterator<Item = Vec<String>>, colours: bool) -> String {
+pub(crate) fn columns(header: &[&str], rows: impl Iterator<Item = Vec<String>>, with_colours: bool) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header.to_vec());
     for row in rows {
@@ -69,7 +69,7 @@ pub(crate) fn columns(header: &[&str], rows: impl Iterator<Item = Vec<String>>, 
     let mut text = String::new();
     for (number, line) in table.lines().enumerate() {
         let line = line.trim_end();
-        text += &if number == 0 { bold(line, colours) } else { line.to_owned() };
+        text += &if number == 0 { bold(line, with_colours) } else { line.to_owned() };
         text.push('\n');
     }
     text
@@ -81,7 +81,7 @@ mod tests {
 
     use lockfast::{Entry, Note};
 
-    use super::super::tests::{entry, resource};
+    use super::super::tests::{holder, resource, waiter};
     use super::*;
 
     const NARROW: bool = false;
@@ -91,11 +91,9 @@ mod tests {
 
     #[test]
     fn a_row_has_the_first_holder_and_the_number_of_waiters() {
-        let busy = resource("nightly", vec![entry(1, true), entry(2, false), entry(3, false)]);
-        let readers = resource(
-            "catalog",
-            vec![Entry { weight: 1, mode: lockfast::Mode::Shared, ..entry(4, true) }, entry(5, true)],
-        );
+        let busy = resource("nightly", vec![holder(1), waiter(2), waiter(3)]);
+        let readers =
+            resource("catalog", vec![Entry { weight: 1, mode: lockfast::Mode::Shared, ..holder(4) }, holder(5)]);
         let text = queues(&[busy, readers], NARROW, WITHOUT_COLOURS);
         let rows: Vec<Vec<&str>> =
             text.lines().map(|line| line.split("  ").map(str::trim).filter(|it| !it.is_empty()).collect()).collect();
@@ -109,8 +107,8 @@ mod tests {
     #[test]
     fn sealed_broken_and_lingering_are_shown() {
         let sealed = Resource { sealed_for: Some(Duration::from_secs(3600)), ..resource("webhook", vec![]) };
-        let broken = resource("a", vec![Entry { broken: true, ..entry(1, true) }]);
-        let lingers = resource("b", vec![Entry { lingers: true, ..entry(1, true) }]);
+        let broken = resource("a", vec![Entry { broken: true, ..holder(1) }]);
+        let lingers = resource("b", vec![Entry { lingers: true, ..holder(1) }]);
         let text = queues(&[sealed, broken, lingers], NARROW, WITHOUT_COLOURS);
         assert!(text.contains("sealed") && text.contains("1h"), "{text}");
         assert!(text.contains("(pid 812), broken") && text.contains("(pid 812), lingers"), "{text}");
@@ -126,8 +124,7 @@ mod tests {
             labels: vec![(evil.into(), evil.into())],
             ..Note::default()
         };
-        let text =
-            queues(&[resource(evil, vec![Entry { note: Arc::new(note), ..entry(1, true) }])], WIDE, WITHOUT_COLOURS);
+        let text = queues(&[resource(evil, vec![Entry { note: Arc::new(note), ..holder(1) }])], WIDE, WITHOUT_COLOURS);
         assert_eq!(text.lines().count(), 2);
         assert!(!text.contains(['\u{1b}', '\r', '\u{9b}']), "{text:?}");
     }
