@@ -52,25 +52,25 @@ fn main() -> Exit {
 
 fn dispatch(command: Command, settings: Settings) -> Exit {
     match command {
-        Command::Run(args) => wait_for(cmd::run::run(*args, settings)),
-        Command::Elect(args) => wait_for(cmd::elect::run(*args, settings)),
-        Command::Ls(args) => wait_for(cmd::ls::run(args, settings)),
-        Command::Inspect(args) => wait_for(cmd::inspect::run(args, settings)),
-        Command::Status(args) => wait_for(cmd::status::run(args, settings)),
-        Command::Acquire(args) => wait_for(cmd::acquire::run(args, settings)),
-        Command::Renew(args) => wait_for(cmd::renew::run(args, settings)),
-        Command::Release(args) => wait_for(cmd::release::run(args, settings)),
-        Command::Break(args) => wait_for(cmd::break_::run(args, settings)),
-        Command::Watch(args) => wait_for(cmd::watch::run(args, settings)),
-        Command::Stats(args) => wait_for(cmd::stats::run(args, settings)),
-        Command::Doctor(args) => wait_for(cmd::doctor::run(args, settings)),
+        Command::Run(args) => run_to_end(cmd::run::run(*args, settings)),
+        Command::Elect(args) => run_to_end(cmd::elect::run(*args, settings)),
+        Command::Ls(args) => run_to_end(cmd::ls::run(args, settings)),
+        Command::Inspect(args) => run_to_end(cmd::inspect::run(args, settings)),
+        Command::Status(args) => run_to_end(cmd::status::run(args, settings)),
+        Command::Acquire(args) => run_to_end(cmd::acquire::run(args, settings)),
+        Command::Renew(args) => run_to_end(cmd::renew::run(args, settings)),
+        Command::Release(args) => run_to_end(cmd::release::run(args, settings)),
+        Command::Break(args) => run_to_end(cmd::break_::run(args, settings)),
+        Command::Watch(args) => run_to_end(cmd::watch::run(args, settings)),
+        Command::Stats(args) => run_to_end(cmd::stats::run(args, settings)),
+        Command::Doctor(args) => run_to_end(cmd::doctor::run(args, settings)),
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Man(args) => cmd::man::run(&args),
     }
 }
 
-/// Runs a command to its end.
-fn wait_for(command: impl Future<Output = Exit>) -> Exit {
+/// Runs a command to its end, on a runtime of its own.
+fn run_to_end(command: impl Future<Output = Exit>) -> Exit {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let exit = runtime.block_on(command);

@@ -147,7 +147,8 @@ mod tests {
         let keys: Vec<_> = figures.hottest.iter().map(|it| it.key).collect();
         assert_eq!(keys, ["hot", "warm"], "a key without waiters is not hot");
         assert_eq!((figures.now.queues, figures.now.holders, figures.now.waiters), (3, 3, 3));
-        let text = figures.text(false);
+        let with_colours = false;
+        let text = figures.text(with_colours);
         assert!(text.contains("acquired 7") && text.contains("now: queues 3, holders 3, waiters 3"), "{text}");
         assert_eq!(Figures::of(&counters, &resources, 1).hottest.len(), 1);
     }

@@ -213,12 +213,13 @@ impl Supervisor<'_> {
     /// The command was stopped: by Ctrl-Z, because it used the terminal in the background, or by another process.
     fn on_stopped(&mut self, signal: i32) {
         let Some(command) = self.command else { return };
-        if signals::wants_terminal(signal) && terminal::is_ours() {
+        if signals::is_terminal_access_stop(signal) && terminal::is_ours() {
             terminal::give_to(command);
             return self.guardian.send_order(Order::Signal(signals::CONTINUE));
         }
         let had_terminal = terminal::is_of(command);
-        let by_terminal = had_terminal || signal == signals::STOP_FROM_TERMINAL || signals::wants_terminal(signal);
+        let by_terminal =
+            had_terminal || signal == signals::STOP_FROM_TERMINAL || signals::is_terminal_access_stop(signal);
         if !by_terminal || self.end.is_some() {
             // The process that stopped it will continue it. The guardian's deadline stays in force.
             return;
@@ -234,7 +235,7 @@ impl Supervisor<'_> {
             if terminal::is_ours() && had_terminal {
                 terminal::give_to(command);
             }
-        } else if signals::wants_terminal(signal) {
+        } else if signals::is_terminal_access_stop(signal) {
             // Continued without the terminal it would stop again, so it stays stopped until it gets the terminal.
             return;
         }

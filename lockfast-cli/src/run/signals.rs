@@ -30,7 +30,7 @@ pub(crate) const STOP_FROM_TERMINAL: i32 = SIGTSTP as i32;
 pub(crate) const CONTINUE: i32 = NamedSignal::SIGCONT as i32;
 
 /// Whether this signal stops a process that uses the terminal while another group has it.
-pub(crate) fn wants_terminal(signal: i32) -> bool {
+pub(crate) fn is_terminal_access_stop(signal: i32) -> bool {
     signal == SIGTTIN as i32 || signal == SIGTTOU as i32
 }
 

@@ -70,22 +70,22 @@ fn a_named_config_file_is_the_only_one_and_must_exist() {
 
 #[test]
 fn an_error_in_a_file_names_its_line_and_the_choices() {
-    let wrong = |text: &str| match Source::of_text(text, Path::new("lockfast.toml")) {
+    let error_of = |text: &str| match Source::of_text(text, Path::new("lockfast.toml")) {
         Ok(_) => panic!("{text:?} was accepted"),
         Err(message) => message,
     };
-    let unknown = wrong("ttl = 5\n\nstor = \"memory:\"\n");
+    let unknown = error_of("ttl = 5\n\nstor = \"memory:\"\n");
     assert!(unknown.starts_with("lockfast.toml:3: unknown field `stor`"), "{unknown}");
     assert!(unknown.contains("`store`") && unknown.contains("`log_format`"), "{unknown}");
-    let span = wrong("prefix = \"a\"\nttl = \"soon\"\n");
+    let span = error_of("prefix = \"a\"\nttl = \"soon\"\n");
     assert!(span.starts_with("lockfast.toml:2: ") && span.contains("1m30s"), "{span}");
-    let kind = wrong("ttl = true");
+    let kind = error_of("ttl = true");
     assert!(kind.starts_with("lockfast.toml:1: ") && kind.contains("1m30s"), "{kind}");
-    let format = wrong("log_format = \"xml\"");
+    let format = error_of("log_format = \"xml\"");
     assert!(format.contains("text") && format.contains("json"), "{format}");
-    let both = wrong("store = \"memory:\"\nstore_file = \"url\"\n");
+    let both = error_of("store = \"memory:\"\nstore_file = \"url\"\n");
     assert!(both.contains("keep one"), "{both}");
-    let syntax = wrong("ttl = 5\nprefix\n");
+    let syntax = error_of("ttl = 5\nprefix\n");
     assert!(syntax.starts_with("lockfast.toml:2: "), "{syntax}");
 }
 

@@ -123,7 +123,7 @@ impl Running {
 
     /// Waits until it has ended by itself. Both pipes are read meanwhile: a program does not end while one of them is full.
     pub(crate) fn end(mut self) -> Outcome {
-        let (stdout, stderr) = (read(self.child.stdout.take()), read(self.child.stderr.take()));
+        let (stdout, stderr) = (read_to_end(self.child.stdout.take()), read_to_end(self.child.stderr.take()));
         until("a program ends", || self.child.try_wait().unwrap().is_some());
         self.is_over = true;
         let code = self.child.wait().unwrap().code();
@@ -131,7 +131,8 @@ impl Running {
     }
 }
 
-fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+/// Reads a pipe on a thread of its own.
+fn read_to_end(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut text = String::new();
         if let Some(mut pipe) = pipe {

@@ -24,8 +24,8 @@ fn replay_recording(fixture: &Fixture) -> (Found, String) {
 fn a_recording_shared_by_two_runs_replays_the_same() {
     let fixture = Fixture::new();
     let gate = fixture.path("gate");
-    let holds = format!("while test ! -e {}; do sleep 0.01; done", gate.display());
-    let holder = Running::start(&mut recording_command(&fixture, &["run", "nightly", "--", "sh", "-c", &holds]));
+    let script = format!("while test ! -e {}; do sleep 0.01; done", gate.display());
+    let holder = Running::start(&mut recording_command(&fixture, &["run", "nightly", "--", "sh", "-c", &script]));
     until("it holds", || fixture.run(&["status", "nightly"]).code == Some(0));
     let waiter = Running::start(&mut recording_command(&fixture, &["run", "nightly", "--", "true"]));
     fixture.wait_for_waiters("nightly", 1);

@@ -43,12 +43,12 @@ fn a_waiter_starts_at_once_after_its_holder_was_killed() {
         let mut holder = Running::start(sleeper);
         let command = holder.read_pid();
         let waiter = shared.start_next_waiter("k", command);
-        let killed = now();
+        let killed_at = now();
         holder.signal(Signal::KILL);
         // The guardian may have been quicker.
         let _ = rustix::process::kill_process(pid(command), Signal::KILL);
         assert_eq!(waiter.read_line(), "alone");
-        took.push(now().since(killed));
+        took.push(now().since(killed_at));
         assert_eq!(waiter.end().code, Some(0));
     }
     took.sort_unstable();
@@ -103,14 +103,14 @@ fn many_waiters_run_one_at_a_time_in_queue_order() {
         flag.display(),
         log.display()
     );
-    let began = now();
+    let began_at = now();
     std::thread::scope(|scope| {
         for _ in 0..processes {
             scope.spawn(|| {
                 for _ in 0..runs {
                     let mut running = Running::start(shared.lockfast(&["run", "k", "--", "sh", "-c", &script]));
                     while !running.has_ended() {
-                        assert!(now().since(began) < Duration::from_secs(1200), "a waiter is stuck");
+                        assert!(now().since(began_at) < Duration::from_secs(1200), "a waiter is stuck");
                         std::thread::sleep(Duration::from_millis(5));
                     }
                     let output = running.end();
@@ -124,7 +124,7 @@ fn many_waiters_run_one_at_a_time_in_queue_order() {
     assert_eq!(fences.len(), processes * runs, "all finish");
     // A fence is the position in the queue, drawn on joining.
     assert!(fences.is_sorted_by(|before, after| before < after), "in the order they came");
-    let took = now().since(began);
+    let took = now().since(began_at);
     eprintln!("{processes} processes, {runs} runs each: one at a time, in the order they came, in {took:.1?}");
     until("the queue is empty", || shared.run(&["status", "k"]).code == Some(1));
 }

@@ -32,10 +32,10 @@ fn without_patience_the_refusal_names_the_holder() {
 fn patience_ends() {
     let shared = SharedStore::new();
     let (_holder, _) = shared.hold(&["k"]);
-    let began = now();
+    let began_at = now();
     let refused = shared.run(&["run", "-w", "300ms", "k", "--", "true"]);
     assert_eq!(refused.code, Some(75));
-    assert!(now().since(began) >= Duration::from_millis(300));
+    assert!(now().since(began_at) >= Duration::from_millis(300));
     assert!(refused.stderr.contains("gave up after"), "{}", refused.stderr);
 }
 
@@ -79,10 +79,10 @@ fn a_signal_ends_the_wait_for_a_locked_file() {
     file.execute_batch("BEGIN IMMEDIATE").unwrap();
     let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "never"]));
     until("it handles signals", || handles_sigterm(waiter.pid()));
-    let asked = now();
+    let asked_at = now();
     waiter.signal(Signal::TERM);
     assert_eq!(waiter.end().code, Some(128 + Signal::TERM.as_raw()));
-    assert!(now().since(asked) < Duration::from_secs(3), "{:?}", now().since(asked));
+    assert!(now().since(asked_at) < Duration::from_secs(3), "{:?}", now().since(asked_at));
 }
 
 #[test]
@@ -197,9 +197,9 @@ fn a_command_that_died_of_a_signal_is_not_done() {
 #[test]
 fn at_least_keeps_the_lock_without_waiting() {
     let shared = SharedStore::new();
-    let began = now();
+    let began_at = now();
     assert_eq!(shared.run(&["run", "--at-least", "20", "k", "--", "true"]).code, Some(0));
-    assert!(now().since(began) < Duration::from_secs(15), "lockfast does not wait for it");
+    assert!(now().since(began_at) < Duration::from_secs(15), "lockfast does not wait for it");
     assert_eq!(shared.run(&["run", "-n", "k", "--", "true"]).code, Some(75));
 }
 

@@ -49,14 +49,14 @@ fn the_ending_signal_can_be_chosen() {
 
 #[test]
 fn a_command_that_ignores_the_signal_is_killed_with_its_tree() {
-    let began = now();
+    let began_at = now();
     let (running, tree) = start_stubborn(&["--at-most", "0.5", "-k", "0.2"]);
     let output = running.end();
     assert_eq!(output.code, Some(124));
     // When lockfast has ended, no descendant may be left.
     assert!(!tree.iter().any(|pid| is_alive(*pid)));
     // By the guardian: lockfast itself would kill the tree 10 s later, with a message.
-    assert!(now().since(began) < Duration::from_secs(9), "killed only {:?} after the start", now().since(began));
+    assert!(now().since(began_at) < Duration::from_secs(9), "killed only {:?} after the start", now().since(began_at));
     assert!(!output.stderr.contains("guardian"), "{}", output.stderr);
 }
 
@@ -87,10 +87,10 @@ fn a_stopped_lockfast_loses_the_command_before_the_lease_ends() {
     let ttl = Duration::from_secs(2);
     let (running, tree) = start_stubborn(&["--ttl", "2", "-k", "0.3"]);
     running.stop();
-    // The last renewal was before this, so the lease ends before `stopped + ttl`.
-    let stopped = now();
+    // The last renewal was before this, so the lease ends before `stopped_at + ttl`.
+    let stopped_at = now();
     until_dead(&tree);
-    assert!(now() < stopped + ttl, "dead only {:?} after the stop", now().since(stopped));
+    assert!(now() < stopped_at + ttl, "dead only {:?} after the stop", now().since(stopped_at));
     // The guardian continues it.
     let output = running.end();
     assert_eq!(output.code, Some(79), "{}", output.stderr);
@@ -104,8 +104,8 @@ fn a_lockfast_that_is_stopped_briefly_loses_nothing() {
     let mut running = Running::start(command);
     assert_eq!(running.read_line(), "ready");
     running.stop();
-    let stopped = now();
-    until("a third of the lease has passed", || now() >= stopped + Duration::from_secs(1));
+    let stopped_at = now();
+    until("a third of the lease has passed", || now() >= stopped_at + Duration::from_secs(1));
     running.signal(Signal::CONT);
     running.write("on\n");
     assert_eq!(running.end().code, Some(6));
@@ -114,10 +114,10 @@ fn a_lockfast_that_is_stopped_briefly_loses_nothing() {
 #[test]
 fn the_command_dies_with_a_killed_lockfast() {
     let (running, tree) = start_stubborn(&["-k", "0.3"]);
-    let killed = now();
+    let killed_at = now();
     running.signal(Signal::KILL);
     until_dead(&tree);
-    assert!(now().since(killed) < BEFORE_THE_DEADLINE, "dead only {:?} after lockfast", now().since(killed));
+    assert!(now().since(killed_at) < BEFORE_THE_DEADLINE, "dead only {:?} after lockfast", now().since(killed_at));
     let output = running.end();
     assert_eq!(output.code, Some(-9));
 }
@@ -127,10 +127,14 @@ fn a_command_is_asked_before_it_dies_with_a_killed_lockfast() {
     let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
     let running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", script]));
     assert_eq!(running.read_line(), "ready");
-    let killed = now();
+    let killed_at = now();
     running.signal(Signal::KILL);
     assert_eq!(running.read_line(), "asked");
-    assert!(now().since(killed) < BEFORE_THE_DEADLINE, "asked only {:?} after lockfast died", now().since(killed));
+    assert!(
+        now().since(killed_at) < BEFORE_THE_DEADLINE,
+        "asked only {:?} after lockfast died",
+        now().since(killed_at)
+    );
 }
 
 #[test]
@@ -173,9 +177,9 @@ fn a_stopped_guardian_does_not_keep_the_command_alive() {
     let (mut running, tree) = start_stubborn(&["--ttl", "2", "-k", "0.3"]);
     let guardian = running.guardian();
     running.stop();
-    let stopped = now();
+    let stopped_at = now();
     kill(guardian, Signal::STOP);
-    until("the lease has ended", || now() >= stopped + Duration::from_secs(2));
+    until("the lease has ended", || now() >= stopped_at + Duration::from_secs(2));
     assert!(tree.iter().all(|pid| is_alive(*pid)), "neither lockfast nor its guardian could end it");
     running.signal(Signal::CONT);
     let output = running.end();
@@ -201,8 +205,8 @@ fn on_lost_warn_lets_the_command_go_on() {
     let mut running = Running::start(command);
     assert_eq!(running.read_line(), "ready");
     running.stop();
-    let stopped = now();
-    until("the lease has ended", || now() >= stopped + Duration::from_millis(1200));
+    let stopped_at = now();
+    until("the lease has ended", || now() >= stopped_at + Duration::from_millis(1200));
     running.signal(Signal::CONT);
     assert!(running.read_error_line().contains("goes on without it"));
     running.write("on\n");

@@ -223,7 +223,7 @@ impl SharedStore {
         outcome(self.lockfast(args))
     }
 
-    /// A command that holds the lock until it is written to, and its process id.
+    /// Starts a command that holds the lock until a line is written to it. Returns it with its process id.
     pub(crate) fn hold(&self, options: &[&str]) -> (Running, u32) {
         let line = ["run"].into_iter().chain(options.iter().copied()).chain(["--", "sh", "-c", "echo $$; read line"]);
         let mut command = self.lockfast(&line.collect::<Vec<_>>());
@@ -235,13 +235,13 @@ impl SharedStore {
 
     /// Waits until the queue of `key` has this many entries, holders included.
     pub(crate) fn wait_for_queue_len(&self, key: &str, count: usize) {
-        until("all are in the queue", || {
-            let shown = self.run(&["inspect", "-o", "json", key]).stdout;
-            shown.matches("\"owner\"").count() == count
+        until("the queue has this many entries", || {
+            let queue_json = self.run(&["inspect", "-o", "json", key]).stdout;
+            queue_json.matches("\"owner\"").count() == count
         });
     }
 
-    /// A command that holds `key` and ignores the ending signal, and its process id.
+    /// Starts a command that holds `key` and ignores the ending signal. Returns it with its process id.
     pub(crate) fn hold_stubbornly(&self, key: &str, options: &[&str]) -> (Running, u32) {
         let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
         let line: Vec<&str> = [&["run"], options, &[key, "--", "sh", "-c", script]].concat();
@@ -250,7 +250,7 @@ impl SharedStore {
         (running, command)
     }
 
-    /// A waiter for `key` that prints, once it holds the lock, whether `command` is still alive.
+    /// Starts a waiter for `key` that prints, once it holds the lock, whether `command` is still alive: `alone` or `two at once`.
     pub(crate) fn start_next_waiter(&self, key: &str, command: u32) -> Running {
         // A zombie counts as dead.
         let state = format!("$(cut -d' ' -f3 /proc/{command}/stat 2>/dev/null)");
@@ -264,8 +264,8 @@ impl SharedStore {
 
     /// The fencing token of the holder.
     pub(crate) fn fence_of(&self, key: &str) -> String {
-        let shown = self.run(&["inspect", "-o", "json", key]).stdout;
-        let queue: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let queue_json = self.run(&["inspect", "-o", "json", key]).stdout;
+        let queue: serde_json::Value = serde_json::from_str(&queue_json).unwrap();
         queue["holders"][0]["fence"].to_string()
     }
 }

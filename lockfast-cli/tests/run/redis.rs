@@ -26,10 +26,10 @@ fn two_processes_exclude_each_other_and_hand_off_at_once() {
     assert!(refused.stderr.contains(&format!("(pid {})", holder.pid())), "{}", refused.stderr);
     let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "mine"]));
     shared.wait_for_queue_len("k", 2);
-    let released = now();
+    let released_at = now();
     holder.write("done\n");
     assert_eq!(waiter.read_line(), "mine");
-    assert!(now().since(released) < AT_ONCE, "{:?}", now().since(released));
+    assert!(now().since(released_at) < AT_ONCE, "{:?}", now().since(released_at));
     assert_eq!((holder.end().code, waiter.end().code), (Some(0), Some(0)));
     assert_eq!(shared.run(&["status", "k"]).code, Some(1), "it is free");
 }
@@ -52,10 +52,10 @@ fn after_a_kill_the_command_is_dead_before_the_lease_ends() {
     let (_redis, shared) = start();
     let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "2", "-k", "0.2"]);
     let waiter = shared.start_next_waiter("k", command);
-    let killed = now();
+    let killed_at = now();
     holder.signal(Signal::KILL);
     assert_eq!(waiter.read_line(), "alone");
-    assert!(now().since(killed) < Duration::from_secs(2) + AT_ONCE, "{:?}", now().since(killed));
+    assert!(now().since(killed_at) < Duration::from_secs(2) + AT_ONCE, "{:?}", now().since(killed_at));
     assert_eq!(waiter.end().code, Some(0));
 }
 
@@ -88,10 +88,10 @@ fn when_the_server_dies_the_command_ends_before_its_lease() {
     let ttl = Duration::from_secs(4);
     let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "4", "-k", "0.3"]);
     redis.kill();
-    // The last renewal was before this, so the lease ends before `killed + ttl`.
-    let killed = now();
+    // The last renewal was before this, so the lease ends before `killed_at + ttl`.
+    let killed_at = now();
     until("the command is dead", || !is_alive(command));
-    assert!(now() < killed + ttl, "dead only {:?} after the server", now().since(killed));
+    assert!(now() < killed_at + ttl, "dead only {:?} after the server", now().since(killed_at));
     let output = holder.end();
     assert_eq!(output.code, Some(79), "{}", output.stderr);
     assert!(output.stderr.contains("the lock on k"), "{}", output.stderr);
@@ -104,8 +104,8 @@ fn a_durable_server_restarted_within_a_lease_loses_no_lock() {
     let (mut holder, _) = shared.hold(&["--ttl", "10", "k"]);
     redis.kill();
     redis.start_again();
-    let began = now();
-    until("a renewal was due", || now().since(began) > Duration::from_secs(4));
+    let began_at = now();
+    until("a renewal was due", || now().since(began_at) > Duration::from_secs(4));
     assert_eq!(shared.run(&["run", "-n", "k", "--", "true"]).code, Some(75));
     holder.write("done\n");
     let output = holder.end();
@@ -184,19 +184,19 @@ fn a_leader_that_ends_is_followed_by_the_next() {
     first.read_pid();
     let second = elect("echo leading; while :; do sleep 1; done");
     shared.wait_for_queue_len("k", 2);
-    let asked = now();
+    let asked_at = now();
     first.signal(Signal::TERM);
     assert_eq!(second.read_line(), "leading");
-    assert!(now().since(asked) < AT_ONCE, "{:?}", now().since(asked));
+    assert!(now().since(asked_at) < AT_ONCE, "{:?}", now().since(asked_at));
 }
 
 #[test]
 fn a_command_is_listed_as_soon_as_it_runs_until_it_has_ended() {
     let (_redis, shared) = start();
     let (mut holder, _) = shared.hold(&["nightly"]);
-    let began = now();
+    let began_at = now();
     until("it is listed", || shared.run(&["ls", "-o", "name"]).stdout == "nightly\n");
-    assert!(now().since(began) < AT_ONCE, "{:?}", now().since(began));
+    assert!(now().since(began_at) < AT_ONCE, "{:?}", now().since(began_at));
     holder.write("done\n");
     assert_eq!(holder.end().code, Some(0));
     assert_eq!(shared.run(&["ls", "-o", "name"]).stdout, "");

@@ -68,9 +68,9 @@ fn a_silent_server_is_reported_once_and_so_is_its_return() {
     // For less than a lease, and for longer: then the waiters have to join the queue anew.
     for stopped_for in [Duration::ZERO, Duration::from_secs(7)] {
         kill(redis.pid(), Signal::STOP);
-        let stopped = now();
+        let stopped_at = now();
         assert_each_reports(&reporting, SILENT_MESSAGE);
-        until("it was silent for long enough", || now().since(stopped) >= stopped_for);
+        until("it was silent for long enough", || now().since(stopped_at) >= stopped_for);
         kill(redis.pid(), Signal::CONT);
         assert_each_reports(&reporting, RETURN_MESSAGE);
     }

@@ -23,12 +23,12 @@ fn start(shared: &SharedStore, line: &[&str]) -> (Running, PipeReader) {
 
 /// Lockfast ends, and the lock is free, before any lease has ended.
 fn assert_ends_soon(shared: &SharedStore, mut running: Running, code: i32) {
-    let began = now();
+    let began_at = now();
     until("lockfast has ended", || running.has_ended());
     assert_eq!(running.end().code, Some(code));
     let next = shared.run(&["run", "-n", "k", "--", "true"]);
     assert_eq!(next.code, Some(0), "{}", next.stderr);
-    assert!(now().since(began) < SOON, "{:?}", now().since(began));
+    assert!(now().since(began_at) < SOON, "{:?}", now().since(began_at));
 }
 
 #[test]
@@ -89,11 +89,11 @@ fn the_guardian_of_a_killed_lockfast_waits_for_no_reader() {
         let (mut running, _unread) = start(&shared, &["-vv", command, "-k", "0.2", "k", "--", "sh", "-c", script]);
         let command = running.read_pid();
         let guardian = running.guardian();
-        let killed = now();
+        let killed_at = now();
         running.signal(Signal::KILL);
         until("the command is dead", || !is_alive(command));
         until("the guardian has left", || !is_alive(guardian));
-        assert!(now().since(killed) < SOON, "{:?}", now().since(killed));
+        assert!(now().since(killed_at) < SOON, "{:?}", now().since(killed_at));
         assert_ends_soon(&shared, running, -9);
     }
 }
