@@ -65,7 +65,7 @@ impl Settings {
     }
 
     pub(crate) fn resolve(globals: &Globals, inputs: Inputs<'_>) -> Result<Self, Failure> {
-        Self::merge(globals, inputs).map_err(|wrong| Failure::new(Exit::Config, wrong))
+        Self::merge(globals, inputs).map_err(|message| Failure::new(Exit::Config, message))
     }
 
     fn merge(globals: &Globals, inputs: Inputs<'_>) -> Result<Self, String> {

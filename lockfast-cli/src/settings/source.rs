@@ -83,7 +83,7 @@ impl Source {
 
     pub(super) fn of_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         let span = |key: &str| match env(key) {
-            Some(text) => duration::parse(&text).map(Some).map_err(|wrong| format!("reading {key}: {wrong}")),
+            Some(text) => duration::parse(&text).map(Some).map_err(|message| format!("reading {key}: {message}")),
             None => Ok(None),
         };
         let labels = |text: String| text.split(',').map(parse_label).collect::<Result<_, _>>();
@@ -103,7 +103,7 @@ impl Source {
             labels: env("LOCKFAST_LABELS")
                 .map(labels)
                 .transpose()
-                .map_err(|wrong| format!("reading LOCKFAST_LABELS: {wrong}, and commas between several"))?,
+                .map_err(|message| format!("reading LOCKFAST_LABELS: {message}, and commas between several"))?,
             retry: None,
             log_format: env("LOCKFAST_LOG_FORMAT").map(log_format).transpose()?,
             redis: BTreeMap::new(),

@@ -27,14 +27,14 @@ pub(super) fn with_parameters(url: String, parameters: &BTreeMap<&'static str, S
     };
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let has_parameter = |key: &str| query.split('&').any(|pair| pair.split('=').next() == Some(key));
-    let is_missing = |key: &str| match key {
+    let is_added = |key: &str| match key {
         // A certificate and its key come from the same source, or they would not fit.
         "cert" | "key" => is_encrypted && !has_parameter("cert") && !has_parameter("key"),
         "ca" => is_encrypted && !has_parameter(key),
         _ => !has_parameter(key),
     };
     let mut completed = url.clone();
-    for (key, value) in parameters.iter().filter(|(key, _)| is_missing(key)) {
+    for (key, value) in parameters.iter().filter(|(key, _)| is_added(key)) {
         completed += if completed.contains('?') { "&" } else { "?" };
         completed += &format!("{key}={}", percent_encoded(value));
     }

@@ -72,7 +72,7 @@ pub(crate) struct Running {
     lines: Receiver<String>,
     errors: Receiver<String>,
     /// Process ids that the test has learned, killed at the end.
-    known: Vec<u32>,
+    known_pids: Vec<u32>,
 }
 
 impl Running {
@@ -81,7 +81,7 @@ impl Running {
         let lines = lines_of(child.stdout.take().unwrap());
         // Without a pipe here, the test reads standard error itself.
         let errors = child.stderr.take().map_or_else(|| channel().1, lines_of);
-        Self { child, lines, errors, known: Vec::new() }
+        Self { child, lines, errors, known_pids: Vec::new() }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -92,7 +92,7 @@ impl Running {
     pub(crate) fn guardian(&mut self) -> u32 {
         until("there is a guardian", || !children_of(self.child.id()).is_empty());
         let guardian = children_of(self.child.id())[0];
-        self.known.push(guardian);
+        self.known_pids.push(guardian);
         guardian
     }
 
@@ -116,7 +116,7 @@ impl Running {
     /// Waits for the next line, which is a process id.
     pub(crate) fn read_pid(&mut self) -> u32 {
         let number = self.read_line().trim().parse().unwrap();
-        self.known.push(number);
+        self.known_pids.push(number);
         number
     }
 
@@ -156,7 +156,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // The guardian before lockfast: it would first wait for the command to end.
-        for number in descendants_of(self.child.id()).into_iter().chain(self.known.drain(..)) {
+        for number in descendants_of(self.child.id()).into_iter().chain(self.known_pids.drain(..)) {
             let _ = rustix::process::kill_process(pid(number), Signal::KILL);
         }
         let _ = self.child.kill();
