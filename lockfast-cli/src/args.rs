@@ -97,9 +97,9 @@ pub(crate) enum Command {
     Man(man::ManArgs),
 }
 
-/// The keys, the mode, the lease and the patience: the same for every command that takes a lock.
+/// What to lock, in which mode, with which lease and how long to wait: the same for every command that takes a lock.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Wanted {
+pub(crate) struct LockArgs {
     /// What to lock: any text
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
@@ -128,11 +128,11 @@ pub(crate) struct Wanted {
     #[arg(long, value_name = "TEXT")]
     pub(crate) name: Option<String>,
     /// A label for this holder or waiter, shown by `ls -o wide` and `inspect` (repeatable)
-    #[arg(long, value_name = "K=V", value_parser = label)]
+    #[arg(long, value_name = "K=V", value_parser = parse_label)]
     pub(crate) label: Vec<(String, String)>,
 }
 
-impl Wanted {
+impl LockArgs {
     /// How long to wait; `None` is for ever, zero is not at all.
     pub(crate) fn patience(&self) -> Option<Duration> {
         if self.nonblock { Some(Duration::ZERO) } else { self.wait }
@@ -140,7 +140,7 @@ impl Wanted {
 }
 
 /// Reads `key=value`.
-pub(crate) fn label(text: &str) -> Result<(String, String), String> {
+pub(crate) fn parse_label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
         _ => Err(format!("{text:?} is not a label; write `key=value`")),

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 /// Reads `90`, `1.5s`, `250ms`, `1m30s`, `2h`, `1d12h`: a bare number is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || {
+    let refusal = || {
         format!("{text:?} is not a duration; write seconds (`90`), or numbers with units: `250ms`, `1m30s`, `2h`, `1d`")
     };
     let mut rest = text.trim();
-    let (mut total, mut bare) = (0.0, false);
+    let (mut total_seconds, mut is_bare) = (0.0, false);
     if rest.is_empty() {
-        return Err(wrong());
+        return Err(refusal());
     }
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number: f64 = rest[..digits].parse().map_err(|_| wrong())?;
-        rest = &rest[digits..];
-        let characters = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        let unit = match &rest[..characters] {
-            "" if total == 0.0 => {
-                bare = true;
+        let number_len = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let number: f64 = rest[..number_len].parse().map_err(|_| refusal())?;
+        rest = &rest[number_len..];
+        let unit_len = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let unit_seconds = match &rest[..unit_len] {
+            "" if total_seconds == 0.0 => {
+                is_bare = true;
                 1.0
             }
             "ms" => 0.001,
@@ -28,31 +28,31 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
             "h" => 3600.0,
             "d" => 86_400.0,
             "w" => 604_800.0,
-            _ => return Err(wrong()),
+            _ => return Err(refusal()),
         };
-        rest = &rest[characters..];
-        total += number * unit;
-        if bare && !rest.is_empty() {
-            return Err(wrong());
+        rest = &rest[unit_len..];
+        total_seconds += number * unit_seconds;
+        if is_bare && !rest.is_empty() {
+            return Err(refusal());
         }
     }
-    Duration::try_from_secs_f64(total).map_err(|_| wrong())
+    Duration::try_from_secs_f64(total_seconds).map_err(|_| refusal())
 }
 
 /// At most two units: `0s`, `250ms`, `42s`, `3m12s`, `2h5m`, `3d4h`.
 pub(crate) fn brief(span: Duration) -> String {
     let seconds = span.as_secs();
-    let two = |big: u64, large: &str, small: u64, little: &str| match small {
-        0 => format!("{big}{large}"),
-        _ => format!("{big}{large}{small}{little}"),
+    let in_units = |count: u64, unit: &str, rest: u64, rest_unit: &str| match rest {
+        0 => format!("{count}{unit}"),
+        _ => format!("{count}{unit}{rest}{rest_unit}"),
     };
     match seconds {
         0 if span.is_zero() => "0s".to_owned(),
         0 => format!("{}ms", span.as_millis()),
         1..60 => format!("{seconds}s"),
-        60..3600 => two(seconds / 60, "m", seconds % 60, "s"),
-        3600..86_400 => two(seconds / 3600, "h", seconds % 3600 / 60, "m"),
-        _ => two(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
+        60..3600 => in_units(seconds / 60, "m", seconds % 60, "s"),
+        3600..86_400 => in_units(seconds / 3600, "h", seconds % 3600 / 60, "m"),
+        _ => in_units(seconds / 86_400, "d", seconds % 86_400 / 3600, "h"),
     }
 }
 

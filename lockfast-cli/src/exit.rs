@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     /// The same for `run` and `elect`, whose child may exit with 2.
     RunUsage,
     /// The store cannot be reached.
-    Store,
+    StoreUnreachable,
     /// `run` did not get the lock.
     NotAcquired,
     /// A setting, a config file or the store's URL is wrong.
@@ -35,7 +35,7 @@ pub(crate) enum Exit {
     /// There is no such command.
     NotFound,
     /// The child's code, or that of `-E`.
-    As(u8),
+    Code(u8),
     /// The child died of this signal.
     Signal(u8),
 }
@@ -47,7 +47,7 @@ impl Exit {
             Self::No => 1,
             Self::Usage => 2,
             Self::RunUsage => 64,
-            Self::Store => 69,
+            Self::StoreUnreachable => 69,
             Self::NotAcquired => 75,
             Self::Config => 78,
             Self::Lost => 79,
@@ -55,27 +55,27 @@ impl Exit {
             Self::Failed => 125,
             Self::NotExecutable => 126,
             Self::NotFound => 127,
-            Self::As(code) => code,
+            Self::Code(code) => code,
             Self::Signal(number) => 128_u8.saturating_add(number),
         }
     }
 
     /// The code of an error in a command that answers a question.
-    pub(crate) fn of(error: &Error) -> Self {
+    pub(crate) fn of_error(error: &Error) -> Self {
         match error {
             Error::Busy { .. } | Error::Lost { .. } => Self::No,
             Error::Invalid(_) | Error::Unsupported(_) => Self::Usage,
-            _ => Self::Store,
+            _ => Self::StoreUnreachable,
         }
     }
 
     /// The code of an error in `run` and `elect`.
-    pub(crate) fn of_run(error: &Error) -> Self {
+    pub(crate) fn of_run_error(error: &Error) -> Self {
         match error {
             Error::Busy { .. } => Self::NotAcquired,
             Error::Lost { .. } => Self::Lost,
             Error::Invalid(_) | Error::Unsupported(_) => Self::RunUsage,
-            Error::Unavailable { .. } => Self::Store,
+            Error::Unavailable { .. } => Self::StoreUnreachable,
             _ => Self::Failed,
         }
     }
@@ -105,18 +105,18 @@ impl Failure {
         Self { exit, message: None }
     }
 
-    /// The store or the library returned an error while `doing` something.
-    pub(crate) fn while_(doing: impl std::fmt::Display, error: &Error) -> Self {
+    /// The store or the library returned an error while lockfast was `doing` something.
+    pub(crate) fn from_error(doing: impl std::fmt::Display, error: &Error) -> Self {
         let advice = match error {
             Error::Unavailable { .. } => "; `lockfast doctor` looks for the cause",
             _ => "",
         };
-        Self::new(Exit::of(error), format!("{doing}: {error}{advice}"))
+        Self::new(Exit::of_error(error), format!("{doing}: {error}{advice}"))
     }
 
-    /// The same, for `run` and `elect`.
-    pub(crate) fn while_running(doing: impl std::fmt::Display, error: &Error) -> Self {
-        Self { exit: Exit::of_run(error), ..Self::while_(doing, error) }
+    /// The same with the exit codes of `run` and `elect`.
+    pub(crate) fn from_run_error(doing: impl std::fmt::Display, error: &Error) -> Self {
+        Self { exit: Exit::of_run_error(error), ..Self::from_error(doing, error) }
     }
 
     /// Writes the message and returns the exit code.
@@ -149,7 +149,7 @@ mod tests {
             (Exit::No, 1),
             (Exit::Usage, 2),
             (Exit::RunUsage, 64),
-            (Exit::Store, 69),
+            (Exit::StoreUnreachable, 69),
             (Exit::NotAcquired, 75),
             (Exit::Config, 78),
             (Exit::Lost, 79),
@@ -157,7 +157,7 @@ mod tests {
             (Exit::Failed, 125),
             (Exit::NotExecutable, 126),
             (Exit::NotFound, 127),
-            (Exit::As(7), 7),
+            (Exit::Code(7), 7),
             (Exit::Signal(15), 143),
         ];
         for (exit, code) in codes {
@@ -170,19 +170,22 @@ mod tests {
         let locks = Locks::in_memory();
         let guard = locks.mutex("a").lock().await.unwrap();
         let busy = locks.mutex("a").lock_within(Duration::from_millis(1)).await.unwrap_err();
-        assert_eq!((Exit::of(&busy), Exit::of_run(&busy)), (Exit::No, Exit::NotAcquired));
+        assert_eq!((Exit::of_error(&busy), Exit::of_run_error(&busy)), (Exit::No, Exit::NotAcquired));
         locks.break_lock_now("a", guard.fence().unwrap()).await.unwrap();
         guard.lost().await;
         let lost = guard.release().await.unwrap_err();
-        assert_eq!((Exit::of(&lost), Exit::of_run(&lost)), (Exit::No, Exit::Lost));
+        assert_eq!((Exit::of_error(&lost), Exit::of_run_error(&lost)), (Exit::No, Exit::Lost));
         let invalid = Name::new("").unwrap_err();
-        assert_eq!((Exit::of(&invalid), Exit::of_run(&invalid)), (Exit::Usage, Exit::RunUsage));
+        assert_eq!((Exit::of_error(&invalid), Exit::of_run_error(&invalid)), (Exit::Usage, Exit::RunUsage));
         let unsupported = Error::unsupported("no");
-        assert_eq!((Exit::of(&unsupported), Exit::of_run(&unsupported)), (Exit::Usage, Exit::RunUsage));
+        assert_eq!((Exit::of_error(&unsupported), Exit::of_run_error(&unsupported)), (Exit::Usage, Exit::RunUsage));
         let unavailable = Error::unavailable("asking", "no server");
-        assert_eq!((Exit::of(&unavailable), Exit::of_run(&unavailable)), (Exit::Store, Exit::Store));
+        assert_eq!(
+            (Exit::of_error(&unavailable), Exit::of_run_error(&unavailable)),
+            (Exit::StoreUnreachable, Exit::StoreUnreachable)
+        );
         locks.shutdown(Duration::from_secs(5)).await.unwrap();
         let closed = locks.mutex("a").lock().await.unwrap_err();
-        assert_eq!((Exit::of(&closed), Exit::of_run(&closed)), (Exit::Store, Exit::Failed));
+        assert_eq!((Exit::of_error(&closed), Exit::of_run_error(&closed)), (Exit::StoreUnreachable, Exit::Failed));
     }
 }

@@ -13,13 +13,13 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::args::{Globals, LogFormat};
-use crate::out::plain;
+use crate::out::escape_controls;
 use crate::stderr::Stderr;
 
 /// The target of the library's messages; the program's own targets begin with `lockfast` too.
-const LIBRARY: &str = "lockfast::client";
+const LIBRARY_TARGET: &str = "lockfast::client";
 
-/// From here on, messages are shown.
+/// Starts to show messages.
 pub(crate) fn start(globals: &Globals, format: LogFormat) {
     let level = match (globals.quiet, globals.verbose) {
         (true, _) => Level::ERROR,
@@ -28,15 +28,16 @@ pub(crate) fn start(globals: &Globals, format: LogFormat) {
         _ => Level::TRACE,
     };
     // The library's errors and infos, like a lost lock or an ended patience, are reported by the commands themselves.
-    let in_full = globals.verbose > 0;
-    let is_shown =
-        filter_fn(move |event| in_full || *event.level() == Level::WARN || !event.target().starts_with(LIBRARY));
+    let is_verbose = globals.verbose > 0;
+    let is_shown = filter_fn(move |event| {
+        is_verbose || *event.level() == Level::WARN || !event.target().starts_with(LIBRARY_TARGET)
+    });
     // A message that cannot be formatted must not cause another message.
-    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(|| Stderr).log_internal_errors(false);
+    let subscriber = tracing_subscriber::fmt().with_max_level(level).with_writer(|| Stderr).log_internal_errors(false);
     match format {
-        LogFormat::Text => lines.event_format(Line).finish().with(is_shown).init(),
+        LogFormat::Text => subscriber.event_format(Line).finish().with(is_shown).init(),
         LogFormat::Json => {
-            lines.json().with_timer(Utc).with_target(false).flatten_event(true).finish().with(is_shown).init();
+            subscriber.json().with_timer(Utc).with_target(false).flatten_event(true).finish().with(is_shown).init();
         }
     }
 }
@@ -52,7 +53,7 @@ where
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> std::fmt::Result {
         let mut text = EventText::default();
         event.record(&mut text);
-        writeln!(writer, "lockfast: {}{}", plain(&text.message), plain(&text.fields))
+        writeln!(writer, "lockfast: {}{}", escape_controls(&text.message), escape_controls(&text.fields))
     }
 }
 

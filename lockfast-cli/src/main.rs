@@ -27,7 +27,8 @@ fn main() -> Exit {
     let _flush = stderr::Flush::at_the_end();
     // Before anything else: a guardian is started for every command, and must not depend on settings.
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == run::guardian_connection::GUARDIAN) {
+    if words.next().is_some_and(|word| word == run::guardian_connection::GUARDIAN_COMMAND) {
+        // The words after the `--` are the command.
         return match guardian::main(words.skip(1).collect()) {
             Ok(()) => Exit::Yes,
             Err(_) => Exit::Failed,
@@ -35,7 +36,7 @@ fn main() -> Exit {
     }
     let args = match Args::try_parse() {
         Ok(args) => args,
-        Err(error) => return misread(&error),
+        Err(error) => return report_parse_error(&error),
     };
     match Settings::load(&args.globals) {
         Ok(settings) => {
@@ -51,25 +52,25 @@ fn main() -> Exit {
 
 fn dispatch(command: Command, settings: Settings) -> Exit {
     match command {
-        Command::Run(args) => wait_for(cmd::run::run(*args, settings)),
-        Command::Elect(args) => wait_for(cmd::elect::run(*args, settings)),
-        Command::Ls(args) => wait_for(cmd::ls::run(args, settings)),
-        Command::Inspect(args) => wait_for(cmd::inspect::run(args, settings)),
-        Command::Status(args) => wait_for(cmd::status::run(args, settings)),
-        Command::Acquire(args) => wait_for(cmd::acquire::run(args, settings)),
-        Command::Renew(args) => wait_for(cmd::renew::run(args, settings)),
-        Command::Release(args) => wait_for(cmd::release::run(args, settings)),
-        Command::Break(args) => wait_for(cmd::break_::run(args, settings)),
-        Command::Watch(args) => wait_for(cmd::watch::run(args, settings)),
-        Command::Stats(args) => wait_for(cmd::stats::run(args, settings)),
-        Command::Doctor(args) => wait_for(cmd::doctor::run(args, settings)),
+        Command::Run(args) => run_to_end(cmd::run::run(*args, settings)),
+        Command::Elect(args) => run_to_end(cmd::elect::run(*args, settings)),
+        Command::Ls(args) => run_to_end(cmd::ls::run(args, settings)),
+        Command::Inspect(args) => run_to_end(cmd::inspect::run(args, settings)),
+        Command::Status(args) => run_to_end(cmd::status::run(args, settings)),
+        Command::Acquire(args) => run_to_end(cmd::acquire::run(args, settings)),
+        Command::Renew(args) => run_to_end(cmd::renew::run(args, settings)),
+        Command::Release(args) => run_to_end(cmd::release::run(args, settings)),
+        Command::Break(args) => run_to_end(cmd::break_::run(args, settings)),
+        Command::Watch(args) => run_to_end(cmd::watch::run(args, settings)),
+        Command::Stats(args) => run_to_end(cmd::stats::run(args, settings)),
+        Command::Doctor(args) => run_to_end(cmd::doctor::run(args, settings)),
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Man(args) => cmd::man::run(&args),
     }
 }
 
-/// Runs a command to its end.
-fn wait_for(command: impl Future<Output = Exit>) -> Exit {
+/// Runs a command to its end, on a runtime of its own.
+fn run_to_end(command: impl Future<Output = Exit>) -> Exit {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let exit = runtime.block_on(command);
@@ -81,8 +82,8 @@ fn wait_for(command: impl Future<Output = Exit>) -> Exit {
     }
 }
 
-/// The command line could not be parsed, or asked for help.
-fn misread(error: &clap::Error) -> Exit {
+/// Prints why the command line could not be parsed, or the help that it asked for. Returns the exit code.
+fn report_parse_error(error: &clap::Error) -> Exit {
     // If the reader has left, the text cannot be shown anywhere else.
     let _ = error.print();
     if !error.use_stderr() {

@@ -20,25 +20,28 @@ impl Pattern {
             return key.starts_with(&self.0);
         }
         let (pattern, key): (Vec<char>, Vec<char>) = (self.0.chars().collect(), key.chars().collect());
-        // The last star seen, and how much of the key it matches so far: on a mismatch it matches one character more.
-        let (mut at, mut star) = ((0, 0), None);
-        while at.1 < key.len() {
-            match pattern.get(at.0) {
+        let (mut pattern_at, mut key_at) = (0, 0);
+        // Where the last star is in the pattern, and where its match ends in the key: one character later after each mismatch.
+        let mut last_star = None;
+        while key_at < key.len() {
+            match pattern.get(pattern_at) {
                 Some('*') => {
-                    star = Some(at);
-                    at.0 += 1;
+                    last_star = Some((pattern_at, key_at));
+                    pattern_at += 1;
                 }
-                Some(character) if *character == '?' || *character == key[at.1] => at = (at.0 + 1, at.1 + 1),
-                _ => match star {
-                    Some((pattern_at, key_at)) => {
-                        star = Some((pattern_at, key_at + 1));
-                        at = (pattern_at + 1, key_at + 1);
+                Some(character) if *character == '?' || *character == key[key_at] => {
+                    (pattern_at, key_at) = (pattern_at + 1, key_at + 1);
+                }
+                _ => match last_star {
+                    Some((star_at, match_end)) => {
+                        last_star = Some((star_at, match_end + 1));
+                        (pattern_at, key_at) = (star_at + 1, match_end + 1);
                     }
                     None => return false,
                 },
             }
         }
-        pattern[at.0..].iter().all(|character| *character == '*')
+        pattern[pattern_at..].iter().all(|character| *character == '*')
     }
 }
 

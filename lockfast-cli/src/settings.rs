@@ -2,7 +2,7 @@
 //! config > `/etc/lockfast/config.toml`, key by key.
 //!
 //! Never shows a password: a URL leaves this module only as [`Settings::store`], for connecting, and as
-//! [`shown`], for people.
+//! [`redacted_url`], for people.
 
 mod source;
 mod url;
@@ -17,7 +17,7 @@ use crate::args::{Globals, LogFormat};
 use crate::exit::{Exit, Failure};
 
 use source::Source;
-pub(crate) use url::shown;
+pub(crate) use url::redacted_url;
 
 /// The settings of all sources, merged.
 #[derive(Clone)]
@@ -35,6 +35,8 @@ pub(crate) struct Settings {
 
 /// The store when no source names one.
 const DEFAULT_STORE: &str = "sqlite:";
+/// The lease when no source sets one: that of the library.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// The process's inputs from which the sources are read; tests bring their own.
 pub(crate) struct Inputs<'a> {
@@ -50,7 +52,7 @@ impl Settings {
     pub(crate) fn load(globals: &Globals) -> Result<Self, Failure> {
         // Order matters: checked first, because a variable that cannot be read would count as unset, and another store would
         // be used.
-        if let Some(key) = unreadable(std::env::vars_os()) {
+        if let Some(key) = unreadable_variable(std::env::vars_os()) {
             return Err(Failure::new(Exit::Config, format!("reading {key}: it is not UTF-8; write it in UTF-8")));
         }
         // An empty variable counts as unset, except for the prefix, which may be empty.
@@ -59,17 +61,17 @@ impl Settings {
             check_recording(&file)?;
         }
         let mut stdin = first_line_of_stdin;
-        Self::resolve(globals, Inputs { env: &env, files: files(&env), stdin: &mut stdin })
+        Self::resolve(globals, Inputs { env: &env, files: default_files(&env), stdin: &mut stdin })
     }
 
     pub(crate) fn resolve(globals: &Globals, inputs: Inputs<'_>) -> Result<Self, Failure> {
-        Self::merged(globals, inputs).map_err(|wrong| Failure::new(Exit::Config, wrong))
+        Self::merge(globals, inputs).map_err(|message| Failure::new(Exit::Config, message))
     }
 
-    fn merged(globals: &Globals, inputs: Inputs<'_>) -> Result<Self, String> {
+    fn merge(globals: &Globals, inputs: Inputs<'_>) -> Result<Self, String> {
         let mut sources = vec![Source::of_flags(globals), Source::of_env(inputs.env)?];
-        let named = globals.config.clone().or_else(|| (inputs.env)("LOCKFAST_CONFIG").map(PathBuf::from));
-        match named {
+        let named_file = globals.config.clone().or_else(|| (inputs.env)("LOCKFAST_CONFIG").map(PathBuf::from));
+        match named_file {
             Some(file) => sources.push(Source::of_file(&file)?.ok_or_else(|| {
                 format!("reading the config file {}: there is no such file; check --config", file.display())
             })?),
@@ -79,21 +81,26 @@ impl Settings {
                 }
             }
         }
-        let all = sources.into_iter().reduce(Source::over).unwrap_or_default();
-        let store = match all.store {
+        let merged = sources.into_iter().reduce(Source::over).unwrap_or_default();
+        let store = match merged.store {
             Some(source) => source.read(inputs.stdin)?,
             None => DEFAULT_STORE.to_owned(),
         };
         Ok(Self {
-            store: url::completed(store, &all.redis),
-            prefix: all.prefix,
-            ttl: all.ttl,
-            renew_every: all.renew_every,
-            name: all.name,
-            labels: all.labels.unwrap_or_default().into_iter().collect(),
-            retry: all.retry,
-            log_format: all.log_format.unwrap_or_default(),
+            store: url::with_parameters(store, &merged.redis),
+            prefix: merged.prefix,
+            ttl: merged.ttl,
+            renew_every: merged.renew_every,
+            name: merged.name,
+            labels: merged.labels.unwrap_or_default().into_iter().collect(),
+            retry: merged.retry,
+            log_format: merged.log_format.unwrap_or_default(),
         })
+    }
+
+    /// The lease of a command with this `--ttl`.
+    pub(crate) fn ttl_with_flag(&self, flag: Option<Duration>) -> Duration {
+        flag.or(self.ttl).unwrap_or(DEFAULT_TTL)
     }
 
     /// A builder of clients with these settings.
@@ -128,18 +135,18 @@ impl Settings {
 
     /// A client of the store, made by `builder`.
     pub(crate) async fn connect(&self, builder: Builder) -> Result<Locks, Failure> {
-        builder.connect(&self.store).await.map_err(|error| self.unreachable(&error))
+        builder.connect(&self.store).await.map_err(|error| self.connect_failure(&error))
     }
 
     /// The failure when the store cannot be opened.
-    pub(crate) fn unreachable(&self, error: &Error) -> Failure {
-        let doing = format!("opening the store {}", shown(&self.store));
+    fn connect_failure(&self, error: &Error) -> Failure {
+        let doing = format!("opening the store {}", redacted_url(&self.store));
         match error {
             Error::Invalid(_) | Error::Unsupported(_) => Failure::new(
                 Exit::Config,
                 format!("{doing}: {error} (--store, LOCKFAST_URL or a config file say which)"),
             ),
-            _ => Failure::while_(doing, error),
+            _ => Failure::from_error(doing, error),
         }
     }
 }
@@ -148,7 +155,7 @@ impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { prefix, ttl, .. } = self;
         f.debug_struct("Settings")
-            .field("store", &shown(&self.store))
+            .field("store", &redacted_url(&self.store))
             .field("prefix", prefix)
             .field("ttl", ttl)
             .finish_non_exhaustive()
@@ -170,8 +177,8 @@ fn check_recording(file: &str) -> Result<(), Failure> {
     }
 }
 
-/// A `LOCKFAST_` variable whose value is not UTF-8.
-fn unreadable(mut variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
+/// The name of a `LOCKFAST_` variable whose value is not UTF-8, if there is one.
+fn unreadable_variable(mut variables: impl Iterator<Item = (OsString, OsString)>) -> Option<String> {
     variables.find_map(|(key, value)| {
         let key = key.into_string().ok().filter(|key| key.starts_with("LOCKFAST_"))?;
         value.to_str().is_none().then_some(key)
@@ -179,7 +186,7 @@ fn unreadable(mut variables: impl Iterator<Item = (OsString, OsString)>) -> Opti
 }
 
 /// The config files in their usual places, the most important first.
-fn files(env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+fn default_files(env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let home = || env("HOME").map(|home| PathBuf::from(home).join(".config"));
     let user = env("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute()).or_else(home);
     let user = user.map(|dir| dir.join("lockfast/config.toml"));

@@ -2,9 +2,9 @@
 //!
 //! 1. Sending a message never waits for a reader. A lock is renewed for as long as its process lives, so a message that
 //!    blocks between the end of a command and the release would keep the lock for ever.
-//! 2. Messages are written in the order in which they were sent. When the reader is so slow that [`ROOM`] is used up, later
-//!    messages are dropped, and one that follows says how many.
-//! 3. The end of the program waits for the reader, but not for longer than [`PATIENCE`].
+//! 2. Messages are written in the order in which they were sent. When the reader is so slow that [`MAX_QUEUED_BYTES`] are queued,
+//!    later messages are dropped, and one that follows says how many.
+//! 3. The end of the program waits for the reader, but not for longer than [`FLUSH_PATIENCE`].
 //!
 //! Standard error itself stays blocking: it is shared with the command and the terminal, so making it non-blocking would
 //! change it for them too.
@@ -17,11 +17,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// How many bytes of messages are queued for a slow reader.
-const ROOM: usize = 1 << 20;
+const MAX_QUEUED_BYTES: usize = 1 << 20;
 /// How long the end of the program waits for the reader.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
-static MESSAGES: Messages = Messages::new(ROOM);
+static MESSAGES: Messages = Messages::new(MAX_QUEUED_BYTES);
 
 /// A writer to standard error: one call is one message. Never fails, never waits.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ fn send(message: &[u8]) {
 fn write_all() {
     loop {
         write(&MESSAGES.next());
-        if let Some(dropped) = MESSAGES.take_dropped() {
+        if let Some(dropped) = MESSAGES.take_dropped_count() {
             tracing::warn!("{dropped} messages were dropped here: standard error was not read in time");
         }
     }
@@ -80,7 +80,7 @@ fn is_ready(within: Option<Duration>) -> bool {
     matches!(poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], within.as_ref()), Ok(1..))
 }
 
-/// Dropped as the last thing that the program does: by 3.
+/// Waits for the reader when it is dropped, as the last thing that the program does: by 3.
 #[derive(Debug)]
 pub(crate) struct Flush;
 
@@ -90,8 +90,8 @@ impl Flush {
         std::panic::set_hook(Box::new(|panic| {
             // Empty unless RUST_BACKTRACE asks for it.
             let trace = std::backtrace::Backtrace::capture();
-            let is_wanted = trace.status() == std::backtrace::BacktraceStatus::Captured;
-            let trace = if is_wanted { trace.to_string() } else { String::new() };
+            let is_captured = trace.status() == std::backtrace::BacktraceStatus::Captured;
+            let trace = if is_captured { trace.to_string() } else { String::new() };
             send(format!("lockfast: {panic}\n{trace}").as_bytes());
         }));
         Self
@@ -100,30 +100,36 @@ impl Flush {
 
 impl Drop for Flush {
     fn drop(&mut self) {
-        MESSAGES.flush(PATIENCE);
+        MESSAGES.flush(FLUSH_PATIENCE);
     }
 }
 
 /// The queue between the senders of messages and the thread that writes them.
 struct Messages {
-    room: usize,
+    max_bytes: usize,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
 
 struct Queue {
     messages: VecDeque<Vec<u8>>,
-    bytes: usize,
-    dropped: usize,
+    queued_bytes: usize,
+    dropped_count: usize,
     has_thread: bool,
     /// A message has left the queue and is not written yet.
     is_writing: bool,
 }
 
 impl Messages {
-    const fn new(room: usize) -> Self {
-        let queue = Queue { messages: VecDeque::new(), bytes: 0, dropped: 0, has_thread: false, is_writing: false };
-        Self { room, queue: Mutex::new(queue), changed: Condvar::new() }
+    const fn new(max_bytes: usize) -> Self {
+        let queue = Queue {
+            messages: VecDeque::new(),
+            queued_bytes: 0,
+            dropped_count: 0,
+            has_thread: false,
+            is_writing: false,
+        };
+        Self { max_bytes, queue: Mutex::new(queue), changed: Condvar::new() }
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -137,10 +143,10 @@ impl Messages {
         if !queue.has_thread {
             return false;
         }
-        if queue.bytes + message.len() > self.room {
-            queue.dropped += 1;
+        if queue.queued_bytes + message.len() > self.max_bytes {
+            queue.dropped_count += 1;
         } else {
-            queue.bytes += message.len();
+            queue.queued_bytes += message.len();
             queue.messages.push_back(message.to_vec());
             self.changed.notify_all();
         }
@@ -152,7 +158,7 @@ impl Messages {
         let mut queue = self.queue();
         loop {
             if let Some(message) = queue.messages.pop_front() {
-                queue.bytes -= message.len();
+                queue.queued_bytes -= message.len();
                 queue.is_writing = true;
                 return message;
             }
@@ -162,11 +168,11 @@ impl Messages {
         }
     }
 
-    /// How many were dropped, once every message that was queued before them is written.
-    fn take_dropped(&self) -> Option<usize> {
+    /// How many messages were dropped, once every message that was queued before them is written.
+    fn take_dropped_count(&self) -> Option<usize> {
         let mut queue = self.queue();
-        let is_due = queue.messages.is_empty() && queue.dropped > 0;
-        is_due.then(|| std::mem::take(&mut queue.dropped))
+        let is_due = queue.messages.is_empty() && queue.dropped_count > 0;
+        is_due.then(|| std::mem::take(&mut queue.dropped_count))
     }
 
     /// Waits until every message is written, for at most `patience`.
@@ -187,9 +193,9 @@ mod tests {
             assert!(messages.send(message.as_bytes(), || true));
         }
         assert_eq!(messages.next(), b"ab");
-        assert_eq!(messages.take_dropped(), None, "a message before them is not written yet");
+        assert_eq!(messages.take_dropped_count(), None, "a message before them is not written yet");
         assert_eq!(messages.next(), b"cde");
-        assert_eq!((messages.take_dropped(), messages.take_dropped()), (Some(2), None));
+        assert_eq!((messages.take_dropped_count(), messages.take_dropped_count()), (Some(2), None));
         messages.send(b"12345", || panic!("there is one thread"));
         assert_eq!(messages.next(), b"12345", "there is room again");
     }

@@ -7,10 +7,11 @@ use std::fmt::Write;
 
 use anyhow::{Result, bail};
 
-/// The budget of a binary that is not listed.
-const USUAL: f64 = 60.0;
+/// The budget, in seconds, of a binary that is not listed.
+const DEFAULT_BUDGET: f64 = 60.0;
 
-const SECONDS: &[(&str, f64)] = &[
+/// The name of a binary, and its budget in seconds.
+const BUDGETS: &[(&str, f64)] = &[
     ("conformance_chaos", 120.0),
     ("conformance_redis", 100.0),
     ("processes", 180.0),
@@ -22,18 +23,18 @@ const SECONDS: &[(&str, f64)] = &[
 
 /// A test binary that ran.
 #[derive(Debug, PartialEq)]
-struct Ran {
+struct BinaryRun {
     name: String,
     tests: u32,
     seconds: f64,
 }
 
-/// Prints how long each binary took, and fails if one took too long.
-pub(crate) fn check(said: &str) -> Result<()> {
-    let mut ran = read(said);
-    ran.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
+/// Prints how long each binary took by the output of `cargo test`, and fails if one took too long.
+pub(crate) fn check(output: &str) -> Result<()> {
+    let mut runs = parse_output(output);
+    runs.sort_by(|one, other| other.seconds.total_cmp(&one.seconds));
     let (mut table, mut over) = (String::from("\nseconds  budget  tests  binary\n"), Vec::new());
-    for Ran { name, tests, seconds } in &ran {
+    for BinaryRun { name, tests, seconds } in &runs {
         let budget = budget(name);
         let _ = writeln!(table, "{seconds:7.1}  {budget:6.0}  {tests:5}  {name}");
         if *seconds > budget {
@@ -48,29 +49,29 @@ pub(crate) fn check(said: &str) -> Result<()> {
 }
 
 fn budget(name: &str) -> f64 {
-    SECONDS.iter().find(|(listed, _)| *listed == name).map_or(USUAL, |(_, seconds)| *seconds)
+    BUDGETS.iter().find(|(listed, _)| *listed == name).map_or(DEFAULT_BUDGET, |(_, seconds)| *seconds)
 }
 
 /// Cargo prints the name of a binary before it runs it, and the binary prints its time at the end.
-fn read(said: &str) -> Vec<Ran> {
-    let (mut ran, mut name) = (Vec::new(), None);
-    for line in said.lines() {
+fn parse_output(output: &str) -> Vec<BinaryRun> {
+    let (mut runs, mut name) = (Vec::new(), None);
+    for line in output.lines() {
         let line = line.trim();
         if let Some(program) = line.strip_prefix("Running ").and_then(|rest| rest.split(['(', ')']).nth(1)) {
             let file = program.rsplit('/').next().unwrap_or(program);
             name = Some(file.rsplit_once('-').map_or(file, |(stem, _)| stem).to_string());
         } else if let Some(package) = line.strip_prefix("Doc-tests ") {
             name = Some(format!("examples in the documentation of {package}"));
-        } else if let Some((tests, seconds)) = result(line) {
+        } else if let Some((tests, seconds)) = parse_result(line) {
             let name = name.clone().unwrap_or_default();
-            ran.push(Ran { name, tests, seconds });
+            runs.push(BinaryRun { name, tests, seconds });
         }
     }
-    ran
+    runs
 }
 
-/// `test result: ok. 3 passed; 0 failed; ..; finished in 0.12s`
-fn result(line: &str) -> Option<(u32, f64)> {
+/// The number of tests and the seconds in `test result: ok. 3 passed; 0 failed; ..; finished in 0.12s`.
+fn parse_result(line: &str) -> Option<(u32, f64)> {
     let rest = line.strip_prefix("test result: ")?;
     let passed = rest.split(". ").nth(1)?.split(' ').next()?.parse().ok()?;
     let seconds = rest.rsplit_once("finished in ")?.1.strip_suffix('s')?.parse().ok()?;
@@ -81,7 +82,7 @@ fn result(line: &str) -> Option<(u32, f64)> {
 mod tests {
     use super::*;
 
-    const SAID: &str = "\
+    const OUTPUT: &str = "\
      Running unittests src/lib.rs (target/debug/deps/lockfast-0123456789abcdef)
 running 2 tests
 test a ... ok
@@ -96,16 +97,16 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn each_binary_is_read_with_its_tests_and_seconds() {
-        let ran = |name: &str, tests, seconds| Ran { name: name.to_string(), tests, seconds };
+        let run = |name: &str, tests, seconds| BinaryRun { name: name.to_string(), tests, seconds };
         let documentation = "examples in the documentation of lockfast";
-        let expected = [ran("lockfast", 2, 0.52), ran("redis_trouble", 30, 3600.0), ran(documentation, 1, 7.0)];
-        assert_eq!(read(SAID), expected);
+        let expected = [run("lockfast", 2, 0.52), run("redis_trouble", 30, 3600.0), run(documentation, 1, 7.0)];
+        assert_eq!(parse_output(OUTPUT), expected);
     }
 
     #[test]
     fn a_binary_over_its_budget_fails_the_run_by_name() {
-        let refused = check(SAID).unwrap_err().to_string();
+        let refused = check(OUTPUT).unwrap_err().to_string();
         assert!(refused.contains("redis_trouble") && !refused.contains("documentation"), "{refused}");
-        assert!(check(&SAID.replace("3600.00", "1.00")).is_ok());
+        assert!(check(&OUTPUT.replace("3600.00", "1.00")).is_ok());
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::invocation::Invocation;
 
-const SECONDS: u64 = 60;
+const DEFAULT_SECONDS: u64 = 60;
 const TEST: &str = "stores::redis::connection::parser::fuzz::the_parser_reads_what_the_crate_reads";
 /// The beginning of the line that ends the report.
 const VERDICT: &str = "violations: ";
@@ -14,9 +14,9 @@ const VERDICT: &str = "violations: ";
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
     let invocation = invocation(words)?;
     println!("fuzz: {invocation}");
-    let (is_success, said) = invocation.repeat(root)?;
+    let (is_success, output) = invocation.run_and_read_stdout(root)?;
     // If the test was renamed, cargo runs no test and succeeds.
-    let Some(verdict) = said.lines().rfind(|line| line.starts_with(VERDICT)) else {
+    let Some(verdict) = output.lines().rfind(|line| line.starts_with(VERDICT)) else {
         bail!("`{invocation}` compared nothing")
     };
     if !is_success {
@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
 }
 
 fn invocation(words: &[&str]) -> Result<Invocation> {
-    let (mut seconds, mut seed) = (SECONDS, None);
+    let (mut seconds, mut seed) = (DEFAULT_SECONDS, None);
     for pair in words.chunks(2) {
         let number = || -> Result<u64> {
             let Some(text) = pair.get(1) else { bail!("`{}` needs a number; see `cargo xtask help`", pair[0]) };
@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn seconds_and_seed_reach_the_test() {
-        let said = invocation(&["--seed", "7", "--seconds", "5"]).unwrap().to_string();
-        assert!(said.starts_with("LOCKFAST_FUZZ_SECONDS=5 LOCKFAST_FUZZ_SEED=7 cargo test --release"), "{said}");
+        let command = invocation(&["--seed", "7", "--seconds", "5"]).unwrap().to_string();
+        assert!(command.starts_with("LOCKFAST_FUZZ_SECONDS=5 LOCKFAST_FUZZ_SEED=7 cargo test --release"), "{command}");
         assert!(!invocation(&[]).unwrap().to_string().contains("SEED"));
     }
 

@@ -43,7 +43,8 @@ impl Invocation {
         Ok(())
     }
 
-    /// The same, and returns its standard output and standard error, in the order in which they were written.
+    /// Runs it in `folder`, prints its standard output and standard error as they come, and returns both in the order in which
+    /// they were written.
     pub(crate) fn run_and_read(&self, folder: &Path) -> Result<String> {
         let (reader, writer) = std::io::pipe()?;
         let mut command = self.command(folder);
@@ -51,18 +52,18 @@ impl Invocation {
         let mut child = started.with_context(|| format!("could not start `{self}`"))?;
         // Order matters: drop our write ends, so that the pipe ends with the program.
         drop(command);
-        let (line, lines) = std::sync::mpsc::channel();
+        let (sender, lines) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let read = BufReader::new(reader).split(b'\n').map_while(std::io::Result::ok);
-            read.for_each(|bytes| drop(line.send(String::from_utf8_lossy(&bytes).into_owned())));
+            read.for_each(|bytes| drop(sender.send(String::from_utf8_lossy(&bytes).into_owned())));
         });
-        let (mut said, mut ended) = (String::new(), None);
+        let (mut output, mut ended) = (String::new(), None);
         loop {
             match lines.recv_timeout(Duration::from_secs(1)) {
                 Ok(line) => {
                     println!("{line}");
-                    said.push_str(&line);
-                    said.push('\n');
+                    output.push_str(&line);
+                    output.push('\n');
                 }
                 // A process that it left running may keep the pipe open for ever.
                 Err(RecvTimeoutError::Timeout) if ended.is_some() => break,
@@ -74,29 +75,29 @@ impl Invocation {
         if !status.success() {
             bail!("`{self}` failed with {status}");
         }
-        Ok(said)
+        Ok(output)
     }
 
-    /// Runs it in `folder`, repeats its output on the terminal, and returns whether it succeeded and the output.
-    pub(crate) fn repeat(&self, folder: &Path) -> Result<(bool, String)> {
+    /// Runs it in `folder`, prints its standard output as it comes, and returns whether it succeeded and that output.
+    pub(crate) fn run_and_read_stdout(&self, folder: &Path) -> Result<(bool, String)> {
         let started = self.command(folder).stdout(Stdio::piped()).spawn();
         let mut child = started.with_context(|| format!("could not start `{self}`"))?;
-        let mut said = String::new();
+        let mut output = String::new();
         for line in BufReader::new(child.stdout.take().expect("standard output is piped")).lines() {
             let line = line.with_context(|| format!("`{self}` printed something that is not UTF-8"))?;
             println!("{line}");
-            said.push_str(&line);
-            said.push('\n');
+            output.push_str(&line);
+            output.push('\n');
         }
-        Ok((child.wait()?.success(), said))
+        Ok((child.wait()?.success(), output))
     }
 
-    /// Runs it in `folder` and returns its output.
+    /// Runs it in `folder` and returns its standard output, without printing anything.
     pub(crate) fn read(&self, folder: &Path) -> Result<String> {
         let output = self.command(folder).output().with_context(|| format!("could not start `{self}`"))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("`{self}` failed with {}: {}", output.status, said.trim());
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("`{self}` failed with {}: {}", output.status, stderr.trim());
         }
         String::from_utf8(output.stdout).with_context(|| format!("`{self}` printed something that is not UTF-8"))
     }
@@ -127,8 +128,8 @@ impl fmt::Display for Invocation {
 
 /// Quoted for a shell.
 fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:@+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_string();
     }
     format!("'{}'", word.replace('\'', r"'\''"))

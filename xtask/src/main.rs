@@ -57,6 +57,9 @@ and fails when one took longer than its budget.
     documents     paths, links and tests that the documents name exist
     dependencies  no second TLS stack: rustls with ring, or none
     leftovers     no unfinished code, no skipped tests, no paths out of the repository
+    words         no retired phrases and pictures; `line` and `mark` in names only where xtask/src/tidy/words.rs lists them
+    lengths       no function name over 64 characters
+    map           every module is named in ARCHITECTURE.md or in its parent's header
 
 `model` prints its findings for each world, and fails when a law was broken or a milestone was not reached. `test`
 searches smaller worlds, and shows that each rule of the protocol is needed.
@@ -87,7 +90,7 @@ fn dispatch(args: &[String], root: &Path) -> Result<()> {
     match words.as_slice() {
         [] | ["help" | "-h" | "--help"] => print!("{HELP}"),
         ["setup"] => setup::run(root)?,
-        ["test"] => test::run(root, &Server::chosen()?)?,
+        ["test"] => test::run(root, &Server::from_env()?)?,
         ["test", "--redis", program] => test::run(root, &Server::at(program)?)?,
         ["test", "--redis"] => bail!("`--redis` needs the path of a server program; see `cargo xtask help`"),
         ["tidy"] => tidy::run(root)?,

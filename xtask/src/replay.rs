@@ -39,9 +39,9 @@ mod tests {
     #[test]
     fn the_recording_is_named_from_where_xtask_was_called() {
         let here = std::env::current_dir().unwrap();
-        let said = invocation(&["--from", "7", "a.jsonl", "--to", "9"]).unwrap().to_string();
+        let command = invocation(&["--from", "7", "a.jsonl", "--to", "9"]).unwrap().to_string();
         let expected = format!("cargo run --quiet -p replay -- --from 7 {} --to 9", here.join("a.jsonl").display());
-        assert_eq!(said, expected);
+        assert_eq!(command, expected);
     }
 
     #[test]

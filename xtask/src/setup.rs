@@ -17,23 +17,23 @@ const COMPONENTS: &[(&str, &str)] = &[("rustfmt", "cargo fmt --version"), ("clip
 
 /// A program for building or testing, a command that succeeds only when it is installed, and its Debian packages.
 const PROGRAMS: &[Program] = &[
-    Program { what: "a C compiler", ask: "cc --version", packages: &["gcc", "libc6-dev"] },
-    Program { what: "a shell with job control", ask: "bash --version", packages: &["bash"] },
-    Program { what: "mount and time namespaces (unshare)", ask: "unshare --version", packages: &["util-linux"] },
-    Program { what: "mount", ask: "mount --version", packages: &["mount"] },
-    Program { what: "parent-death signals (setpriv)", ask: "setpriv --version", packages: &["util-linux"] },
+    Program { title: "a C compiler", probe: "cc --version", packages: &["gcc", "libc6-dev"] },
+    Program { title: "a shell with job control", probe: "bash --version", packages: &["bash"] },
+    Program { title: "mount and time namespaces (unshare)", probe: "unshare --version", packages: &["util-linux"] },
+    Program { title: "mount", probe: "mount --version", packages: &["mount"] },
+    Program { title: "parent-death signals (setpriv)", probe: "setpriv --version", packages: &["util-linux"] },
     // Debian may start its service; no test uses that one.
-    Program { what: "a Redis server", ask: "redis-server --version", packages: &["redis-server"] },
-    Program { what: "a tool for certificates (openssl)", ask: "openssl version", packages: &["openssl"] },
-    Program { what: "Python", ask: "python3 --version", packages: &["python3"] },
-    Program { what: "pip", ask: "python3 -m pip --version", packages: &["python3-pip"] },
-    Program { what: "Node.js", ask: "node --version", packages: &["nodejs"] },
-    Program { what: "npm", ask: "npm --version", packages: &["npm"] },
+    Program { title: "a Redis server", probe: "redis-server --version", packages: &["redis-server"] },
+    Program { title: "a tool for certificates (openssl)", probe: "openssl version", packages: &["openssl"] },
+    Program { title: "Python", probe: "python3 --version", packages: &["python3"] },
+    Program { title: "pip", probe: "python3 -m pip --version", packages: &["python3-pip"] },
+    Program { title: "Node.js", probe: "node --version", packages: &["nodejs"] },
+    Program { title: "npm", probe: "npm --version", packages: &["npm"] },
 ];
 
 struct Program {
-    what: &'static str,
-    ask: &'static str,
+    title: &'static str,
+    probe: &'static str,
     packages: &'static [&'static str],
 }
 
@@ -48,9 +48,10 @@ struct Rights {
 }
 
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let is_missing = |ask: &str| !Invocation::new(ask).succeeds(root);
+    let is_missing = |probe: &str| !Invocation::new(probe).succeeds(root);
 
-    let components: Vec<&str> = COMPONENTS.iter().filter(|(_, ask)| is_missing(ask)).map(|(name, _)| *name).collect();
+    let components: Vec<&str> =
+        COMPONENTS.iter().filter(|(_, probe)| is_missing(probe)).map(|(name, _)| *name).collect();
     if !components.is_empty() {
         let add = Invocation::new("rustup component add").with_args(&components);
         println!("setup: {} missing; running `{add}`", components.join(" and "));
@@ -59,14 +60,14 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         )?;
     }
 
-    let programs: Vec<&Program> = PROGRAMS.iter().filter(|program| is_missing(program.ask)).collect();
+    let programs: Vec<&Program> = PROGRAMS.iter().filter(|program| is_missing(program.probe)).collect();
     if !programs.is_empty() {
         for install in installation(&programs, Rights::of_this_user(root))? {
             println!("setup: running `{install}`");
             install.run(root)?;
         }
-        if let Some(program) = programs.iter().find(|program| is_missing(program.ask)) {
-            bail!("installed {}, but `{}` still fails", program.packages.join(" "), program.ask);
+        if let Some(program) = programs.iter().find(|program| is_missing(program.probe)) {
+            bail!("installed {}, but `{}` still fails", program.packages.join(" "), program.probe);
         }
     }
 
@@ -97,7 +98,7 @@ impl Rights {
 
 /// The commands that install `missing`, or the reason why this user has to do it.
 fn installation(missing: &[&Program], rights: Rights) -> Result<Vec<Invocation>> {
-    let what = missing.iter().map(|program| program.what).collect::<Vec<_>>().join(" and ");
+    let titles = missing.iter().map(|program| program.title).collect::<Vec<_>>().join(" and ");
     let mut packages: Vec<&str> = Vec::new();
     for package in missing.iter().flat_map(|program| program.packages) {
         if !packages.contains(package) {
@@ -105,7 +106,7 @@ fn installation(missing: &[&Program], rights: Rights) -> Result<Vec<Invocation>>
         }
     }
     if !rights.has_apt {
-        bail!("{what} is missing and this machine has no apt-get; install it with the system's package manager");
+        bail!("{titles} is missing and this machine has no apt-get; install it with the system's package manager");
     }
     let prefix = match rights {
         Rights { is_root: true, .. } => "",
@@ -113,7 +114,7 @@ fn installation(missing: &[&Program], rights: Rights) -> Result<Vec<Invocation>>
         // Without a terminal no password can be typed: fail at once instead of hanging.
         Rights { has_sudo: true, is_attended: false, .. } => "sudo -n ",
         _ => bail!(
-            "{what} is missing, and installing it takes root; as root, run: apt-get install -y {}",
+            "{titles} is missing, and installing it takes root; as root, run: apt-get install -y {}",
             packages.join(" ")
         ),
     };
@@ -155,13 +156,13 @@ mod tests {
 
     #[test]
     fn without_rights_the_command_for_root_is_printed() {
-        let said = refusal(Rights { is_root: false, ..ROOT });
-        assert!(said.contains(&format!("as root, run: apt-get install -y {PACKAGES}")), "{said}");
+        let message = refusal(Rights { is_root: false, ..ROOT });
+        assert!(message.contains(&format!("as root, run: apt-get install -y {PACKAGES}")), "{message}");
     }
 
     #[test]
     fn without_apt_the_missing_thing_is_named() {
-        let said = refusal(Rights { has_apt: false, ..ROOT });
-        assert!(said.contains("a C compiler") && said.contains("no apt-get"), "{said}");
+        let message = refusal(Rights { has_apt: false, ..ROOT });
+        assert!(message.contains("a C compiler") && message.contains("no apt-get"), "{message}");
     }
 }

@@ -6,13 +6,13 @@ use anyhow::{Context, Result, bail};
 
 use crate::invocation::Invocation;
 
-const SECONDS: &str = "60";
+const DEFAULT_SECONDS: &str = "60";
 
 pub(crate) fn run(root: &Path, words: &[&str]) -> Result<()> {
     let invocation = invocation(words)?;
     println!("sim: {invocation}");
-    let (is_success, said) = invocation.repeat(root)?;
-    let verdict = said.lines().next_back().filter(|line| line.contains("violations"));
+    let (is_success, output) = invocation.run_and_read_stdout(root)?;
+    let verdict = output.lines().next_back().filter(|line| line.contains("violations"));
     match (is_success, verdict) {
         (true, Some(_)) => Ok(()),
         (false, Some(verdict)) => bail!("{verdict}"),
@@ -31,7 +31,7 @@ fn invocation(words: &[&str]) -> Result<Invocation> {
     let invocation = Invocation::new("cargo run --release -p sim --").with_args(words);
     Ok(match words.contains(&"--seconds") {
         true => invocation,
-        false => invocation.with_args(&["--seconds", SECONDS]),
+        false => invocation.with_args(&["--seconds", DEFAULT_SECONDS]),
     })
 }
 
@@ -41,8 +41,8 @@ mod tests {
 
     #[test]
     fn seconds_and_seed_reach_the_simulation() {
-        let said = invocation(&["--seed", "7", "--seconds", "5"]).unwrap().to_string();
-        assert_eq!(said, "cargo run --release -p sim -- --seed 7 --seconds 5");
+        let command = invocation(&["--seed", "7", "--seconds", "5"]).unwrap().to_string();
+        assert_eq!(command, "cargo run --release -p sim -- --seed 7 --seconds 5");
         assert!(invocation(&[]).unwrap().to_string().ends_with("--seconds 60"));
     }
 

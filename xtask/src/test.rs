@@ -13,15 +13,15 @@ use crate::{budgets, features, setup, tidy};
 struct Step {
     name: String,
     /// The command that repeats this step.
-    repeat: Invocation,
+    command: Invocation,
     check: Check,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Check {
-    /// Run `repeat` itself.
+    /// Run `command` itself.
     Command,
-    /// Run `repeat` itself, and hold its test binaries to their budgets.
+    /// Run `command` itself, and hold its test binaries to their budgets.
     Tests,
     /// Call `tidy` here instead of starting another xtask.
     Tidy,
@@ -35,9 +35,9 @@ pub(crate) fn run(root: &Path, server: &Server) -> Result<()> {
     let manifest = root.join("lockfast/Cargo.toml");
     let manifest = fs::read_to_string(&manifest).with_context(|| format!("could not read {}", manifest.display()))?;
     let steps = steps(&features::declared(&manifest), server);
-    in_order(&steps, |step| match step.check {
-        Check::Command => step.repeat.run(root),
-        Check::Tests => budgets::check(&step.repeat.run_and_read(root)?),
+    run_in_order(&steps, |step| match step.check {
+        Check::Command => step.command.run(root),
+        Check::Tests => budgets::check(&step.command.run_and_read(root)?),
         Check::Tidy => tidy::run(root),
     })?;
     println!("\nAll {} steps passed in {:.1} s, with {version}.", steps.len(), started.elapsed().as_secs_f64());
@@ -45,39 +45,39 @@ pub(crate) fn run(root: &Path, server: &Server) -> Result<()> {
 }
 
 fn steps(features: &[String], server: &Server) -> Vec<Step> {
-    let command = |name: &str, repeat| Step { name: name.to_string(), repeat, check: Check::Command };
+    let command_step = |name: &str, command| Step { name: name.to_string(), command, check: Check::Command };
     let mut steps = vec![
-        command("fmt", Invocation::new("cargo fmt --all --check")),
-        command("clippy", Invocation::new("cargo clippy --workspace --all-targets --all-features -- -D warnings")),
-        command(
+        command_step("fmt", Invocation::new("cargo fmt --all --check")),
+        command_step("clippy", Invocation::new("cargo clippy --workspace --all-targets --all-features -- -D warnings")),
+        command_step(
             "doc",
             Invocation::new("cargo doc --workspace --no-deps --all-features")
                 .with_variable("RUSTDOCFLAGS", "-D warnings"),
         ),
-        Step { name: "tidy".to_string(), repeat: Invocation::new("cargo xtask tidy"), check: Check::Tidy },
+        Step { name: "tidy".to_string(), command: Invocation::new("cargo xtask tidy"), check: Check::Tidy },
         // No `--all-targets` here: with it cargo leaves out the doctests.
         Step {
             name: "tests and doctests".to_string(),
-            repeat: server.configure(Invocation::new("cargo test --workspace --all-features")),
+            command: server.configure(Invocation::new("cargo test --workspace --all-features")),
             check: Check::Tests,
         },
-        command("lockfast without features", Invocation::new("cargo check -p lockfast --no-default-features")),
+        command_step("lockfast without features", Invocation::new("cargo check -p lockfast --no-default-features")),
     ];
     for feature in features {
         let alone = Invocation::new("cargo check -p lockfast --no-default-features --features").with_args(&[feature]);
-        steps.push(command(&format!("lockfast with {feature} alone"), alone));
+        steps.push(command_step(&format!("lockfast with {feature} alone"), alone));
     }
     steps
 }
 
-fn in_order(steps: &[Step], mut check: impl FnMut(&Step) -> Result<()>) -> Result<()> {
+fn run_in_order(steps: &[Step], mut check: impl FnMut(&Step) -> Result<()>) -> Result<()> {
     for (index, step) in steps.iter().enumerate() {
-        println!("\n[{}/{}] {}: {}", index + 1, steps.len(), step.name, step.repeat);
+        println!("\n[{}/{}] {}: {}", index + 1, steps.len(), step.name, step.command);
         let started = now();
         let outcome = check(step);
         let seconds = started.elapsed().as_secs_f64();
         outcome.with_context(|| {
-            format!("step `{}` failed after {seconds:.1} s; repeat it with: {}", step.name, step.repeat)
+            format!("step `{}` failed after {seconds:.1} s; repeat it with: {}", step.name, step.command)
         })?;
         println!("[{}/{}] {}: ok, {seconds:.1} s", index + 1, steps.len(), step.name);
     }
@@ -113,14 +113,14 @@ mod tests {
             "lockfast with etcd alone",
         ];
         assert_eq!(names(&steps), expected);
-        let last = steps.last().unwrap().repeat.to_string();
+        let last = steps.last().unwrap().command.to_string();
         assert_eq!(last, "cargo check -p lockfast --no-default-features --features etcd");
     }
 
     #[test]
     fn doctests_run_exactly_once() {
         let steps = steps(&["redis".to_string()], &Server::default());
-        let commands: Vec<String> = steps.iter().map(|step| step.repeat.to_string()).collect();
+        let commands: Vec<String> = steps.iter().map(|step| step.command.to_string()).collect();
         let tests: Vec<&String> = commands.iter().filter(|line| line.starts_with("cargo test")).collect();
         assert_eq!(tests, ["cargo test --workspace --all-features"]);
     }
@@ -129,15 +129,15 @@ mod tests {
     fn the_first_failure_ends_the_run_and_says_how_to_repeat_it() {
         let steps = steps(&[], &Server::default());
         let mut ran = Vec::new();
-        let error = in_order(&steps, |step| {
+        let error = run_in_order(&steps, |step| {
             ran.push(step.name.clone());
             if step.name == "clippy" { bail!("two warnings") } else { Ok(()) }
         })
         .unwrap_err();
         assert_eq!(ran, ["fmt", "clippy"]);
-        let said = format!("{error:#}");
-        assert!(said.contains("step `clippy` failed"), "{said}");
-        assert!(said.contains("cargo clippy --workspace --all-targets --all-features -- -D warnings"), "{said}");
-        assert!(said.contains("two warnings"), "{said}");
+        let message = format!("{error:#}");
+        assert!(message.contains("step `clippy` failed"), "{message}");
+        assert!(message.contains("cargo clippy --workspace --all-targets --all-features -- -D warnings"), "{message}");
+        assert!(message.contains("two warnings"), "{message}");
     }
 }

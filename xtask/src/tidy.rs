@@ -28,25 +28,25 @@ pub(crate) struct Finding {
     path: String,
     line: usize,
     /// What is wrong and what to do about it.
-    what: String,
+    problem: String,
 }
 
 impl Finding {
-    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
-        Self { path: path.to_string(), line, what: what.into() }
+    fn new(path: &str, line: usize, problem: impl Into<String>) -> Self {
+        Self { path: path.to_string(), line, problem: problem.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.path, self.line, self.what)
+        write!(f, "{}:{}: {}", self.path, self.line, self.problem)
     }
 }
 
 pub(crate) fn run(root: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
-    let mut findings = in_files(&tree);
-    findings.extend(words::stale(&tree));
+    let mut findings = check_files(&tree);
+    findings.extend(words::stale_rows(&tree));
     let lock = tree.text("Cargo.lock").unwrap_or_default();
     findings.extend(dependencies::check(&dependencies::listing().read(root)?, lock));
     findings.sort();
@@ -59,7 +59,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn in_files(tree: &Tree) -> Vec<Finding> {
+fn check_files(tree: &Tree) -> Vec<Finding> {
     let exports = layers::Exports::read(tree.text(layers::LIB).unwrap_or_default());
     let check = |(path, text)| {
         [
@@ -73,7 +73,7 @@ fn in_files(tree: &Tree) -> Vec<Finding> {
         ]
     };
     let mut findings: Vec<Finding> = tree.texts().flat_map(check).flatten().collect();
-    findings.extend(sizes::stale(sizes::ALLOWED, tree));
+    findings.extend(sizes::stale_rows(sizes::ALLOWED, tree));
     findings.extend(map::check(tree));
     findings
 }
@@ -89,12 +89,12 @@ mod tests {
             ("README.md", "`docs/missing.md`"),
             ("bench/src/main.rs", concat!("fn main() { todo", "!() }")),
             ("bench/src/long.rs", &long),
-            ("bench/src/name.rs", &format!("fn {}() {{}}", "a".repeat(lengths::LONGEST + 1))),
+            ("bench/src/name.rs", &format!("fn {}() {{}}", "a".repeat(lengths::MAX_NAME_LEN + 1))),
             ("bench/src/word.rs", concat!("// some", "body")),
             ("lockfast/src/engine/mod.rs", "use std::sync::Mutex;"),
             ("lockfast/src/store.rs", "use crate::client::Locks;"),
         ]);
-        let mut paths: Vec<String> = in_files(&tree).into_iter().map(|finding| finding.path).collect();
+        let mut paths: Vec<String> = check_files(&tree).into_iter().map(|finding| finding.path).collect();
         paths.sort();
         assert_eq!(
             paths,

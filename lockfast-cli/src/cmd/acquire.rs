@@ -9,13 +9,14 @@ use std::time::Duration;
 use lockfast::{Builder, Error, Guard, Locks, Retry, Token};
 use serde::Serialize;
 
-use crate::args::Wanted;
+use crate::args::LockArgs;
+use crate::cmd::SHUTDOWN_WITHIN;
 use crate::cmd::inspect::Format;
 use crate::cmd::token::TokenFile;
 use crate::duration::brief;
 use crate::exit::{Exit, Failure, conclude};
-use crate::interrupt::interrupted;
-use crate::out::put_next;
+use crate::interrupt::interruption;
+use crate::out::print_next;
 use crate::run::waiting::StoreStatus;
 use crate::settings::Settings;
 use crate::show::json;
@@ -40,7 +41,7 @@ reached.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AcquireArgs {
     #[command(flatten)]
-    wanted: Wanted,
+    lock: LockArgs,
     /// Write the token to this new file, readable by you alone, instead of standard output
     #[arg(long, value_name = "FILE")]
     token_file: Option<std::path::PathBuf>,
@@ -49,39 +50,34 @@ pub(crate) struct AcquireArgs {
     output: Format,
 }
 
-/// The lease when no source sets one: that of the library.
-const DEFAULT_TTL: Duration = Duration::from_secs(30);
-/// How long the client's shutdown may take, once the result is known.
-pub(crate) const SHUTDOWN_WITHIN: Duration = Duration::from_secs(2);
-
 pub(crate) async fn run(args: AcquireArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let mut stop = pin!(interrupted());
+async fn try_run(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let mut interruption = pin!(interruption());
     // Order matters: the file is created first. A lock whose token cannot be written could not be released.
     let mut file = args.token_file.as_deref().map(TokenFile::create).transpose()?;
-    let ttl = args.wanted.ttl.or(settings.ttl).unwrap_or(DEFAULT_TTL);
+    let ttl = settings.ttl_with_flag(args.lock.ttl);
     let locks = tokio::select! {
-        locks = settings.connect(as_wanted(settings.builder().ttl(ttl), &args.wanted)) => locks?,
-        signal = &mut stop => return Err(Failure::quiet(Exit::Signal(signal))),
+        locks = settings.connect(with_lock_args(settings.builder().ttl(ttl), &args.lock)) => locks?,
+        signal = &mut interruption => return Err(Failure::quiet(Exit::Signal(signal))),
     };
-    let status = StoreStatus::new(&args.wanted.key);
-    let taken = tokio::select! {
+    let status = StoreStatus::new(&args.lock.key);
+    let result = tokio::select! {
         biased;
         never = status.listen(&locks) => match never {},
-        taken = take(&locks, args, &mut file) => taken,
-        signal = &mut stop => Err(Failure::quiet(Exit::Signal(signal))),
+        result = take(&locks, args, &mut file) => result,
+        signal = &mut interruption => Err(Failure::quiet(Exit::Signal(signal))),
     };
     // A claim that is still waiting, and a lock whose token was not delivered, end here instead of with their lease.
     let _ = locks.shutdown(SHUTDOWN_WITHIN).await;
-    let token = taken?;
+    let token = result?;
     file.into_iter().for_each(TokenFile::keep);
     let (fence, ttl) = (token.fence(), brief(token.ttl()));
     tracing::info!(
         "acquired {:?} with fence {fence}; its lease is {ttl} from now and from each renewal",
-        args.wanted.key
+        args.lock.key
     );
     Ok(Exit::Yes)
 }
@@ -89,33 +85,36 @@ async fn answer(args: &AcquireArgs, settings: &Settings) -> Result<Exit, Failure
 /// Takes the lock and delivers its token. Order matters: the lock outlives this process only from `detach` on, when the token
 /// has been written. If the process is killed before that, its lock ends with it.
 async fn take(locks: &Locks, args: &AcquireArgs, file: &mut Option<TokenFile>) -> Result<Token, Failure> {
-    let failed = |error: Error| Failure::while_(format!("acquiring {:?}", args.wanted.key), &error);
-    let guard = enter(locks, &args.wanted).await.map_err(failed)?;
-    let token = guard.token().map_err(failed)?;
+    let to_failure = |error: Error| Failure::from_error(format!("acquiring {:?}", args.lock.key), &error);
+    let guard = acquire(locks, &args.lock).await.map_err(to_failure)?;
+    let token = guard.token().map_err(to_failure)?;
     if let Err(failure) = deliver(&token, args, file.as_mut()).await {
         // The token was not delivered, so no other command could release the lock.
         let _ = guard.release().await;
         return Err(failure);
     }
-    guard.detach().await.map_err(failed)?;
+    guard.detach().await.map_err(to_failure)?;
     Ok(token)
 }
 
 /// Applies the flags that concern every lock of this client.
-fn as_wanted(mut builder: Builder, wanted: &Wanted) -> Builder {
-    if let Some(name) = &wanted.name {
+fn with_lock_args(mut builder: Builder, lock: &LockArgs) -> Builder {
+    if let Some(name) = &lock.name {
         builder = builder.note(name);
     }
-    if wanted.patience() == Some(Duration::ZERO) {
+    if lock.patience() == Some(Duration::ZERO) {
         // One attempt; a refusal names the holder.
         builder = builder.retry(Retry { count: Some(0), ..Retry::default() });
     }
-    wanted.label.iter().fold(builder, |builder, (key, value)| builder.label(key, value))
+    lock.label.iter().fold(builder, |builder, (key, value)| builder.label(key, value))
 }
 
-async fn enter(locks: &Locks, wanted: &Wanted) -> lockfast::Result<Guard> {
-    let patience = wanted.patience().filter(|patience| !patience.is_zero());
-    macro_rules! enter {
+/// Waits for the lock as the flags say: one of the primitives, for ever or for a limited time.
+async fn acquire(locks: &Locks, lock: &LockArgs) -> lockfast::Result<Guard> {
+    // Without patience, the client's retry setting makes it one attempt.
+    let patience = lock.patience().filter(|patience| !patience.is_zero());
+    /// Acquires through one of the primitives, which share options but not verbs.
+    macro_rules! acquire {
         ($primitive:expr, $wait:ident, $wait_within:ident) => {
             match patience {
                 Some(patience) => $primitive.detached().$wait_within(patience).await,
@@ -123,20 +122,20 @@ async fn enter(locks: &Locks, wanted: &Wanted) -> lockfast::Result<Guard> {
             }
         };
     }
-    match (wanted.slots, wanted.shared, wanted.also.is_empty()) {
-        (Some(slots), ..) => enter!(locks.semaphore(&wanted.key, slots), acquire, acquire_within),
-        (_, true, _) => enter!(locks.rwlock(&wanted.key), read, read_within),
-        (.., true) => enter!(locks.mutex(&wanted.key), lock, lock_within),
+    match (lock.slots, lock.shared, lock.also.is_empty()) {
+        (Some(slots), ..) => acquire!(locks.semaphore(&lock.key, slots), acquire, acquire_within),
+        (_, true, _) => acquire!(locks.rwlock(&lock.key), read, read_within),
+        (.., true) => acquire!(locks.mutex(&lock.key), lock, lock_within),
         (.., false) => {
-            let names = std::iter::once(&wanted.key).chain(&wanted.also);
-            enter!(locks.multi(names), lock, lock_within)
+            let names = std::iter::once(&lock.key).chain(&lock.also);
+            acquire!(locks.multi(names), lock, lock_within)
         }
     }
 }
 
 /// The output of `-o json`.
 #[derive(Serialize)]
-struct Acquired<'a> {
+struct AcquiredLock<'a> {
     key: &'a str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     also: Vec<&'a str>,
@@ -150,22 +149,22 @@ struct Acquired<'a> {
 async fn deliver(token: &Token, args: &AcquireArgs, file: Option<&mut TokenFile>) -> Result<(), Failure> {
     let in_file = file.is_some();
     if matches!(args.output, Format::Json) {
-        put_next(json::pretty(&Acquired {
-            key: &args.wanted.key,
-            also: args.wanted.also.iter().map(String::as_str).collect(),
+        print_next(json::pretty(&AcquiredLock {
+            key: &args.lock.key,
+            also: args.lock.also.iter().map(String::as_str).collect(),
             fence: token.fence(),
             owner: token.owner().to_string(),
             ttl_seconds: json::seconds(token.ttl()),
             token: (!in_file).then(|| token.to_string()),
         }))
         .await
-        .map_err(|_| undelivered())?;
+        .map_err(|_| no_reader_failure())?;
     } else if !in_file {
-        put_next(format!("{token}\n")).await.map_err(|_| undelivered())?;
+        print_next(format!("{token}\n")).await.map_err(|_| no_reader_failure())?;
     }
     file.map_or(Ok(()), |file| file.write(token))
 }
 
-fn undelivered() -> Failure {
+fn no_reader_failure() -> Failure {
     Failure::new(Exit::No, "standard output has no reader, so the token was not delivered; released the lock")
 }

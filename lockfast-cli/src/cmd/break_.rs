@@ -34,22 +34,22 @@ pub(crate) struct BreakArgs {
 }
 
 pub(crate) async fn run(args: BreakArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> {
+async fn try_run(args: &BreakArgs, settings: &Settings) -> Result<Exit, Failure> {
     let locks = settings.locks().await?;
     let BreakArgs { key, fence, now } = args;
-    let failed = |error| Failure::while_(format!("breaking {key:?}"), &error);
-    let before = locks.mutex(key).info().await.map_err(failed)?;
+    let to_failure = |error| Failure::from_error(format!("breaking {key:?}"), &error);
+    let before = locks.mutex(key).info().await.map_err(to_failure)?;
     let broken = match now {
         true => locks.break_lock_now(key, *fence).await,
         false => locks.break_lock(key, *fence).await,
     };
-    if !broken.map_err(failed)? {
-        let found = locks.mutex(key).info().await.map_err(failed)?;
-        let instead = text::in_short(found.as_ref());
-        return Err(Failure::new(Exit::No, format!("{key:?} has no claim with fence {fence}; it is {instead}")));
+    if !broken.map_err(to_failure)? {
+        let found = locks.mutex(key).info().await.map_err(to_failure)?;
+        let state = text::in_short(found.as_ref());
+        return Err(Failure::new(Exit::No, format!("{key:?} has no claim with fence {fence}; it is {state}")));
     }
     let owner = before.as_ref().and_then(|resource| owner_of(resource, Ticket(*fence)));
     tracing::info!(
@@ -80,14 +80,14 @@ mod tests {
     use lockfast::Entry;
     use lockfast::store::Tickets;
 
-    use crate::show::tests::{entry, resource};
+    use crate::show::tests::{holder, resource, waiter};
 
     use super::*;
 
     #[test]
     fn any_fence_of_a_block_finds_its_claim() {
-        let block = Entry { tickets: Tickets::new(Ticket(41), 3), ..entry(1, true) };
-        let resource = resource("a", vec![block, Entry { tickets: Tickets::new(Ticket(44), 1), ..entry(2, false) }]);
+        let block = Entry { tickets: Tickets::new(Ticket(41), 3), ..holder(1) };
+        let resource = resource("a", vec![block, Entry { tickets: Tickets::new(Ticket(44), 1), ..waiter(2) }]);
         assert_eq!(owner_of(&resource, Ticket(43)).as_deref(), Some("web-1 (pid 812)"));
         assert_eq!(owner_of(&resource, Ticket(44)).as_deref(), Some("web-2 (pid 813)"));
         assert_eq!(owner_of(&resource, Ticket(45)), None);

@@ -24,7 +24,7 @@ pub(crate) struct CompletionsArgs {
 }
 
 pub(crate) fn run(args: &CompletionsArgs) -> Exit {
-    conclude(out::put(&script(args.shell)).map(|()| Exit::Yes))
+    conclude(out::print_result(&script(args.shell)).map(|()| Exit::Yes))
 }
 
 fn script(shell: Shell) -> String {
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn the_guardian_command_is_not_completed() {
         for shell in Shell::value_variants() {
-            assert!(!script(*shell).contains(crate::run::guardian_connection::GUARDIAN), "{shell}");
+            assert!(!script(*shell).contains(crate::run::guardian_connection::GUARDIAN_COMMAND), "{shell}");
         }
     }
 }

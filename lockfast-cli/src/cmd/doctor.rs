@@ -6,8 +6,8 @@ use serde::Serialize;
 use crate::cmd::inspect::Format;
 use crate::doctor::{self, Check, Scratch, Verdict};
 use crate::exit::{Exit, Failure, conclude};
-use crate::out::{plain, put};
-use crate::settings::{Settings, shown};
+use crate::out::{escape_controls, print_result};
+use crate::settings::{Settings, redacted_url};
 use crate::show::json;
 
 const EXAMPLES: &str = "\
@@ -37,26 +37,26 @@ struct Findings {
 }
 
 pub(crate) async fn run(args: DoctorArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure> {
-    let mut checks = vec![Check::fine("url", shown(&settings.store))];
-    let reached = check_store(settings, &mut checks).await;
-    if let Err(error) = &reached {
+async fn try_run(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure> {
+    let mut checks = vec![Check::fine("url", redacted_url(&settings.store))];
+    let clients = check_store(settings, &mut checks).await;
+    if let Err(error) = &clients {
         checks.push(Check::wrong("store", error.to_string()));
     }
-    checks.extend(doctor::checks(&settings.store, settings.prefix.as_deref()).await);
+    checks.extend(doctor::store_checks(&settings.store, settings.prefix.as_deref()).await);
     let fine = checks.iter().all(|check| check.verdict != Verdict::Wrong);
-    let findings = Findings { store: shown(&settings.store), fine, checks };
-    put(&match args.output {
+    let findings = Findings { store: redacted_url(&settings.store), fine, checks };
+    print_result(&match args.output {
         Format::Text => text(&findings),
         Format::Json => json::pretty(&findings),
     })?;
-    match reached {
+    match clients {
         // The checks above contain the error.
         Err(Error::Invalid(_) | Error::Unsupported(_)) => Ok(Exit::Config),
-        Err(_) => Ok(Exit::Store),
+        Err(_) => Ok(Exit::StoreUnreachable),
         Ok(_) if findings.fine => Ok(Exit::Yes),
         Ok(_) => Ok(Exit::No),
     }
@@ -64,15 +64,15 @@ async fn answer(args: &DoctorArgs, settings: &Settings) -> Result<Exit, Failure>
 
 /// The checks that need the store. Its clients are returned open, since later checks look at files of an open store.
 async fn check_store(settings: &Settings, checks: &mut Vec<Check>) -> Result<(Locks, Locks), Error> {
-    let one = settings.builder().connect(&settings.store).await?;
-    let other = settings.builder().connect(&settings.store).await?;
-    let queues = one.inspect("").await?.len();
+    let first = settings.builder().connect(&settings.store).await?;
+    let second = settings.builder().connect(&settings.store).await?;
+    let queues = first.inspect("").await?.len();
     checks.push(Check::fine("store", format!("answers; queues in use: {queues}")));
     let scratch = Scratch::new();
-    checks.push(doctor::latency(&one, &scratch).await?);
-    checks.push(doctor::hand_off(&one, &other, &scratch).await?);
-    checks.extend(doctor::promises(&one));
-    Ok((one, other))
+    checks.push(doctor::measure_latency(&first, &scratch).await?);
+    checks.push(doctor::measure_hand_off(&first, &second, &scratch).await?);
+    checks.extend(doctor::guarantee_checks(&first));
+    Ok((first, second))
 }
 
 fn text(findings: &Findings) -> String {
@@ -81,7 +81,8 @@ fn text(findings: &Findings) -> String {
         Verdict::Note => "note",
         Verdict::Wrong => "WRONG",
     };
-    let row = |check: &Check| format!("{:<6} {:<13} {}\n", word(check.verdict), check.name, plain(&check.text));
+    let row =
+        |check: &Check| format!("{:<6} {:<13} {}\n", word(check.verdict), check.name, escape_controls(&check.text));
     findings.checks.iter().map(row).collect()
 }
 

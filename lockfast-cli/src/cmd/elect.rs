@@ -5,13 +5,14 @@ use std::time::Duration;
 use lockfast::{Clock, Error, Locks, TraceId};
 use tracing::Instrument;
 
-use super::run::{CommandLine, Ending, SHUTDOWN_WITHIN, TTL, exit_of, failed, refuse_nested};
-use crate::args::label;
+use super::SHUTDOWN_WITHIN;
+use super::run::{CommandLine, EndingArgs, exit_of, io_failure, refuse_nested};
+use crate::args::parse_label;
 use crate::duration;
 use crate::exit::{Exit, Failure, conclude};
 use crate::run::signals::Signals;
 use crate::run::waiting::StoreStatus;
-use crate::run::{Ended, environment, supervise, waiting};
+use crate::run::{CommandEnd, environment, supervise, waiting};
 use crate::settings::Settings;
 
 const EXAMPLES: &str = "\
@@ -25,7 +26,7 @@ waiter leads. When leadership is lost, the command is ended before another one c
 Exit codes are those of `lockfast run`.";
 
 /// The pause after a campaign that failed because the store did not answer.
-const CAMPAIGN_AGAIN: Duration = Duration::from_secs(1);
+const CAMPAIGN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Run a command on one of all servers that campaign, and on another one when that fails
 #[derive(Debug, clap::Args)]
@@ -41,28 +42,28 @@ pub(crate) struct ElectArgs {
     #[arg(long, value_name = "TEXT")]
     name: Option<String>,
     /// A label for this candidate, shown by `ls -o wide` and `inspect` (repeatable)
-    #[arg(long, value_name = "K=V", value_parser = label)]
+    #[arg(long, value_name = "K=V", value_parser = parse_label)]
     label: Vec<(String, String)>,
     #[command(flatten)]
-    ending: Ending,
+    ending: EndingArgs,
     #[command(flatten)]
     command_line: CommandLine,
 }
 
 /// Campaigns, and runs a command while leading.
 pub(crate) async fn run(args: ElectArgs, settings: Settings) -> Exit {
-    let trace = environment::trace();
-    let running = async { conclude(elect(args, settings, trace).await) };
-    running.instrument(tracing::error_span!("elect", %trace)).await
+    let trace = environment::trace_id();
+    let exit = async { conclude(elect(args, settings, trace).await) };
+    exit.instrument(tracing::error_span!("elect", %trace)).await
 }
 
 async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Exit, Failure> {
     let ElectArgs { key, ttl, name, label, ending, command_line } = args;
-    let ttl = ttl.or(settings.ttl).unwrap_or(TTL);
+    let ttl = settings.ttl_with_flag(ttl);
     let kill_after = ending.kill_after(ttl)?;
     let mut task = ending.task(command_line.into_words(), &settings, ttl, kill_after);
     let store_variables = task.variables.clone();
-    let mut signals = Signals::listen().map_err(|error| failed("listening to signals", &error))?;
+    let mut signals = Signals::listen().map_err(|error| io_failure("listening to signals", &error))?;
     let mut builder = settings.builder().trace_id(trace).count_children(true);
     if let Some(name) = name {
         builder = builder.note(name);
@@ -78,18 +79,18 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
         let campaign = campaign(&locks, &key, ttl, &status);
         let leadership = match waiting::unless_signalled(campaign, &mut signals, &locks, &status).await {
             Ok(leadership) => {
-                leadership.map_err(|error| Failure::while_running(format!("campaigning for {key}"), &error))?
+                leadership.map_err(|error| Failure::from_run_error(format!("campaigning for {key}"), &error))?
             }
             Err(signal) => break Ok(Exit::Signal(signal as u8)),
         };
         tracing::info!("leading {key}");
-        task.variables = [store_variables.clone(), environment::of(&leadership, &key, ttl, trace)].concat();
-        let ended = supervise(&leadership, &task, &mut signals).await;
-        let is_lost = matches!(ended, Ok(Ended::Lost));
+        task.variables = [store_variables.clone(), environment::lock_variables(&leadership, &key, ttl, trace)].concat();
+        let end = supervise(&leadership, &task, &mut signals).await;
+        let is_lost = matches!(end, Ok(CommandEnd::Lost));
         // The command is dead, so another candidate may lead, whether the store receives the release or not.
         let stepped_down = leadership.step_down().await;
         // A lockfast that got an ending signal before it lost leadership must not lead again.
-        if is_lost && !signals.asked_to_end() {
+        if is_lost && !signals.has_end_request() {
             tracing::info!("campaigning again for {key}");
             continue;
         }
@@ -104,7 +105,7 @@ async fn elect(args: ElectArgs, settings: Settings, trace: TraceId) -> Result<Ex
             Err(error) if task.ends_on_loss => tracing::warn!("stepping down from {key}: {error}"),
             _ => {}
         }
-        break exit_of(ended, &task);
+        break exit_of(end, &task);
     };
     let _ = locks.shutdown(SHUTDOWN_WITHIN).await;
     exit
@@ -120,9 +121,9 @@ async fn campaign(
     loop {
         match locks.election(key).ttl(ttl).campaign().await {
             Err(error) if error.is_retryable() => {
-                status.unanswered(&error.to_string());
+                status.on_unanswered(&error.to_string());
                 let mut timer = lockfast::store::Timer::new(Clock::boot());
-                timer.sleep_until(Clock::boot().now() + CAMPAIGN_AGAIN).await;
+                timer.sleep_until(Clock::boot().now() + CAMPAIGN_PAUSE).await;
             }
             result => return result,
         }

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use lockfast::Clock;
 
 use crate::exit::{Exit, Failure, conclude};
-use crate::out::put;
+use crate::out::print_result;
 use crate::settings::Settings;
 use crate::show::{json, text};
 
@@ -37,21 +37,21 @@ pub(crate) enum Format {
 }
 
 pub(crate) async fn run(args: InspectArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &InspectArgs, settings: &Settings) -> Result<Exit, Failure> {
+async fn try_run(args: &InspectArgs, settings: &Settings) -> Result<Exit, Failure> {
     let locks = settings.locks().await?;
-    let found = locks.mutex(&args.key).info().await;
-    let found = found.map_err(|error| Failure::while_(format!("inspecting {:?}", args.key), &error))?;
+    let resource = locks.mutex(&args.key).info().await;
+    let resource = resource.map_err(|error| Failure::from_error(format!("inspecting {:?}", args.key), &error))?;
     let now = Clock::boot().wall();
-    match (&found, args.output) {
-        (Some(resource), Format::Text) => put(&text::in_full(resource, now))?,
-        (Some(resource), Format::Json) => put(&json::pretty(&json::Queue::of(resource, now)))?,
+    match (&resource, args.output) {
+        (Some(resource), Format::Text) => print_result(&text::in_full(resource, now))?,
+        (Some(resource), Format::Json) => print_result(&json::pretty(&json::Queue::of(resource, now)))?,
         (None, Format::Text) => {
             return Err(Failure::new(Exit::No, format!("{:?} is free: its queue is empty", args.key)));
         }
-        (None, Format::Json) => put("null\n")?,
+        (None, Format::Json) => print_result("null\n")?,
     }
-    Ok(if found.is_some() { Exit::Yes } else { Exit::No })
+    Ok(if resource.is_some() { Exit::Yes } else { Exit::No })
 }

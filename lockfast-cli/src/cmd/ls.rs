@@ -9,8 +9,8 @@ use lockfast::store::ClaimHash;
 use lockfast::{Clock, Entry, Locks, Resource};
 
 use crate::exit::{Exit, Failure, conclude};
-use crate::interrupt::interrupted;
-use crate::out::{plain, put, put_next};
+use crate::interrupt::interruption;
+use crate::out::{escape_controls, print_next, print_result};
 use crate::pattern::Pattern;
 use crate::settings::Settings;
 use crate::show::{self, json, table};
@@ -56,52 +56,57 @@ enum Format {
 }
 
 pub(crate) async fn run(args: LsArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &LsArgs, settings: &Settings) -> Result<Exit, Failure> {
+async fn try_run(args: &LsArgs, settings: &Settings) -> Result<Exit, Failure> {
     let locks = settings.locks().await?;
     let pattern = Pattern::new(args.pattern.as_deref());
     if !args.watch {
         let resources = list(&locks, &pattern).await?;
-        put(&render(&resources, args.output))?;
+        print_result(&render(&resources, args.output))?;
         return Ok(Exit::Yes);
     }
-    let stop = interrupted();
+    let interruption = interruption();
     tokio::select! {
         failure = follow(&locks, &pattern, args.output) => Err(failure),
-        _ = stop => Ok(Exit::Yes),
+        _ = interruption => Ok(Exit::Yes),
     }
 }
 
 /// Every resource with a queue whose key matches.
 pub(crate) async fn list(locks: &Locks, pattern: &Pattern) -> Result<Vec<Resource>, Failure> {
     let found = locks.inspect(pattern.prefix()).await;
-    let mut resources = found.map_err(|error| Failure::while_("listing locks", &error))?;
+    let mut resources = found.map_err(|error| Failure::from_error("listing locks", &error))?;
     resources.retain(|resource| pattern.matches(resource.name.as_str()));
     Ok(resources)
 }
 
-/// Shows them again and again, until something fails. At most once a second, to limit the load on the store.
+/// The shortest time between two listings, to limit the load on the store.
+const LIST_PAUSE: Duration = Duration::from_secs(1);
+/// Moves the cursor to the top left and clears the terminal.
+const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[2J";
+
+/// Shows the locks again whenever they change, until something fails.
 async fn follow(locks: &Locks, pattern: &Pattern, output: Format) -> Failure {
     let mut changes = locks.changes(pattern.prefix());
-    let draws = std::io::stdout().is_terminal() && matches!(output, Format::Table | Format::Wide);
-    let mut last = None;
+    let is_redrawn = std::io::stdout().is_terminal() && matches!(output, Format::Table | Format::Wide);
+    let mut last_states = None;
     loop {
         let resources = match list(locks, pattern).await {
             Ok(resources) => resources,
             Err(failure) => return failure,
         };
-        let shape = shape(&resources);
-        if draws || last.as_ref() != Some(&shape) {
-            let clear = if draws { "\u{1b}[H\u{1b}[2J" } else { "" };
-            if let Err(failure) = put_next(clear.to_owned() + &render(&resources, output)).await {
+        let states = states_of(&resources);
+        if is_redrawn || last_states.as_ref() != Some(&states) {
+            let clear = if is_redrawn { CLEAR_SCREEN } else { "" };
+            if let Err(failure) = print_next(clear.to_owned() + &render(&resources, output)).await {
                 return failure;
             }
         }
-        last = Some(shape);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        if !draws {
+        last_states = Some(states);
+        tokio::time::sleep(LIST_PAUSE).await;
+        if !is_redrawn {
             // A table on a terminal is redrawn for its times; elsewhere only changes are printed.
             changes.next().await;
         }
@@ -110,43 +115,43 @@ async fn follow(locks: &Locks, pattern: &Pattern, output: Format) -> Failure {
 
 /// What has to differ for a queue to have changed: its entries and their states, not their times.
 #[derive(Debug, PartialEq)]
-struct Shape {
+struct QueueState {
     key: String,
     is_sealed: bool,
+    /// The owner of each entry, and whether it holds, lingers, is broken.
     entries: Vec<(ClaimHash, [bool; 3])>,
 }
 
-fn shape(resources: &[Resource]) -> Vec<Shape> {
+fn states_of(resources: &[Resource]) -> Vec<QueueState> {
     let entry = |entry: &Entry| (entry.owner, [entry.holds, entry.lingers, entry.broken]);
-    let of = |resource: &Resource| Shape {
+    let state = |resource: &Resource| QueueState {
         key: resource.name.to_string(),
         is_sealed: resource.sealed_for.is_some(),
         entries: resource.queue.iter().map(entry).collect(),
     };
-    resources.iter().map(of).collect()
+    resources.iter().map(state).collect()
 }
 
 fn render(resources: &[Resource], output: Format) -> String {
     let now = Clock::boot().wall();
     let objects = || resources.iter().map(|resource| json::Queue::of(resource, now));
     match output {
-        Format::Table => table::queues(resources, false, show::colours()),
-        Format::Wide => table::queues(resources, true, show::colours()),
+        Format::Table | Format::Wide => table::queues(resources, output == Format::Wide, show::wants_colours()),
         Format::Json => json::pretty(&objects().collect::<Vec<_>>()),
         Format::Jsonl => objects().map(|object| json::line(&object)).collect(),
-        Format::Name => resources.iter().map(|resource| plain(resource.name.as_str()) + "\n").collect(),
+        Format::Name => resources.iter().map(|resource| escape_controls(resource.name.as_str()) + "\n").collect(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::show::tests::{entry, resource};
+    use crate::show::tests::{holder, resource, waiter};
 
     use super::*;
 
     #[test]
     fn every_output_format_shows_all_locks() {
-        let resources = [resource("a", vec![entry(1, true)]), resource("b\n", vec![entry(2, true)])];
+        let resources = [resource("a", vec![holder(1)]), resource("b\n", vec![holder(2)])];
         assert_eq!(render(&resources, Format::Name), "a\nb\\n\n");
         assert_eq!(render(&resources, Format::Jsonl).lines().count(), 2);
         let array: Vec<serde_json::Value> = serde_json::from_str(&render(&resources, Format::Json)).unwrap();
@@ -157,11 +162,11 @@ mod tests {
 
     #[test]
     fn a_listing_changes_with_its_entries_not_with_time() {
-        let before = resource("a", vec![entry(1, true), entry(2, false)]);
+        let before = resource("a", vec![holder(1), waiter(2)]);
         let mut later = before.clone();
         later.queue[0].since += Duration::from_secs(5);
-        assert_eq!(shape(std::slice::from_ref(&before)), shape(std::slice::from_ref(&later)));
+        assert_eq!(states_of(std::slice::from_ref(&before)), states_of(std::slice::from_ref(&later)));
         later.queue[1].holds = true;
-        assert_ne!(shape(&[before]), shape(&[later]));
+        assert_ne!(states_of(&[before]), states_of(&[later]));
     }
 }

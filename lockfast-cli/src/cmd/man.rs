@@ -29,27 +29,27 @@ pub(crate) fn run(args: &ManArgs) -> Exit {
         Some(dir) => write_all(dir),
         None => {
             let (_, text) = pages().remove(0);
-            out::put(&text).map(|()| Exit::Yes)
+            out::print_result(&text).map(|()| Exit::Yes)
         }
     })
 }
 
 fn write_all(dir: &Path) -> Result<Exit, Failure> {
-    let failed = |error| {
+    let to_failure = |error| {
         Failure::new(Exit::No, format!("writing manual pages to {}: {error}; choose another --dir", dir.display()))
     };
-    std::fs::create_dir_all(dir).map_err(failed)?;
+    std::fs::create_dir_all(dir).map_err(to_failure)?;
     for (name, text) in pages() {
-        std::fs::write(dir.join(format!("{name}.1")), text).map_err(failed)?;
+        std::fs::write(dir.join(format!("{name}.1")), text).map_err(to_failure)?;
     }
     Ok(Exit::Yes)
 }
 
 /// Each page with its name; the first is the program's.
 fn pages() -> Vec<(String, String)> {
-    let mut whole = Args::command().disable_help_subcommand(true);
-    whole.build();
-    let commands = whole.get_subcommands().map(|command| {
+    let mut program = Args::command().disable_help_subcommand(true);
+    program.build();
+    let commands = program.get_subcommands().map(|command| {
         let name = format!("lockfast-{}", command.get_name());
         (name, command.clone())
     });
@@ -58,7 +58,7 @@ fn pages() -> Vec<(String, String)> {
         Man::new(command).title(&name).render(&mut text).expect("writing to memory does not fail");
         (name, String::from_utf8_lossy(&text).into_owned())
     };
-    std::iter::once(("lockfast".to_owned(), whole.clone())).chain(commands).map(render).collect()
+    std::iter::once(("lockfast".to_owned(), program.clone())).chain(commands).map(render).collect()
 }
 
 #[cfg(test)]
@@ -75,6 +75,6 @@ mod tests {
                 pages.iter().find(|(name, _)| *name == page).unwrap_or_else(|| panic!("{page} has no page"));
             assert!(text.contains("Examples:"), "{page} teaches by example");
         }
-        assert!(pages.iter().all(|(_, text)| !text.contains(crate::run::guardian_connection::GUARDIAN)));
+        assert!(pages.iter().all(|(_, text)| !text.contains(crate::run::guardian_connection::GUARDIAN_COMMAND)));
     }
 }

@@ -2,7 +2,7 @@
 
 use lockfast::Error;
 
-use crate::cmd::acquire::SHUTDOWN_WITHIN;
+use crate::cmd::SHUTDOWN_WITHIN;
 use crate::cmd::token::TokenSource;
 use crate::exit::{Exit, Failure, conclude};
 use crate::settings::Settings;
@@ -25,10 +25,10 @@ pub(crate) struct ReleaseArgs {
 }
 
 pub(crate) async fn run(args: ReleaseArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failure> {
+async fn try_run(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failure> {
     let token = args.token.read()?;
     let locks = settings.locks().await?;
     let released = locks.release_token(&token).await;
@@ -36,6 +36,6 @@ async fn answer(args: &ReleaseArgs, settings: &Settings) -> Result<Exit, Failure
         args.token.remove();
     }
     let _ = locks.shutdown(SHUTDOWN_WITHIN).await;
-    released.map_err(|error| Failure::while_("releasing a token", &error))?;
+    released.map_err(|error| Failure::from_error("releasing a token", &error))?;
     Ok(Exit::Yes)
 }

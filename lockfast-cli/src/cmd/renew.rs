@@ -27,15 +27,15 @@ pub(crate) struct RenewArgs {
 }
 
 pub(crate) async fn run(args: RenewArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &RenewArgs, settings: &Settings) -> Result<Exit, Failure> {
+async fn try_run(args: &RenewArgs, settings: &Settings) -> Result<Exit, Failure> {
     let token = args.token.read()?;
     let ttl = args.ttl.unwrap_or(token.ttl());
     let locks = settings.locks().await?;
     let renewed = locks.renew_token(&token, ttl).await;
-    renewed.map_err(|error| Failure::while_("renewing a token", &error))?;
+    renewed.map_err(|error| Failure::from_error("renewing a token", &error))?;
     tracing::info!("renewed for {}", brief(ttl));
     Ok(Exit::Yes)
 }

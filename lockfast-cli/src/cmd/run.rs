@@ -8,12 +8,13 @@ use clap::ValueEnum;
 use lockfast::{Builder, Error, Guard, Locks, OnceGuard, OnceState, Retry};
 use tracing::Instrument;
 
-use crate::args::Wanted;
+use crate::args::LockArgs;
+use crate::cmd::SHUTDOWN_WITHIN;
 use crate::duration::{self, brief};
 use crate::exit::{Exit, Failure, conclude};
 use crate::guardian::messages::Status;
 use crate::run::signals::{self, Signals};
-use crate::run::{Ended, Task, environment, supervise, waiting};
+use crate::run::{CommandEnd, Task, environment, supervise, waiting};
 use crate::settings::Settings;
 
 const EXAMPLES: &str = "\
@@ -43,7 +44,7 @@ command. 125: lockfast itself failed, for instance because its guardian process 
 #[command(after_help = EXAMPLES, override_usage = "lockfast run [OPTIONS] KEY -- COMMAND [ARG]...\n       lockfast run [OPTIONS] KEY -c LINE")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    wanted: Wanted,
+    lock: LockArgs,
     /// The exit code when the lock was not acquired [default: 75]
     #[arg(short = 'E', long, value_name = "N")]
     conflict_exit_code: Option<u8>,
@@ -60,14 +61,14 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DUR", value_parser = duration::parse, conflicts_with_all = ["shared", "slots", "also", "at_least"])]
     once: Option<Duration>,
     #[command(flatten)]
-    pub(super) ending: Ending,
+    pub(super) ending: EndingArgs,
     #[command(flatten)]
     pub(super) command_line: CommandLine,
 }
 
 /// How a command is ended, and the environment it gets.
 #[derive(Debug, clap::Args)]
-pub(super) struct Ending {
+pub(super) struct EndingArgs {
     /// The signal that ends the command
     #[arg(long, value_name = "SIG", default_value = "TERM", value_parser = signals::parse)]
     signal: i32,
@@ -111,8 +112,9 @@ impl CommandLine {
     }
 }
 
-impl Ending {
-    const KILL_AFTER: Duration = Duration::from_secs(5);
+impl EndingArgs {
+    /// Less if the lease is shorter than 15 s.
+    const DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
 
     /// The task that runs `command`.
     pub(super) fn task(
@@ -123,8 +125,8 @@ impl Ending {
         kill_after: Duration,
     ) -> Task {
         let (variables, hidden) = match self.clean_env {
-            true => (Vec::new(), environment::credentials()),
-            false => (environment::store(settings), Vec::new()),
+            true => (Vec::new(), environment::credential_variables()),
+            false => (environment::store_variables(settings), Vec::new()),
         };
         Task {
             command,
@@ -138,10 +140,10 @@ impl Ending {
         }
     }
 
-    /// The time between the ending signal and SIGKILL, which has to fit between two renewals.
+    /// The time between the ending signal and SIGKILL. It has to fit between two renewals, which are a third of the lease apart.
     pub(super) fn kill_after(&self, ttl: Duration) -> Result<Duration, Failure> {
         match self.kill_after {
-            None => Ok(Self::KILL_AFTER.min(ttl / 3)),
+            None => Ok(Self::DEFAULT_KILL_AFTER.min(ttl / 3)),
             Some(span) if span <= ttl / 3 => Ok(span),
             Some(span) => Err(Failure::new(
                 Exit::RunUsage,
@@ -156,14 +158,11 @@ impl Ending {
     }
 }
 
-/// The lease when no source sets one.
-pub(super) const TTL: Duration = Duration::from_secs(30);
-
 /// Runs a command under a lock.
 pub(crate) async fn run(args: RunArgs, settings: Settings) -> Exit {
-    let trace = environment::trace();
-    let running = async { conclude(Run { args, settings, trace }.run().await) };
-    running.instrument(tracing::error_span!("run", %trace)).await
+    let trace = environment::trace_id();
+    let exit = async { conclude(Run { args, settings, trace }.run().await) };
+    exit.instrument(tracing::error_span!("run", %trace)).await
 }
 
 struct Run {
@@ -173,13 +172,13 @@ struct Run {
 }
 
 /// The guard that is held while the command runs.
-enum Held {
+enum RunGuard {
     Lock(Guard),
     /// Sealed when the command succeeds.
     Once(OnceGuard),
 }
 
-impl Deref for Held {
+impl Deref for RunGuard {
     type Target = Guard;
 
     fn deref(&self) -> &Guard {
@@ -192,8 +191,8 @@ impl Deref for Held {
 
 impl Run {
     async fn run(self) -> Result<Exit, Failure> {
-        let Wanted { key, also, .. } = &self.args.wanted;
-        let ttl = self.args.wanted.ttl.or(self.settings.ttl).unwrap_or(TTL);
+        let LockArgs { key, also, .. } = &self.args.lock;
+        let ttl = self.settings.ttl_with_flag(self.args.lock.ttl);
         let kill_after = self.args.ending.kill_after(ttl)?;
         if let (Some(least), Some(most)) = (self.args.at_least, self.args.at_most)
             && least > most
@@ -203,7 +202,7 @@ impl Run {
                 "--at-least is longer than --at-most; swap them, or leave one out",
             ));
         }
-        let mut signals = Signals::listen().map_err(|error| failed("listening to signals", &error))?;
+        let mut signals = Signals::listen().map_err(|error| io_failure("listening to signals", &error))?;
         let locks = tokio::select! {
             locks = self.settings.connect(self.builder()) => locks?,
             signal = signals.next() => return Ok(Exit::Signal(signal as u8)),
@@ -213,13 +212,13 @@ impl Run {
 
         let status = waiting::StoreStatus::new(key);
         let acquired = waiting::unless_signalled(self.acquire(&locks, ttl), &mut signals, &locks, &status).await;
-        let held = match acquired {
-            Ok(Ok(Some(held))) => held,
+        let guard = match acquired {
+            Ok(Ok(Some(guard))) => guard,
             Ok(Ok(None)) => {
                 tracing::info!("{key} was done already");
                 return Ok(Exit::Yes);
             }
-            Ok(Err(error)) => return self.not_acquired(&error),
+            Ok(Err(error)) => return self.report_not_acquired(&error),
             Err(signal) => {
                 // Leave the queue now: otherwise other waiters would wait until this claim's lease ends.
                 let _ = locks.shutdown(SHUTDOWN_WITHIN).await;
@@ -228,9 +227,9 @@ impl Run {
         };
         let mut task = self.args.ending.task(self.args.command_line.into_words(), &self.settings, ttl, kill_after);
         task.at_most = self.args.at_most;
-        task.variables.extend(environment::of(&held, key, ttl, self.trace));
-        let ended = supervise(&held, &task, &mut signals).await;
-        let exit = release(held, ended, &task).await;
+        task.variables.extend(environment::lock_variables(&guard, key, ttl, self.trace));
+        let end = supervise(&guard, &task, &mut signals).await;
+        let exit = release(guard, end, &task).await;
         let _ = locks.shutdown(SHUTDOWN_WITHIN).await;
         exit
     }
@@ -240,7 +239,7 @@ impl Run {
         if self.patience() == Some(Duration::ZERO) {
             builder = builder.retry(Retry { count: Some(0), ..Retry::default() });
         }
-        let Wanted { name, label, .. } = &self.args.wanted;
+        let LockArgs { name, label, .. } = &self.args.lock;
         if let Some(name) = name {
             builder = builder.note(name);
         }
@@ -248,34 +247,34 @@ impl Run {
     }
 
     fn patience(&self) -> Option<Duration> {
-        if self.args.skip { Some(Duration::ZERO) } else { self.args.wanted.patience() }
+        if self.args.skip { Some(Duration::ZERO) } else { self.args.lock.patience() }
     }
 
     /// Acquires the lock; `None` when `--once` finds that it was done before.
-    async fn acquire(&self, locks: &Locks, ttl: Duration) -> lockfast::Result<Option<Held>> {
-        let Wanted { key, also, shared, slots, .. } = &self.args.wanted;
+    async fn acquire(&self, locks: &Locks, ttl: Duration) -> lockfast::Result<Option<RunGuard>> {
+        let LockArgs { key, also, shared, slots, .. } = &self.args.lock;
         // Without patience, the client's retry setting makes it one attempt.
-        let within = self.patience().filter(|patience| !patience.is_zero());
+        let max_wait = self.patience().filter(|patience| !patience.is_zero());
         if let Some(keep) = self.args.once {
             let once = locks.once(key).ttl(ttl).keep(keep);
-            let begun = match within {
+            let state = match max_wait {
                 Some(patience) => once.begin_within(patience).await?,
                 None => once.begin().await?,
             };
-            return Ok(match begun {
-                OnceState::Ours(guard) => Some(Held::Once(guard)),
+            return Ok(match state {
+                OnceState::Ours(guard) => Some(RunGuard::Once(guard)),
                 OnceState::AlreadyDone(_) => None,
             });
         }
         /// Acquires through one of the primitives, which share options but not verbs.
         macro_rules! acquire {
-            ($primitive:expr, $wait:ident, $within:ident) => {{
+            ($primitive:expr, $wait:ident, $wait_within:ident) => {{
                 let mut primitive = $primitive.ttl(ttl);
                 if let Some(span) = self.args.at_least {
                     primitive = primitive.hold_at_least(span);
                 }
-                match within {
-                    Some(patience) => primitive.$within(patience).await,
+                match max_wait {
+                    Some(patience) => primitive.$wait_within(patience).await,
                     None => primitive.$wait().await,
                 }
             }};
@@ -286,12 +285,13 @@ impl Run {
             None if also.is_empty() => acquire!(locks.mutex(key), lock, lock_within),
             None => acquire!(locks.multi(std::iter::once(key).chain(also)), lock, lock_within),
         };
-        guard.map(Held::Lock).map(Some)
+        guard.map(RunGuard::Lock).map(Some)
     }
 
-    fn not_acquired(&self, error: &Error) -> Result<Exit, Failure> {
+    /// Reports the holder. Returns the exit code, or the failure if the lock was not acquired for another reason.
+    fn report_not_acquired(&self, error: &Error) -> Result<Exit, Failure> {
         let Error::Busy { holder, held_for, position, waited, .. } = error else {
-            return Err(Failure::while_running(format!("acquiring {}", self.args.wanted.key), error));
+            return Err(Failure::from_run_error(format!("acquiring {}", self.args.lock.key), error));
         };
         let holder = holder.as_ref().map_or_else(|| "another holder".to_owned(), ToString::to_string);
         let since = held_for.map(|span| format!(" for {}", brief(span))).unwrap_or_default();
@@ -300,7 +300,7 @@ impl Run {
             return Ok(Exit::Yes);
         }
         // Of several keys, the store does not report which one is held.
-        let Wanted { key, also, .. } = &self.args.wanted;
+        let LockArgs { key, also, .. } = &self.args.lock;
         let what = if also.is_empty() { key.clone() } else { format!("one of {key}, {}", also.join(", ")) };
         let mut text = format!("{what} is held by {holder}{since}");
         // A single attempt has waited only for the store's reply, not for a holder.
@@ -311,12 +311,9 @@ impl Run {
             text += &format!(" with {ahead} ahead in the queue");
         }
         tracing::warn!("{text}");
-        Ok(self.args.conflict_exit_code.map_or(Exit::NotAcquired, Exit::As))
+        Ok(self.args.conflict_exit_code.map_or(Exit::NotAcquired, Exit::Code))
     }
 }
-
-/// How long the client's shutdown may take, once everything else is over.
-pub(super) const SHUTDOWN_WITHIN: Duration = Duration::from_secs(2);
 
 /// Refuses a key that a `run` around this one holds: the two would wait for each other.
 pub(super) async fn refuse_nested(locks: &Locks, keys: impl Iterator<Item = &str>) -> Result<(), Failure> {
@@ -328,47 +325,48 @@ pub(super) async fn refuse_nested(locks: &Locks, keys: impl Iterator<Item = &str
                 "{key} is held by a lockfast around this one, which would have to end first; take it once, outside"
             ),
         )),
-        Err(error) => Err(Failure::while_running("checking which locks the outer command holds", &error)),
+        Err(error) => Err(Failure::from_run_error("checking which locks the outer command holds", &error)),
     }
 }
 
 /// Releases the lock now that the command is over, and returns the exit code.
-async fn release(held: Held, ended: std::io::Result<Ended>, task: &Task) -> Result<Exit, Failure> {
-    let is_done = matches!(ended, Ok(Ended::Exited(Status::Code(0))));
-    let is_lost_anyway = matches!(ended, Ok(Ended::Lost)) || !task.ends_on_loss;
-    let title = held.names().collect::<Vec<_>>().join(", ");
-    let released = match held {
-        Held::Once(guard) if is_done => match guard.done("").await {
+async fn release(guard: RunGuard, end: std::io::Result<CommandEnd>, task: &Task) -> Result<Exit, Failure> {
+    let has_succeeded = matches!(end, Ok(CommandEnd::Exited(Status::Code(0))));
+    // Either the loss has ended the command and was reported then, or `--on-lost warn` lets losses change nothing.
+    let is_loss_handled = matches!(end, Ok(CommandEnd::Lost)) || !task.ends_on_loss;
+    let names = guard.names().collect::<Vec<_>>().join(", ");
+    let released = match guard {
+        RunGuard::Once(guard) if has_succeeded => match guard.done("").await {
             Err(error @ Error::Unavailable { .. }) => {
-                return Err(Failure::while_running(format!("remembering that {title} was done"), &error));
+                return Err(Failure::from_run_error(format!("remembering that {names} was done"), &error));
             }
             released => released,
         },
-        Held::Once(guard) => guard.release().await,
-        Held::Lock(guard) => guard.release().await,
+        RunGuard::Once(guard) => guard.release().await,
+        RunGuard::Lock(guard) => guard.release().await,
     };
     match released {
-        Err(error @ Error::Lost { .. }) if !is_lost_anyway => {
+        Err(error @ Error::Lost { .. }) if !is_loss_handled => {
             tracing::error!("{error}");
             return Ok(Exit::Lost);
         }
         // The command is over, and its exit code counts even if the store does not answer now; the lease ends by itself.
-        Err(error) if !is_lost_anyway => tracing::warn!("releasing {title}: {error}"),
+        Err(error) if !is_loss_handled => tracing::warn!("releasing {names}: {error}"),
         _ => {}
     }
-    exit_of(ended, task)
+    exit_of(end, task)
 }
 
 /// The exit code for the end of a command.
-pub(super) fn exit_of(ended: std::io::Result<Ended>, task: &Task) -> Result<Exit, Failure> {
+pub(super) fn exit_of(end: std::io::Result<CommandEnd>, task: &Task) -> Result<Exit, Failure> {
     let program = || task.command[0].to_string_lossy();
-    match ended {
-        Ok(Ended::Exited(Status::Code(code))) => Ok(Exit::As(code)),
-        Ok(Ended::Exited(Status::Signal(signal))) => Ok(Exit::Signal(signal)),
-        Ok(Ended::Lost) => Ok(Exit::Lost),
-        Ok(Ended::AtMost) => Ok(Exit::AtMost),
-        Ok(Ended::Unguarded) => Ok(Exit::Failed),
-        Ok(Ended::NotStarted(error)) => {
+    match end {
+        Ok(CommandEnd::Exited(Status::Code(code))) => Ok(Exit::Code(code)),
+        Ok(CommandEnd::Exited(Status::Signal(signal))) => Ok(Exit::Signal(signal)),
+        Ok(CommandEnd::Lost) => Ok(Exit::Lost),
+        Ok(CommandEnd::AtMost) => Ok(Exit::AtMost),
+        Ok(CommandEnd::Unguarded) => Ok(Exit::Failed),
+        Ok(CommandEnd::NotStarted(error)) => {
             let exit = match error.kind() {
                 std::io::ErrorKind::NotFound => Exit::NotFound,
                 // The system could not start another process; nothing is wrong with the command.
@@ -377,10 +375,10 @@ pub(super) fn exit_of(ended: std::io::Result<Ended>, task: &Task) -> Result<Exit
             };
             Err(Failure::new(exit, format!("running {}: {error}", program())))
         }
-        Err(error) => Err(failed(&format!("starting {}", program()), &error)),
+        Err(error) => Err(io_failure(&format!("starting {}", program()), &error)),
     }
 }
 
-pub(super) fn failed(doing: &str, error: &std::io::Error) -> Failure {
+pub(super) fn io_failure(doing: &str, error: &std::io::Error) -> Failure {
     Failure::new(Exit::Failed, format!("{doing}: {error}"))
 }

@@ -7,7 +7,7 @@ use crate::cmd::inspect::Format;
 use crate::cmd::ls::list;
 use crate::duration::brief;
 use crate::exit::{Exit, Failure, conclude};
-use crate::out::{plain, put};
+use crate::out::{escape_controls, print_result};
 use crate::pattern::Pattern;
 use crate::settings::Settings;
 use crate::show::{self, json, table};
@@ -38,16 +38,16 @@ pub(crate) struct StatsArgs {
 }
 
 pub(crate) async fn run(args: StatsArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &StatsArgs, settings: &Settings) -> Result<Exit, Failure> {
+async fn try_run(args: &StatsArgs, settings: &Settings) -> Result<Exit, Failure> {
     let locks = settings.locks().await?;
     let resources = list(&locks, &Pattern::new(args.pattern.as_deref())).await?;
-    let counters = locks.fleet_stats().await.map_err(|error| Failure::while_("reading the counters", &error))?;
+    let counters = locks.fleet_stats().await.map_err(|error| Failure::from_error("reading the counters", &error))?;
     let figures = Figures::of(&counters, &resources, args.top);
-    put(&match args.output {
-        Format::Text => figures.text(show::colours()),
+    print_result(&match args.output {
+        Format::Text => figures.text(show::wants_colours()),
         Format::Json => json::pretty(&figures),
     })?;
     Ok(Exit::Yes)
@@ -55,31 +55,33 @@ async fn answer(args: &StatsArgs, settings: &Settings) -> Result<Exit, Failure> 
 
 #[derive(Serialize)]
 struct Figures<'a> {
-    counters: Counted,
-    now: Now,
-    hottest: Vec<Hot<'a>>,
+    counters: FleetCounters,
+    now: CurrentTotals,
+    hottest: Vec<HotKey<'a>>,
 }
 
-/// Since the store began to count.
+/// Counted over all clients since the store began to count.
 #[derive(Serialize)]
-struct Counted {
+struct FleetCounters {
     acquired: u64,
     released: u64,
     contended: u64,
     lost: u64,
 }
 
-/// At this moment, among the keys that match.
+/// Totals at this moment, among the keys that match.
 #[derive(Serialize)]
-struct Now {
+struct CurrentTotals {
+    /// `lines` in the published JSON.
     #[serde(rename = "lines")]
     queues: usize,
     holders: usize,
     waiters: usize,
 }
 
+/// A key with waiters.
 #[derive(Serialize)]
-struct Hot<'a> {
+struct HotKey<'a> {
     key: &'a str,
     holders: usize,
     waiters: usize,
@@ -88,14 +90,14 @@ struct Hot<'a> {
 
 impl<'a> Figures<'a> {
     fn of(counters: &Counters, resources: &'a [Resource], top: usize) -> Self {
-        let hot = |resource: &'a Resource| Hot {
+        let hot = |resource: &'a Resource| HotKey {
             key: resource.name.as_str(),
             holders: resource.holders().count(),
             waiters: resource.waiters().count(),
             longest_wait_seconds: resource.waiters().map(|entry| json::seconds(entry.since)).fold(0.0, f64::max),
         };
         let mut hottest: Vec<_> = resources.iter().map(hot).collect();
-        let now = Now {
+        let now = CurrentTotals {
             queues: hottest.len(),
             holders: hottest.iter().map(|it| it.holders).sum(),
             waiters: hottest.iter().map(|it| it.waiters).sum(),
@@ -106,23 +108,23 @@ impl<'a> Figures<'a> {
             .sort_by(|a, b| b.waiters.cmp(&a.waiters).then(b.longest_wait_seconds.total_cmp(&a.longest_wait_seconds)));
         hottest.truncate(top);
         let Counters { acquired, released, contended, lost } = *counters;
-        Self { counters: Counted { acquired, released, contended, lost }, now, hottest }
+        Self { counters: FleetCounters { acquired, released, contended, lost }, now, hottest }
     }
 
-    fn text(&self, colours: bool) -> String {
-        let Counted { acquired, released, contended, lost } = self.counters;
-        let Now { queues, holders, waiters } = self.now;
+    fn text(&self, with_colours: bool) -> String {
+        let FleetCounters { acquired, released, contended, lost } = self.counters;
+        let CurrentTotals { queues, holders, waiters } = self.now;
         let mut text = format!(
             "acquired {acquired}, released {released}, contended {contended}, lost {lost}\n\
              now: queues {queues}, holders {holders}, waiters {waiters}\n"
         );
         if !self.hottest.is_empty() {
-            let row = |hot: &Hot<'_>| {
+            let row = |hot: &HotKey<'_>| {
                 let longest = std::time::Duration::from_secs_f64(hot.longest_wait_seconds);
-                vec![plain(hot.key), hot.waiters.to_string(), brief(longest), hot.holders.to_string()]
+                vec![escape_controls(hot.key), hot.waiters.to_string(), brief(longest), hot.holders.to_string()]
             };
             let header = ["KEY", "WAITERS", "LONGEST WAIT", "HOLDERS"];
-            text += &format!("\n{}", table::columns(&header, self.hottest.iter().map(row), colours));
+            text += &format!("\n{}", table::columns(&header, self.hottest.iter().map(row), with_colours));
         }
         text
     }
@@ -130,22 +132,23 @@ impl<'a> Figures<'a> {
 
 #[cfg(test)]
 mod tests {
-    use crate::show::tests::{entry, resource};
+    use crate::show::tests::{holder, resource, waiter};
 
     use super::*;
 
     #[test]
     fn the_hottest_keys_have_the_longest_queues() {
-        let quiet = resource("quiet", vec![entry(1, true)]);
-        let warm = resource("warm", vec![entry(1, true), entry(2, false)]);
-        let hot = resource("hot", vec![entry(1, true), entry(2, false), entry(3, false)]);
+        let quiet = resource("quiet", vec![holder(1)]);
+        let warm = resource("warm", vec![holder(1), waiter(2)]);
+        let hot = resource("hot", vec![holder(1), waiter(2), waiter(3)]);
         let counters = Counters { acquired: 7, ..Counters::default() };
         let resources = [quiet, warm, hot];
         let figures = Figures::of(&counters, &resources, 10);
         let keys: Vec<_> = figures.hottest.iter().map(|it| it.key).collect();
         assert_eq!(keys, ["hot", "warm"], "a key without waiters is not hot");
         assert_eq!((figures.now.queues, figures.now.holders, figures.now.waiters), (3, 3, 3));
-        let text = figures.text(false);
+        let with_colours = false;
+        let text = figures.text(with_colours);
         assert!(text.contains("acquired 7") && text.contains("now: queues 3, holders 3, waiters 3"), "{text}");
         assert_eq!(Figures::of(&counters, &resources, 1).hottest.len(), 1);
     }

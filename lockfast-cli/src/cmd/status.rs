@@ -1,7 +1,7 @@
 //! `lockfast status`: whether a lock is held, as one line for people and as an exit code for scripts.
 
 use crate::exit::{Exit, Failure, conclude};
-use crate::out::{plain, put};
+use crate::out::{escape_controls, print_result};
 use crate::settings::Settings;
 use crate::show::text;
 
@@ -24,14 +24,14 @@ pub(crate) struct StatusArgs {
 }
 
 pub(crate) async fn run(args: StatusArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &StatusArgs, settings: &Settings) -> Result<Exit, Failure> {
+async fn try_run(args: &StatusArgs, settings: &Settings) -> Result<Exit, Failure> {
     let locks = settings.locks().await?;
-    let found = locks.mutex(&args.key).info().await;
-    let found = found.map_err(|error| Failure::while_(format!("looking at {:?}", args.key), &error))?;
-    put(&format!("{}: {}\n", plain(&args.key), text::in_short(found.as_ref())))?;
-    let is_held = found.is_some_and(|resource| resource.holders().next().is_some());
+    let resource = locks.mutex(&args.key).info().await;
+    let resource = resource.map_err(|error| Failure::from_error(format!("looking at {:?}", args.key), &error))?;
+    print_result(&format!("{}: {}\n", escape_controls(&args.key), text::in_short(resource.as_ref())))?;
+    let is_held = resource.is_some_and(|resource| resource.holders().next().is_some());
     Ok(if is_held { Exit::Yes } else { Exit::No })
 }

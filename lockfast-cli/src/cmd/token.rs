@@ -86,7 +86,7 @@ impl TokenSource {
         };
         let text =
             text.map_err(|error| Failure::new(Exit::Usage, format!("reading the token from {origin}: {error}")))?;
-        text.parse().map_err(|error| Failure::while_(format!("reading the token from {origin}"), &error))
+        text.parse().map_err(|error| Failure::from_error(format!("reading the token from {origin}"), &error))
     }
 
     /// Removes the file, since its token has no lock any more.

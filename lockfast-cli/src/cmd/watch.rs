@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::cmd::ls::list;
 use crate::exit::{Exit, Failure, conclude};
-use crate::interrupt::interrupted;
-use crate::out::put_next;
+use crate::interrupt::interruption;
+use crate::out::print_next;
 use crate::pattern::Pattern;
 use crate::settings::Settings;
 use crate::show::json;
@@ -37,51 +37,53 @@ pub(crate) struct WatchArgs {
 }
 
 /// How often all queues are listed even without a notification: the end of a lease sends none.
-const LIST_AGAIN: Duration = Duration::from_secs(1);
+const LIST_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: WatchArgs, settings: Settings) -> Exit {
-    conclude(answer(&args, &settings).await)
+    conclude(try_run(&args, &settings).await)
 }
 
-async fn answer(args: &WatchArgs, settings: &Settings) -> Result<Exit, Failure> {
+async fn try_run(args: &WatchArgs, settings: &Settings) -> Result<Exit, Failure> {
     let pattern = Pattern::new(args.pattern.as_deref());
     let follow = async { Err(follow(&settings.locks().await?, &pattern).await) };
     tokio::select! {
         failed = follow => failed,
-        _ = interrupted() => Ok(Exit::Yes),
+        _ = interruption() => Ok(Exit::Yes),
     }
 }
 
-/// Queues as they were in the last listing.
-type Known = BTreeMap<String, Resource>;
+/// The queues by name, as they were last seen.
+type Queues = BTreeMap<String, Resource>;
 
 async fn follow(locks: &Locks, pattern: &Pattern) -> Failure {
     // Order matters: subscribe before the first listing, so that no change falls between the two.
     let mut changes = locks.changes(pattern.prefix());
-    let mut known: Option<Known> = None;
+    let mut known: Option<Queues> = None;
     loop {
         // The name that a notification carries; `None` lists all names.
         let changed = match &known {
-            Some(_) => tokio::time::timeout(LIST_AGAIN, changes.next()).await.ok().flatten().flatten(),
+            Some(_) => tokio::time::timeout(LIST_EVERY, changes.next()).await.ok().flatten().flatten(),
             None => None,
         };
-        let seen = match &changed {
+        // Each name with its queue, or with `None` if the queue is empty now.
+        let seen: BTreeMap<String, Option<Resource>> = match &changed {
             Some(name) if !pattern.matches(name.as_str()) => continue,
             Some(name) => match locks.mutex(name.as_str()).info().await {
                 Ok(resource) => BTreeMap::from([(name.to_string(), resource)]),
-                Err(error) => return Failure::while_("watching locks", &error),
+                Err(error) => return Failure::from_error("watching locks", &error),
             },
             None => match list(locks, pattern).await {
                 Ok(resources) => {
-                    let gone = known.iter().flat_map(|known| known.keys().map(|name| (name.clone(), None)));
-                    let there = resources.into_iter().map(|resource| (resource.name.to_string(), Some(resource)));
-                    gone.chain(there).collect()
+                    // Of two values for a name the second stays, so `None` is left for the queues that are gone.
+                    let all_gone = known.iter().flat_map(|known| known.keys().map(|name| (name.clone(), None)));
+                    let listed = resources.into_iter().map(|resource| (resource.name.to_string(), Some(resource)));
+                    all_gone.chain(listed).collect()
                 }
                 Err(failure) => return failure,
             },
         };
         let now = Clock::boot().wall();
-        let first = known.is_none();
+        let is_first = known.is_none();
         let known = known.get_or_insert_default();
         let mut text = String::new();
         for (name, after) in seen {
@@ -89,25 +91,25 @@ async fn follow(locks: &Locks, pattern: &Pattern) -> Failure {
                 Some(resource) => known.insert(name.clone(), resource.clone()),
                 None => known.remove(&name),
             };
-            if !first {
+            if !is_first {
                 text.extend(events(&name, before.as_ref(), after.as_ref(), now).iter().map(json::line));
             }
         }
-        if first {
-            text = json::line(&Watching { at: json::time(now), event: "watching", queues: known.len() });
+        if is_first {
+            text = json::line(&FirstEvent { at: json::time(now), event: "watching", queues: known.len() });
         }
-        if let Err(failure) = put_next(text).await {
+        if let Err(failure) = print_next(text).await {
             return failure;
         }
     }
 }
 
-/// The first line.
+/// The first line of the output.
 #[derive(Serialize)]
-struct Watching {
+struct FirstEvent {
     at: String,
     event: &'static str,
-    /// How many queues there are already.
+    /// How many queues there are already; `lines` in the published JSON.
     #[serde(rename = "lines")]
     queues: usize,
 }
@@ -142,14 +144,14 @@ fn events<'a>(
         events.push(event("left", entry));
     }
     for entry in queue(after) {
-        let was = find(queue(before), entry);
-        if was.is_none() {
+        let earlier = find(queue(before), entry);
+        if earlier.is_none() {
             events.push(event("joined", entry));
         }
-        if entry.holds && was.is_none_or(|was| !was.holds) {
+        if entry.holds && earlier.is_none_or(|earlier| !earlier.holds) {
             events.push(event("held", entry));
         }
-        if entry.broken && was.is_none_or(|was| !was.broken) {
+        if entry.broken && earlier.is_none_or(|earlier| !earlier.broken) {
             events.push(event("broken", entry));
         }
     }
@@ -166,7 +168,7 @@ fn events<'a>(
 
 #[cfg(test)]
 mod tests {
-    use crate::show::tests::{entry, resource};
+    use crate::show::tests::{holder, resource, waiter};
 
     use super::*;
 
@@ -177,9 +179,9 @@ mod tests {
 
     #[test]
     fn each_join_hold_and_leave_is_one_event() {
-        let alone = resource("a", vec![entry(1, true)]);
-        let both = resource("a", vec![entry(1, true), entry(2, false)]);
-        let next = resource("a", vec![entry(2, true)]);
+        let alone = resource("a", vec![holder(1)]);
+        let both = resource("a", vec![holder(1), waiter(2)]);
+        let next = resource("a", vec![holder(2)]);
         assert_eq!(events_between(None, Some(&alone)), [("joined", Some(41)), ("held", Some(41))]);
         assert_eq!(events_between(Some(&alone), Some(&both)), [("joined", Some(42))]);
         assert_eq!(events_between(Some(&both), Some(&both)), []);
@@ -189,8 +191,8 @@ mod tests {
 
     #[test]
     fn a_break_and_a_seal_are_events() {
-        let held = resource("a", vec![entry(1, true)]);
-        let broken = resource("a", vec![Entry { broken: true, ..entry(1, true) }]);
+        let held = resource("a", vec![holder(1)]);
+        let broken = resource("a", vec![Entry { broken: true, ..holder(1) }]);
         assert_eq!(events_between(Some(&held), Some(&broken)), [("broken", Some(41))]);
         let sealed = Resource { sealed_for: Some(Duration::from_secs(5)), ..resource("a", vec![]) };
         assert_eq!(events_between(Some(&held), Some(&sealed)), [("left", Some(41)), ("sealed", None)]);

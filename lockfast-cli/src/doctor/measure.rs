@@ -7,12 +7,12 @@ use lockfast::{Clock, Locks, Result};
 use super::Check;
 
 /// How often each duration is measured; the median is shown.
-const LOCKS: usize = 20;
-const HAND_OFFS: usize = 5;
+const LATENCY_SAMPLES: usize = 20;
+const HAND_OFF_SAMPLES: usize = 5;
 /// A store in which acquiring a free lock takes longer is out of order, and `doctor` should report that soon.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A hand-off by a notification is quicker than this; waiters that only poll take longer.
-const PROMPT: Duration = Duration::from_millis(100);
+/// A hand-off by a notification takes less than this; a hand-off to a waiter that only polls takes longer.
+const MAX_NOTIFIED_HAND_OFF: Duration = Duration::from_millis(100);
 
 /// A name that no other client uses.
 #[derive(Clone, Debug)]
@@ -24,45 +24,45 @@ impl Scratch {
     }
 }
 
-/// How long acquiring and releasing a free lock take.
-pub(crate) async fn latency(locks: &Locks, Scratch(name): &Scratch) -> Result<Check> {
+/// Measures how long acquiring and releasing a free lock take.
+pub(crate) async fn measure_latency(locks: &Locks, Scratch(name): &Scratch) -> Result<Check> {
     let clock = Clock::boot();
     let mut spans = Vec::new();
-    for _ in 0..LOCKS {
+    for _ in 0..LATENCY_SAMPLES {
         let began = clock.now();
         locks.mutex(name).lock_within(PATIENCE).await?.release().await?;
         spans.push(clock.now().since(began));
     }
-    let (half, longest) = (median(&mut spans), spans.last().copied().unwrap_or_default());
-    Ok(Check::fine("latency", format!("lock and release in {} (at most {})", precise(half), precise(longest))))
+    let (median, longest) = (sort_to_median(&mut spans), spans.last().copied().unwrap_or_default());
+    Ok(Check::fine("latency", format!("lock and release in {} (at most {})", in_millis(median), in_millis(longest))))
 }
 
-/// How long a hand-off takes: from the holder's release until a waiter of another client has the lock.
-pub(crate) async fn hand_off(one: &Locks, other: &Locks, Scratch(name): &Scratch) -> Result<Check> {
+/// Measures how long a hand-off takes: from the release by client `holder` until client `waiter` has the lock.
+pub(crate) async fn measure_hand_off(holder: &Locks, waiter: &Locks, Scratch(name): &Scratch) -> Result<Check> {
     let clock = Clock::boot();
     let mut spans = Vec::new();
-    for _ in 0..HAND_OFFS {
-        let held = one.mutex(name).lock_within(PATIENCE).await?;
-        let mutex = other.mutex(name);
-        let waits = async {
+    for _ in 0..HAND_OFF_SAMPLES {
+        let held = holder.mutex(name).lock_within(PATIENCE).await?;
+        let mutex = waiter.mutex(name);
+        let wait = async {
             let guard = mutex.lock_within(PATIENCE).await?;
             Ok((guard, clock.now()))
         };
-        let releases = async {
-            while one.mutex(name).info().await?.is_none_or(|resource| resource.waiters().next().is_none()) {
+        let release = async {
+            while holder.mutex(name).info().await?.is_none_or(|resource| resource.waiters().next().is_none()) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             let began = clock.now();
             held.release().await?;
             Ok(began)
         };
-        let ((guard, ended), began) = tokio::try_join!(waits, releases)?;
+        let ((guard, ended), began) = tokio::try_join!(wait, release)?;
         spans.push(ended.since(began));
         guard.release().await?;
     }
-    let half = median(&mut spans);
-    let text = format!("a waiter has the lock {} after its release", precise(half));
-    Ok(match (one.guarantees().push, half <= PROMPT) {
+    let median = sort_to_median(&mut spans);
+    let text = format!("a waiter has the lock {} after its release", in_millis(median));
+    Ok(match (holder.guarantees().push, median <= MAX_NOTIFIED_HAND_OFF) {
         (true, false) => {
             Check::wrong("hand-off", format!("{text}: notifications do not arrive, and waiters have to poll"))
         }
@@ -71,13 +71,13 @@ pub(crate) async fn hand_off(one: &Locks, other: &Locks, Scratch(name): &Scratch
     })
 }
 
-/// Also sorts the slice.
-fn median(spans: &mut [Duration]) -> Duration {
+/// Sorts the spans and returns the one in the middle.
+fn sort_to_median(spans: &mut [Duration]) -> Duration {
     spans.sort_unstable();
     spans.get(spans.len() / 2).copied().unwrap_or_default()
 }
 
-pub(super) fn precise(span: Duration) -> String {
+pub(super) fn in_millis(span: Duration) -> String {
     format!("{:.2} ms", span.as_secs_f64() * 1000.0)
 }
 
@@ -96,8 +96,8 @@ mod tests {
         let store = Arc::new(Memory::new());
         let (one, other) = (Locks::new(store.clone()).unwrap(), Locks::new(store).unwrap());
         let scratch = Scratch::new();
-        assert_eq!(latency(&one, &scratch).await.unwrap().verdict, Verdict::Fine);
-        assert_eq!(hand_off(&one, &other, &scratch).await.unwrap().verdict, Verdict::Fine);
+        assert_eq!(measure_latency(&one, &scratch).await.unwrap().verdict, Verdict::Fine);
+        assert_eq!(measure_hand_off(&one, &other, &scratch).await.unwrap().verdict, Verdict::Fine);
         assert!(one.inspect("").await.unwrap().is_empty());
     }
 }

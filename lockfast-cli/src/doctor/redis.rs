@@ -5,33 +5,36 @@ use std::time::Duration;
 use lockfast::{Redis, RedisCheckup};
 
 use super::Check;
-use super::measure::precise;
+use super::measure::in_millis;
 
-/// Older servers lack commands that the scripts need.
-const OLDEST: (u32, u32) = (6, 2);
-/// From here on, a difference of clocks is noted.
-const APART: Duration = Duration::from_secs(1);
+/// The major and minor version of the oldest Redis that works: older servers lack commands that the scripts need.
+const OLDEST_REDIS: (u32, u32) = (6, 2);
+/// A smaller difference between the server's clock and ours is fine; a larger one is noted.
+const NOTABLE_DIFFERENCE: Duration = Duration::from_secs(1);
 
 /// Empty when the server cannot be reached: the check of the store has reported that already.
 pub(super) async fn checks(url: &str, prefix: Option<&str>) -> Vec<Check> {
-    let Ok(found) = Redis::checkup(url, prefix).await else { return Vec::new() };
+    let Ok(checkup) = Redis::checkup(url, prefix).await else { return Vec::new() };
     vec![
-        version(&found.product, &found.version),
-        role(found.is_primary),
-        replicas(found.replicas, found.replicas_wanted),
-        memory(&found.eviction, found.maxmemory),
-        persistence(&found),
-        rights(found.missing_rights.as_deref()),
-        limits(&found),
-        Check::fine("round trip", format!("{} (at most {})", precise(found.round_trip), precise(found.slowest_trip))),
-        clock(found.clock_ahead),
+        version(&checkup.product, &checkup.version),
+        role(checkup.is_primary),
+        replicas(checkup.replicas, checkup.replicas_wanted),
+        memory(&checkup.eviction, checkup.maxmemory),
+        persistence(&checkup),
+        rights(checkup.missing_rights.as_deref()),
+        limits(&checkup),
+        Check::fine(
+            "round trip",
+            format!("{} (at most {})", in_millis(checkup.round_trip), in_millis(checkup.slowest_trip)),
+        ),
+        clock(checkup.clock_ahead),
     ]
 }
 
 fn version(product: &str, version: &str) -> Check {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     let numbers = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    match product == "Redis" && numbers < OLDEST {
+    match product == "Redis" && numbers < OLDEST_REDIS {
         true => Check::wrong("server", format!("Redis {version} is too old; use Redis 6.2 or later, or Valkey")),
         false => Check::fine("server", format!("{product} {version}")),
     }
@@ -82,13 +85,13 @@ fn memory(eviction: &str, limit: u64) -> Check {
     }
 }
 
-fn persistence(found: &RedisCheckup) -> Check {
+fn persistence(checkup: &RedisCheckup) -> Check {
     const NAME: &str = "persistence";
-    if found.cannot_write {
+    if checkup.cannot_write {
         return Check::wrong(NAME, "the server could not write to its disk; it may refuse all locks, see its log");
     }
     let forgets = "holders of forgotten locks lose them at their next renewal, and results of `once` are forgotten";
-    match (found.append_only.as_deref(), found.snapshots.as_deref()) {
+    match (checkup.append_only.as_deref(), checkup.snapshots.as_deref()) {
         (Some("always"), _) => {
             Check::fine(NAME, "append-only file, on the disk before the answer: a restart loses nothing")
         }
@@ -121,20 +124,21 @@ fn rights(missing: Option<&[String]>) -> Check {
 }
 
 /// The settings of a connection that are in force, defaults included.
-fn limits(found: &RedisCheckup) -> Check {
+fn limits(checkup: &RedisCheckup) -> Check {
     let text = format!(
         "connect_timeout {:?}, response_timeout {:?}, heartbeat {:?}, keepalive {:?}, reconnect_cap {:?}",
-        found.connect_timeout, found.response_timeout, found.heartbeat, found.keepalive, found.reconnect_cap
+        checkup.connect_timeout, checkup.response_timeout, checkup.heartbeat, checkup.keepalive, checkup.reconnect_cap
     );
     Check::fine("connection", text)
 }
 
-fn clock(ahead: i64) -> Check {
+/// `ahead_ms`: how far the server's clock is ahead of ours; negative when it is behind.
+fn clock(ahead_ms: i64) -> Check {
     let judge = "only the server's clock judges leases";
-    let apart = Duration::from_millis(ahead.unsigned_abs());
-    let side = if ahead < 0 { "behind" } else { "ahead of" };
-    let text = format!("{} {side} this machine's clock; {judge}", crate::duration::brief(apart));
-    match apart < APART {
+    let difference = Duration::from_millis(ahead_ms.unsigned_abs());
+    let side = if ahead_ms < 0 { "behind" } else { "ahead of" };
+    let text = format!("{} {side} this machine's clock; {judge}", crate::duration::brief(difference));
+    match difference < NOTABLE_DIFFERENCE {
         true => Check::fine("server time", text),
         false => Check::note("server time", format!("{text}, so nothing is wrong unless it is going to be set")),
     }

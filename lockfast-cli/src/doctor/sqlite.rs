@@ -9,19 +9,25 @@ use lockfast::Sqlite;
 
 use super::Check;
 
+/// The permission to write, of the group and of all other users.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// In a directory with this bit, users can replace only their own files.
+const STICKY: u32 = 0o1000;
+
+/// `rest` is the URL after `sqlite:`.
 pub(super) fn checks(rest: &str) -> Vec<Check> {
     let path = match rest.strip_prefix("//").unwrap_or(rest) {
         "" => Sqlite::default_path(),
         path => Ok(PathBuf::from(path)),
     };
     match path {
-        Ok(path) => of_file(&path),
+        Ok(path) => file_checks(&path),
         Err(error) => vec![Check::wrong("file", error.to_string())],
     }
 }
 
-fn of_file(path: &Path) -> Vec<Check> {
-    let shown = crate::out::plain(&path.display().to_string());
+fn file_checks(path: &Path) -> Vec<Check> {
+    let shown = crate::out::escape_controls(&path.display().to_string());
     let file = match std::fs::metadata(path) {
         Ok(file) => file,
         Err(error) => return vec![Check::wrong("file", format!("{shown}: {error}"))],
@@ -52,16 +58,16 @@ fn journal(path: &Path) -> Check {
 
 fn file_permissions(file: &Metadata) -> Check {
     let mode = file.permissions().mode() & 0o777;
-    match mode & 0o022 {
+    match mode & WRITABLE_BY_OTHERS {
         0 => Check::fine("file mode", format!("{mode:04o}, owner {}", file.uid())),
         _ => Check::note("file mode", format!("{mode:04o}: others may write it, and so take and break every lock")),
     }
 }
 
 fn folder_permissions(folder: &Path) -> Check {
-    let shown = crate::out::plain(&folder.display().to_string());
+    let shown = crate::out::escape_controls(&folder.display().to_string());
     match std::fs::metadata(folder).map(|folder| folder.permissions().mode() & 0o7777) {
-        Ok(mode) if mode & 0o022 != 0 && mode & 0o1000 == 0 => Check::wrong(
+        Ok(mode) if mode & WRITABLE_BY_OTHERS != 0 && mode & STICKY == 0 => Check::wrong(
             "directory",
             format!("{shown} has mode {mode:04o}: others can replace the file; chmod go-w, or choose another place"),
         ),
@@ -71,7 +77,7 @@ fn folder_permissions(folder: &Path) -> Check {
 }
 
 /// Common file systems, by the number that Linux gives them.
-const KINDS: [(u64, &str); 8] = [
+const FILE_SYSTEMS: [(u64, &str); 8] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683e, "btrfs"),
@@ -83,10 +89,10 @@ const KINDS: [(u64, &str); 8] = [
 ];
 const TMPFS: u64 = 0x0102_1994;
 
-/// A network file system is not among them: the store refuses to be opened there.
+/// Network file systems are not listed: the store refuses to be opened on one.
 fn file_system(folder: &Path) -> Option<Check> {
     let kind = rustix::fs::statfs(folder).ok()?.f_type as u64;
-    let name = KINDS.iter().find(|(number, _)| *number == kind).map_or("another kind", |(_, name)| name);
+    let name = FILE_SYSTEMS.iter().find(|(number, _)| *number == kind).map_or("another kind", |(_, name)| name);
     Some(match kind {
         TMPFS => Check::note(
             "file system",
@@ -118,9 +124,9 @@ mod tests {
     #[test]
     fn a_missing_file_and_a_missing_write_ahead_log_are_wrong() {
         let path = std::env::temp_dir().join(format!("lockfast-doctor-{}.db", std::process::id()));
-        assert!(matches!(&of_file(&path)[..], [Check { name: "file", verdict: Verdict::Wrong, .. }]));
+        assert!(matches!(&file_checks(&path)[..], [Check { name: "file", verdict: Verdict::Wrong, .. }]));
         std::fs::write(&path, "").unwrap();
-        let found = of_file(&path);
+        let found = file_checks(&path);
         std::fs::remove_file(&path).unwrap();
         let wrong: Vec<_> = found.iter().filter(|it| it.verdict == Verdict::Wrong).map(|it| it.name).collect();
         assert_eq!(wrong, ["journal"]);

@@ -33,9 +33,9 @@ pub(crate) struct Setup {
     /// Whether the command is ended when lockfast dies.
     pub(crate) ends_with_lockfast: bool,
     /// Whether the command's group gets the terminal.
-    pub(crate) foreground: bool,
+    pub(crate) gets_terminal: bool,
     /// The sender's clock when this was sent.
-    pub(crate) sent: Moment,
+    pub(crate) sent_at: Moment,
 }
 
 /// From lockfast to its guardian.
@@ -87,39 +87,40 @@ impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Deadline { signal_at, kill_at } = self.deadline;
         let after = u64::try_from(self.kill_after.as_nanos()).unwrap_or(u64::MAX);
-        let moments = [signal_at, kill_at, self.cap, self.sent].map(|at| at.as_nanos().to_string()).join(" ");
-        let (ends, front) = (u8::from(self.ends_with_lockfast), u8::from(self.foreground));
+        let moments = [signal_at, kill_at, self.cap, self.sent_at].map(|at| at.as_nanos().to_string()).join(" ");
+        let (ends, front) = (u8::from(self.ends_with_lockfast), u8::from(self.gets_terminal));
         writeln!(f, "setup {} {after} {moments} {ends} {front}", self.signal)
     }
 }
 
 impl Setup {
-    /// Moments are converted to the receiver's clock.
+    /// The setup in a line, with its moments converted to the receiver's clock.
     pub(crate) fn decode(line: &str) -> Option<Self> {
         let numbers = numbers(line, "setup")?;
-        let [signal, after, signal_at, kill_at, cap, sent, ends, front] = numbers.try_into().ok()?;
-        let offset = ClockOffset::of(Moment::from_nanos(sent));
+        let [signal, after, signal_at, kill_at, cap, sent_at, ends, front] = numbers.try_into().ok()?;
+        let offset = ClockOffset::of(Moment::from_nanos(sent_at));
         Some(Self {
             signal: i32::try_from(signal).ok()?,
             kill_after: Duration::from_nanos(after),
             deadline: Deadline { signal_at: offset.to_local(signal_at), kill_at: offset.to_local(kill_at) },
             cap: offset.to_local(cap),
             ends_with_lockfast: ends != 0,
-            foreground: front != 0,
-            sent: Moment::from_nanos(sent),
+            gets_terminal: front != 0,
+            sent_at: Moment::from_nanos(sent_at),
         })
     }
 }
 
-/// How far the sender's clock is ahead of ours.
+/// How many nanoseconds the sender's clock is ahead of ours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockOffset(u64);
 
 impl ClockOffset {
-    pub(crate) fn of(sent: Moment) -> Self {
+    /// Called as soon as a message that was sent at `sent_at`, by the sender's clock, has arrived.
+    pub(crate) fn of(sent_at: Moment) -> Self {
         match cfg!(target_os = "linux") {
             true => Self(0),
-            false => Self(sent.as_nanos().saturating_sub(Clock::boot().now().as_nanos())),
+            false => Self(sent_at.as_nanos().saturating_sub(Clock::boot().now().as_nanos())),
         }
     }
 
@@ -189,6 +190,7 @@ impl Report {
     }
 }
 
+/// The numbers after `word` in a line. `None` if the line begins with another word, or something after it is no number.
 fn numbers(line: &str, word: &str) -> Option<Vec<u64>> {
     let mut words = line.split_whitespace();
     (words.next() == Some(word)).then(|| words.map(|number| number.parse().ok()).collect())?
@@ -207,8 +209,8 @@ mod tests {
             deadline,
             cap: Moment::NEVER,
             ends_with_lockfast: true,
-            foreground: false,
-            sent: Moment::START,
+            gets_terminal: false,
+            sent_at: Moment::START,
         };
         assert_eq!(Setup::decode(setup.to_string().trim_end()), Some(setup));
         let offset = ClockOffset::of(Moment::START);

@@ -33,8 +33,8 @@ use crate::run::{signals, terminal};
 use messages::{Cause, ClockOffset, Deadline, Order, Report, Setup, Status};
 
 /// The first and the longest pause between two attempts to kill a process that does not die.
-const KILL_PAUSE: Duration = Duration::from_millis(2);
-const KILL_PAUSE_AT_MOST: Duration = Duration::from_secs(1);
+const FIRST_KILL_PAUSE: Duration = Duration::from_millis(2);
+const MAX_KILL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs the guardian. Its standard input is the socket to lockfast.
 pub(crate) fn main(command: Vec<OsString>) -> std::io::Result<()> {
@@ -47,6 +47,7 @@ pub(crate) fn main(command: Vec<OsString>) -> std::io::Result<()> {
 
 /// The setup message and the command's standard input; `None` when lockfast died before it sent them.
 fn receive(socket: &UnixStream) -> std::io::Result<Option<(Setup, OwnedFd)>> {
+    // A setup message has eight numbers of at most 20 digits.
     let mut bytes = [0; 512];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
@@ -61,10 +62,11 @@ fn receive(socket: &UnixStream) -> std::io::Result<Option<(Setup, OwnedFd)>> {
     Ok(setup.zip(stdin))
 }
 
+/// Starts the command, and obeys lockfast's orders and deadlines until the command is over.
 async fn guard(socket: &UnixStream, setup: Setup, stdin: OwnedFd, command: Vec<OsString>) -> std::io::Result<()> {
     // These signals are handled and dropped, so that they do not end the guardian. Ignoring them instead would be inherited
     // by the command.
-    for kind in signals::not_ignored(signals::ALL) {
+    for kind in signals::not_ignored(signals::DROPPED_BY_GUARDIAN) {
         let _ = signal(SignalKind::from_raw(kind))?;
     }
     let mut children = signal(SignalKind::child())?;
@@ -84,31 +86,31 @@ async fn guard(socket: &UnixStream, setup: Setup, stdin: OwnedFd, command: Vec<O
             return Ok(());
         }
     };
-    if setup.foreground {
+    if setup.gets_terminal {
         terminal::give_to(command);
         // The command may have been stopped because it used the terminal before it had it.
         let _ = rustix::process::kill_process_group(command, Signal::CONT);
     }
     reports.send(Report::Started(command.as_raw_nonzero().get()));
 
-    let offset = ClockOffset::of(setup.sent);
+    let offset = ClockOffset::of(setup.sent_at);
     socket.set_nonblocking(true)?;
     let mut orders = BufReader::new(tokio::net::UnixStream::from_std(socket.try_clone()?)?).lines();
     let mut timer = Timer::new(clock.clone());
-    let mut watch = Watch::new(lockfast, command, setup, reports);
+    let mut guarded = GuardedCommand::new(lockfast, command, setup, reports);
     let mut is_connected = true;
     loop {
-        if watch.step(clock.now()) {
+        if guarded.step(clock.now()) {
             return Ok(());
         }
         tokio::select! {
             biased;
-            () = timer.sleep_until(watch.next_at()) => {}
+            () = timer.sleep_until(guarded.next_step_at()) => {}
             line = orders.next_line(), if is_connected => match line.ok().flatten() {
-                Some(line) => watch.obey(Order::decode(&line, offset), clock.now()),
+                Some(line) => guarded.obey(Order::decode(&line, offset), clock.now()),
                 None => {
                     is_connected = false;
-                    watch.orphaned(clock.now());
+                    guarded.on_lockfast_death(clock.now());
                 }
             },
             _ = children.recv() => {}
@@ -134,7 +136,7 @@ impl ReportWriter {
 }
 
 /// The command, its deadline, and how far its end has come.
-struct Watch {
+struct GuardedCommand {
     lockfast: Pid,
     command: Pid,
     setup: Setup,
@@ -142,16 +144,16 @@ struct Watch {
     reports: ReportWriter,
     /// When the command is killed, once it is being ended.
     kill_at: Option<Moment>,
-    /// When to try again to kill the rest of the tree, and the pause after that.
-    again: (Moment, Duration),
+    /// When to try again to kill the rest of the tree, and how long to pause after that attempt.
+    next_kill_at: Moment,
+    kill_pause: Duration,
     has_exited: bool,
     /// From here on, the command's number may belong to another process.
     is_reaped: bool,
 }
 
-impl Watch {
+impl GuardedCommand {
     fn new(lockfast: Pid, command: Pid, setup: Setup, reports: ReportWriter) -> Self {
-        let again = (Moment::START, KILL_PAUSE);
         Self {
             lockfast,
             command,
@@ -159,17 +161,18 @@ impl Watch {
             deadline: setup.deadline,
             reports,
             kill_at: None,
-            again,
+            next_kill_at: Moment::START,
+            kill_pause: FIRST_KILL_PAUSE,
             has_exited: false,
             is_reaped: false,
         }
     }
 
     /// When [`step`](Self::step) is due, if no event comes first.
-    fn next_at(&self) -> Moment {
+    fn next_step_at(&self) -> Moment {
         match self.kill_at {
             None => self.deadline.signal_at.min(self.setup.cap),
-            Some(kill_at) => kill_at.min(self.deadline.kill_at).max(self.again.0),
+            Some(kill_at) => kill_at.min(self.deadline.kill_at).max(self.next_kill_at),
         }
     }
 
@@ -185,12 +188,13 @@ impl Watch {
     }
 
     /// Lockfast is dead, so the lease is not renewed any more.
-    fn orphaned(&mut self, now: Moment) {
+    fn on_lockfast_death(&mut self, now: Moment) {
         if self.setup.ends_with_lockfast {
             self.end(Cause::Asked, now);
         }
     }
 
+    /// Sends the ending signal and sets when the command is killed, unless that has been done before.
     fn end(&mut self, cause: Cause, now: Moment) {
         if self.kill_at.is_none() {
             self.kill_at = Some(now + self.setup.kill_after);
@@ -209,6 +213,7 @@ impl Watch {
         }
     }
 
+    /// Sends a signal to the command's group.
     fn signal(&self, number: i32) {
         if let Some(signal) = Signal::from_named_raw(number).filter(|_| !self.is_reaped) {
             let _ = rustix::process::kill_process_group(self.command, signal);
@@ -231,9 +236,9 @@ impl Watch {
                 self.end(Cause::Cap, now);
             }
         }
-        let others = tree::reap(&[self.command]);
+        let other_children = tree::reap(&[self.command]);
         let Some(kill_at) = self.kill_at else { return false };
-        if self.has_exited && others == 0 {
+        if self.has_exited && other_children == 0 {
             // By 4, the command is reaped last. The list of children may have missed a process; `is_childless` is certain.
             self.is_reaped = true;
             let _ = rustix::process::waitpid(Some(self.command), WaitOptions::NOHANG);
@@ -243,10 +248,11 @@ impl Watch {
                 return true;
             }
         }
-        if now >= kill_at.min(self.deadline.kill_at) && now >= self.again.0 {
+        if now >= kill_at.min(self.deadline.kill_at) && now >= self.next_kill_at {
             self.signal(Signal::KILL.as_raw());
             tree::kill_all(&[]);
-            self.again = (now + self.again.1, (self.again.1 * 2).min(KILL_PAUSE_AT_MOST));
+            self.next_kill_at = now + self.kill_pause;
+            self.kill_pause = (self.kill_pause * 2).min(MAX_KILL_PAUSE);
         }
         false
     }
@@ -265,14 +271,15 @@ impl Watch {
         else {
             return;
         };
-        let ended = match (status.exit_status(), status.terminating_signal()) {
+        let status = match (status.exit_status(), status.terminating_signal()) {
             (Some(code), _) => Status::Code(code as u8),
             (_, signal) => Status::Signal(signal.unwrap_or(0) as u8),
         };
         self.has_exited = true;
-        self.reports.send(Report::Exited(ended));
+        self.reports.send(Report::Exited(status));
     }
 
+    /// Asks the kernel for a status of the command, without waiting if `options` say so.
     fn wait_status(&self, options: WaitIdOptions) -> Option<WaitIdStatus> {
         rustix::process::waitid(WaitId::Pid(self.command), options).ok().flatten()
     }

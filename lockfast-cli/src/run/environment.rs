@@ -7,16 +7,21 @@ use lockfast::{Guard, Locks, Result, TraceId};
 
 use crate::settings::Settings;
 
-/// The locks of this process and of the `run`s around it: `owner=key`, separated by spaces. An owner is a label, not the
-/// right to release.
-const HOLDS: &str = "LOCKFAST_HOLDS";
+/// The variable with the locks of this process and of the `run`s around it: `owner=key`, separated by spaces. An owner is a
+/// label, not the right to release.
+const HOLDS_VAR: &str = "LOCKFAST_HOLDS";
 /// Variables that contain nothing about the store.
-const HARMLESS: [&str; 3] = ["LOCKFAST_LOG_FORMAT", "LOCKFAST_NAME", "LOCKFAST_LABELS"];
+const HARMLESS_VARS: [&str; 3] = ["LOCKFAST_LOG_FORMAT", "LOCKFAST_NAME", "LOCKFAST_LABELS"];
 
 /// The variables about the lock that the command runs under.
-pub(crate) fn of(guard: &Guard, key: &str, ttl: std::time::Duration, trace: TraceId) -> Vec<(&'static str, String)> {
+pub(crate) fn lock_variables(
+    guard: &Guard,
+    key: &str,
+    ttl: std::time::Duration,
+    trace: TraceId,
+) -> Vec<(&'static str, String)> {
     let owner = guard.owner().to_string();
-    let mut holds = std::env::var(HOLDS).unwrap_or_default();
+    let mut holds = std::env::var(HOLDS_VAR).unwrap_or_default();
     for name in guard.names() {
         if !holds.is_empty() {
             holds.push(' ');
@@ -29,7 +34,7 @@ pub(crate) fn of(guard: &Guard, key: &str, ttl: std::time::Duration, trace: Trac
         ("LOCKFAST_OWNER", owner),
         ("LOCKFAST_TTL_MS", ttl.as_millis().to_string()),
         ("TRACEPARENT", traceparent(trace)),
-        (HOLDS, holds),
+        (HOLDS_VAR, holds),
     ];
     if let Ok(fence) = guard.fence_of(key) {
         variables.push(("LOCKFAST_FENCE", fence.to_string()));
@@ -37,13 +42,14 @@ pub(crate) fn of(guard: &Guard, key: &str, ttl: std::time::Duration, trace: Trac
     variables
 }
 
-/// The variables by which a `lockfast` inside the command finds the same store, whichever source this one has it from.
-pub(crate) fn store(settings: &Settings) -> Vec<(&'static str, String)> {
+/// The variables by which a `lockfast` inside the command finds the same store, whether this process has it from a flag, a
+/// variable or a file.
+pub(crate) fn store_variables(settings: &Settings) -> Vec<(&'static str, String)> {
     let store = match settings.store.split_once(':') {
         // The command may change its directory.
         Some(("sqlite", path)) if !path.is_empty() && !path.starts_with('/') => {
-            let whole = std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string());
-            format!("sqlite:{whole}")
+            let path = std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string());
+            format!("sqlite:{path}")
         }
         _ => settings.store.clone(),
     };
@@ -52,16 +58,16 @@ pub(crate) fn store(settings: &Settings) -> Vec<(&'static str, String)> {
 }
 
 /// The variables that `--clean-env` removes: the store's URL and credentials.
-pub(crate) fn credentials() -> Vec<OsString> {
-    let is_ours =
-        |key: &OsString| key.to_str().is_some_and(|key| key.starts_with("LOCKFAST_") && !HARMLESS.contains(&key));
-    std::env::vars_os().map(|(key, _)| key).filter(is_ours).collect()
+pub(crate) fn credential_variables() -> Vec<OsString> {
+    let is_hidden =
+        |key: &OsString| key.to_str().is_some_and(|key| key.starts_with("LOCKFAST_") && !HARMLESS_VARS.contains(&key));
+    std::env::vars_os().map(|(key, _)| key).filter(is_hidden).collect()
 }
 
 /// The first of `keys` that a `run` around this one holds. The store decides, so that a process with an old environment, like
 /// a daemon, is not refused.
 pub(crate) async fn held_by_outer_run(locks: &Locks, keys: impl Iterator<Item = &str>) -> Result<Option<String>> {
-    let Ok(holds) = std::env::var(HOLDS) else { return Ok(None) };
+    let Ok(holds) = std::env::var(HOLDS_VAR) else { return Ok(None) };
     for key in keys {
         let suffix = format!("={}", escaped(key));
         let owners: Vec<&str> = holds.split(' ').filter_map(|hold| hold.strip_suffix(&suffix)).collect();
@@ -78,19 +84,20 @@ pub(crate) async fn held_by_outer_run(locks: &Locks, keys: impl Iterator<Item = 
 }
 
 /// The trace from the environment, or a new one.
-pub(crate) fn trace() -> TraceId {
-    let around = std::env::var("TRACEPARENT").ok().and_then(|header| header.parse().ok());
-    around.unwrap_or_else(|| TraceId(fastrand::u128(1..)))
+pub(crate) fn trace_id() -> TraceId {
+    let outer = std::env::var("TRACEPARENT").ok().and_then(|header| header.parse().ok());
+    outer.unwrap_or_else(|| TraceId(fastrand::u128(1..)))
 }
 
-/// A new span in the trace; the flags, which say whether the trace is recorded, stay as they were.
+/// A new span in the trace. The flags, which say whether the trace is recorded, stay as they were; without any it is recorded
+/// (`01`).
 fn traceparent(trace: TraceId) -> String {
-    let around = std::env::var("TRACEPARENT").unwrap_or_default();
-    let flags = around.rsplit('-').next().filter(|flags| is_two_digits(flags)).unwrap_or("01");
+    let outer = std::env::var("TRACEPARENT").unwrap_or_default();
+    let flags = outer.rsplit('-').next().filter(|flags| is_two_hex_digits(flags)).unwrap_or("01");
     format!("00-{trace}-{:016x}-{flags}", fastrand::u64(1..))
 }
 
-fn is_two_digits(text: &str) -> bool {
+fn is_two_hex_digits(text: &str) -> bool {
     text.len() == 2 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream as Pair;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
@@ -22,39 +22,40 @@ use crate::guardian::messages::{Deadline, Order, Report, Setup};
 use crate::guardian::tree;
 
 /// The name of the hidden command that runs the guardian.
-pub(crate) const GUARDIAN: &str = "__guardian";
+pub(crate) const GUARDIAN_COMMAND: &str = "__guardian";
 
 pub(super) struct GuardianConnection {
     process: Child,
     reports: Lines<BufReader<OwnedReadHalf>>,
     orders: OwnedWriteHalf,
+    /// When `--at-most` ends the command.
     pub(super) cap: Moment,
     /// Children from before an `exec` of this process: they belong to the earlier program and are never killed.
-    others: Vec<Pid>,
+    earlier_children: Vec<Pid>,
 }
 
 impl GuardianConnection {
     /// Starts a guardian and sends its setup; the guardian then starts the command.
     pub(super) fn start(task: &Task, deadline: Deadline, cap: Moment) -> std::io::Result<Self> {
         tree::adopt_orphans();
-        let others = tree::children();
-        let (ours, theirs) = Pair::pair()?;
-        let guardian = start(task, theirs)?;
+        let earlier_children = tree::children();
+        let (ours, theirs) = StdUnixStream::pair()?;
+        let process = spawn_guardian(task, theirs)?;
         let setup = Setup {
             signal: task.signal,
             kill_after: task.kill_after,
             deadline,
             cap,
             ends_with_lockfast: task.ends_on_loss,
-            foreground: terminal::is_for_the_command(),
-            sent: Clock::boot().now(),
+            gets_terminal: terminal::is_for_the_command(),
+            sent_at: Clock::boot().now(),
         };
-        let (setup_socket, sent) = (ours.try_clone()?, setup.to_string());
+        let setup_socket = ours.try_clone()?;
         ours.set_nonblocking(true)?;
         let (reports, orders) = UnixStream::from_std(ours)?.into_split();
         // Order matters: the setup starts the command, so nothing may fail after it.
-        send(&setup_socket, &sent)?;
-        Ok(Self { process: guardian, reports: BufReader::new(reports).lines(), orders, cap, others })
+        send_setup(&setup_socket, &setup)?;
+        Ok(Self { process, reports: BufReader::new(reports).lines(), orders, cap, earlier_children })
     }
 
     /// The guardian's next report; `None` when it is dead.
@@ -62,11 +63,11 @@ impl GuardianConnection {
     /// # Cancel safety
     ///
     /// Dropping this future loses nothing.
-    pub(super) async fn next(&mut self) -> Option<Report> {
+    pub(super) async fn next_report(&mut self) -> Option<Report> {
         Report::decode(&self.reports.next_line().await.ok()??)
     }
 
-    pub(super) fn order(&mut self, order: Order) {
+    pub(super) fn send_order(&mut self, order: Order) {
         // The socket's buffer is full only when the guardian has not read for a long time. Its last deadline still holds, and
         // lockfast kills the command itself when that has passed.
         let _ = self.orders.try_write(order.to_string().as_bytes());
@@ -77,8 +78,8 @@ impl GuardianConnection {
         let _ = self.process.kill();
         let _ = self.process.wait();
         if cfg!(target_os = "linux") {
-            tree::kill_all(&self.others);
-            tree::reap(&self.others) == 0
+            tree::kill_all(&self.earlier_children);
+            tree::reap(&self.earlier_children) == 0
         } else {
             let kill = |command| rustix::process::kill_process_group(command, rustix::process::Signal::KILL);
             command.is_none_or(|command| kill(command).is_err())
@@ -94,13 +95,13 @@ impl Drop for GuardianConnection {
 }
 
 /// Starts the same program image as a guardian, even if its file was replaced in the meantime.
-fn start(task: &Task, socket: Pair) -> std::io::Result<Child> {
+fn spawn_guardian(task: &Task, socket: StdUnixStream) -> std::io::Result<Child> {
     let image = match cfg!(target_os = "linux") && File::open("/proc/self/exe").is_ok() {
         true => "/proc/self/exe".into(),
         false => std::env::current_exe()?,
     };
     let mut guardian = Command::new(image);
-    guardian.arg0("lockfast").arg(GUARDIAN).arg("--").args(&task.command).process_group(0);
+    guardian.arg0("lockfast").arg(GUARDIAN_COMMAND).arg("--").args(&task.command).process_group(0);
     for key in &task.hidden {
         guardian.env_remove(key);
     }
@@ -109,12 +110,13 @@ fn start(task: &Task, socket: Pair) -> std::io::Result<Child> {
 }
 
 /// Sends the setup together with our standard input, which becomes the command's.
-fn send(socket: &Pair, setup: &str) -> std::io::Result<()> {
+fn send_setup(socket: &StdUnixStream, setup: &Setup) -> std::io::Result<()> {
+    let message = setup.to_string();
     let stdin = std::io::stdin();
     let descriptors = [stdin.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
     rights.push(SendAncillaryMessage::ScmRights(&descriptors));
-    rustix::net::sendmsg(socket, &[IoSlice::new(setup.as_bytes())], &mut rights, SendFlags::empty())?;
+    rustix::net::sendmsg(socket, &[IoSlice::new(message.as_bytes())], &mut rights, SendFlags::empty())?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Running a command under a lock that is held: starts the command behind its guardian, sends the guardian each new deadline,
 //! forwards signals, and returns when the command is over.
 //!
-//! When [`supervise`] returns after a loss or a cap, no process of the command is alive, or an error message said that some
+//! When [`supervise`] returns after a loss or a cap, no process of the command is alive, or an error message has reported that some
 //! could not be killed. This module never releases the lock: its caller does, after the command is dead.
 
 pub(crate) mod environment;
@@ -22,7 +22,7 @@ use guardian_connection::GuardianConnection;
 use signals::Signals;
 
 /// How long a guardian may take to kill the command's tree before lockfast kills it itself.
-const PATIENCE: Duration = Duration::from_secs(10);
+const GUARDIAN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A command, its environment, and the conditions that end it.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Task {
 
 /// How a command ended.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub(crate) enum CommandEnd {
     /// By itself.
     Exited(Status),
     /// The lock was lost, and the command was ended.
@@ -57,38 +57,46 @@ pub(crate) enum Ended {
     Unguarded,
 }
 
-/// The time between SIGKILL and the end of the lock's validity, in which the kernel ends the processes.
-fn margin(ttl: Duration) -> Duration {
+/// The time between SIGKILL and the end of the lock's validity, in which the kernel ends the processes: a fiftieth of the lease,
+/// from 25 ms to 250 ms.
+fn kill_margin(ttl: Duration) -> Duration {
     (ttl / 50).clamp(Duration::from_millis(25), Duration::from_millis(250))
 }
 
+/// The moment that is `span` earlier.
 fn before(moment: Moment, span: Duration) -> Moment {
     Moment::from_nanos(moment.as_nanos().saturating_sub(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)))
 }
 
 /// Runs the command until it is over. The caller still holds the lock afterwards.
-pub(crate) async fn supervise(guard: &Guard, task: &Task, signals: &mut Signals) -> std::io::Result<Ended> {
+pub(crate) async fn supervise(guard: &Guard, task: &Task, signals: &mut Signals) -> std::io::Result<CommandEnd> {
     signals.listen_to_stops()?;
     let clock = Clock::boot();
     let cap = task.at_most.map_or(Moment::NEVER, |span| clock.now() + span);
     let deadline = deadline(guard, task);
     let guardian = GuardianConnection::start(task, deadline, cap)?;
-    let mut supervisor =
-        Supervisor { guard, task, clock, guardian, deadline, command: None, ended: None, act_at: Moment::NEVER };
-    supervisor.act_at = (deadline.kill_at + margin(task.ttl) / 2).min(cap + task.kill_after + PATIENCE);
-    let ended = supervisor.run(signals).await;
+    let take_over_at = take_over_at(task, deadline, cap);
+    let mut supervisor = Supervisor { guard, task, clock, guardian, deadline, command: None, end: None, take_over_at };
+    let end = supervisor.run(signals).await;
     if let Some(command) = supervisor.command {
-        terminal::take_back_from(command);
+        terminal::take_back_after(command);
     }
-    Ok(ended)
+    Ok(end)
 }
 
+/// When the guardian has to end the command, by the lock's present validity.
 fn deadline(guard: &Guard, task: &Task) -> Deadline {
     if !task.ends_on_loss {
         return Deadline::NEVER;
     }
-    let kill_at = before(guard.valid_until(), margin(task.ttl));
+    let kill_at = before(guard.valid_until(), kill_margin(task.ttl));
     Deadline { signal_at: before(kill_at, task.kill_after), kill_at }
+}
+
+/// When lockfast kills the command itself if the guardian has not: half a margin before the lock's validity ends, and well after
+/// the guardian should have ended a command at its cap.
+fn take_over_at(task: &Task, deadline: Deadline, cap: Moment) -> Moment {
+    (deadline.kill_at + kill_margin(task.ttl) / 2).min(cap + task.kill_after + GUARDIAN_PATIENCE)
 }
 
 struct Supervisor<'a> {
@@ -100,36 +108,36 @@ struct Supervisor<'a> {
     deadline: Deadline,
     command: Option<Pid>,
     /// Why the command is being ended, once it is.
-    ended: Option<Ended>,
+    end: Option<CommandEnd>,
     /// When lockfast kills the command itself, because the guardian has not.
-    act_at: Moment,
+    take_over_at: Moment,
 }
 
 impl Supervisor<'_> {
-    async fn run(&mut self, signals: &mut Signals) -> Ended {
+    async fn run(&mut self, signals: &mut Signals) -> CommandEnd {
         let mut timer = Timer::new(self.clock.clone());
         let guard = self.guard;
         let mut lost = std::pin::pin!(guard.lost());
         let mut is_lost = false;
         // A guardian with an older deadline can only act too early, so a tenth of the lease is often enough.
-        let mut renewed = tokio::time::interval(self.task.ttl / 10);
+        let mut deadline_updates = tokio::time::interval(self.task.ttl / 10);
         loop {
             tokio::select! {
                 biased;
-                report = self.guardian.next() => match report {
-                    Some(report) => if let Some(ended) = self.handle(report) {
-                        return ended;
+                report = self.guardian.next_report() => match report {
+                    Some(report) => if let Some(end) = self.handle(report) {
+                        return end;
                     },
-                    None => return self.take_over(Ended::Unguarded).await,
+                    None => return self.take_over(CommandEnd::Unguarded).await,
                 },
-                () = timer.sleep_until(self.act_at) => match self.unread_report().await {
-                    Some(report) => if let Some(ended) = self.handle(report) {
-                        return ended;
+                () = timer.sleep_until(self.take_over_at) => match self.unread_report().await {
+                    Some(report) => if let Some(end) = self.handle(report) {
+                        return end;
                     },
                     None => {
-                        let has_had_its_time = self.clock.now() >= self.guardian.cap;
-                        let ended = if has_had_its_time { Ended::AtMost } else { Ended::Lost };
-                        return self.take_over(ended).await;
+                        let is_past_cap = self.clock.now() >= self.guardian.cap;
+                        let end = if is_past_cap { CommandEnd::AtMost } else { CommandEnd::Lost };
+                        return self.take_over(end).await;
                     }
                 },
                 why = &mut lost, if !is_lost => {
@@ -137,21 +145,20 @@ impl Supervisor<'_> {
                     self.on_lost(why);
                 }
                 // Signals are kept until the command has started: only then can they be forwarded.
-                signal = signals.next(), if self.command.is_some() => self.guardian.order(Order::Signal(signal)),
-                _ = renewed.tick(), if self.command.is_some() => self.renew(),
+                signal = signals.next(), if self.command.is_some() => self.guardian.send_order(Order::Signal(signal)),
+                _ = deadline_updates.tick(), if self.command.is_some() => self.update_deadline(),
             }
         }
     }
 
     /// Sends the guardian a later deadline, if there is one.
-    fn renew(&mut self) {
+    fn update_deadline(&mut self) {
         let deadline = deadline(self.guard, self.task);
         if deadline.kill_at > self.deadline.kill_at {
             self.deadline = deadline;
-            self.guardian.order(Order::Deadline(deadline));
-            if self.ended.is_none() {
-                let cap = self.guardian.cap + self.task.kill_after + PATIENCE;
-                self.act_at = (deadline.kill_at + margin(self.task.ttl) / 2).min(cap);
+            self.guardian.send_order(Order::Deadline(deadline));
+            if self.end.is_none() {
+                self.take_over_at = take_over_at(self.task, deadline, self.guardian.cap);
             }
         }
     }
@@ -160,59 +167,60 @@ impl Supervisor<'_> {
         let names = names(self.guard);
         if !self.task.ends_on_loss {
             tracing::warn!("the lock on {names} was lost: {why}; the command goes on without it (--on-lost warn)");
-        } else if self.ended.is_none() {
+        } else if self.end.is_none() {
             // Order matters: the end is ordered first, so that it never depends on whether a message can be written.
-            self.ended = Some(Ended::Lost);
-            self.guardian.order(Order::End);
+            self.end = Some(CommandEnd::Lost);
+            self.guardian.send_order(Order::End);
             tracing::error!("the lock on {names} was lost: {why}; ending the command");
         }
     }
 
     /// Handles a report. Returns how the command ended if this was the last one.
-    fn handle(&mut self, report: Report) -> Option<Ended> {
+    fn handle(&mut self, report: Report) -> Option<CommandEnd> {
         match report {
             Report::Started(pid) => {
                 self.command = Pid::from_raw(pid);
                 // The lock was lost between the setup and this report.
-                if matches!(self.ended, Some(Ended::Lost)) {
-                    self.guardian.order(Order::End);
+                if matches!(self.end, Some(CommandEnd::Lost)) {
+                    self.guardian.send_order(Order::End);
                 }
             }
-            Report::NotStarted(errno) => return Some(Ended::NotStarted(std::io::Error::from_raw_os_error(errno))),
-            Report::Stopped(signal) => self.stopped(signal),
+            Report::NotStarted(errno) => return Some(CommandEnd::NotStarted(std::io::Error::from_raw_os_error(errno))),
+            Report::Stopped(signal) => self.on_stopped(signal),
             Report::Ending(cause) => {
-                self.act_at = self.clock.now() + self.task.kill_after + PATIENCE;
+                self.take_over_at = self.clock.now() + self.task.kill_after + GUARDIAN_PATIENCE;
                 match cause {
-                    _ if self.ended.is_some() => {}
+                    _ if self.end.is_some() => {}
                     Cause::Cap => {
                         tracing::error!("the command ran for as long as --at-most allows; ending it");
-                        self.ended = Some(Ended::AtMost);
+                        self.end = Some(CommandEnd::AtMost);
                     }
                     Cause::Deadline | Cause::Asked => {
                         let names = names(self.guard);
                         tracing::error!("the lock on {names} could not be renewed in time; ending the command");
-                        self.ended = Some(Ended::Lost);
+                        self.end = Some(CommandEnd::Lost);
                     }
                 }
             }
-            Report::Exited(status) if self.ended.is_none() => return Some(Ended::Exited(status)),
+            Report::Exited(status) if self.end.is_none() => return Some(CommandEnd::Exited(status)),
             // The command was ended; some of its descendants may be left.
             Report::Exited(_) => {}
-            Report::Dead => return self.ended.take().or(Some(Ended::Lost)),
+            Report::Dead => return self.end.take().or(Some(CommandEnd::Lost)),
         }
         None
     }
 
     /// The command was stopped: by Ctrl-Z, because it used the terminal in the background, or by another process.
-    fn stopped(&mut self, signal: i32) {
+    fn on_stopped(&mut self, signal: i32) {
         let Some(command) = self.command else { return };
-        if signals::wants_terminal(signal) && terminal::is_ours() {
+        if signals::is_terminal_access_stop(signal) && terminal::is_ours() {
             terminal::give_to(command);
-            return self.guardian.order(Order::Signal(signals::CONTINUE));
+            return self.guardian.send_order(Order::Signal(signals::CONTINUE));
         }
         let had_terminal = terminal::is_of(command);
-        let by_terminal = had_terminal || signal == signals::STOP_FROM_TERMINAL || signals::wants_terminal(signal);
-        if !by_terminal || self.ended.is_some() {
+        let by_terminal =
+            had_terminal || signal == signals::STOP_FROM_TERMINAL || signals::is_terminal_access_stop(signal);
+        if !by_terminal || self.end.is_some() {
             // The process that stopped it will continue it. The guardian's deadline stays in force.
             return;
         }
@@ -227,23 +235,24 @@ impl Supervisor<'_> {
             if terminal::is_ours() && had_terminal {
                 terminal::give_to(command);
             }
-        } else if signals::wants_terminal(signal) {
+        } else if signals::is_terminal_access_stop(signal) {
             // Continued without the terminal it would stop again, so it stays stopped until it gets the terminal.
             return;
         }
-        self.guardian.order(Order::Signal(signals::CONTINUE));
+        self.guardian.send_order(Order::Signal(signals::CONTINUE));
     }
 
     /// A report that was sent but not read yet. After lockfast was stopped, the timer is seen before the report.
     async fn unread_report(&mut self) -> Option<Report> {
-        tokio::time::timeout(Duration::from_millis(5), self.guardian.next()).await.ok().flatten()
+        tokio::time::timeout(Duration::from_millis(5), self.guardian.next_report()).await.ok().flatten()
     }
 
-    /// The guardian is dead or missed its deadline: kills it and the command's tree.
-    async fn take_over(&mut self, otherwise: Ended) -> Ended {
-        let ended = self.ended.take().unwrap_or(otherwise);
+    /// The guardian is dead or missed its deadline: kills it and the command's tree. Returns why the command was ended, which is
+    /// `default` if the guardian was not ending it already.
+    async fn take_over(&mut self, default: CommandEnd) -> CommandEnd {
+        let end = self.end.take().unwrap_or(default);
         tracing::error!("the guardian process does not answer; killing the command");
-        let until = self.clock.now() + PATIENCE;
+        let until = self.clock.now() + GUARDIAN_PATIENCE;
         while !self.guardian.kill_all(self.command) {
             // A lock that is still held must not be released while the command lives, so go on trying until it is lost.
             if self.clock.now() >= until && self.guard.check().is_err() {
@@ -252,7 +261,7 @@ impl Supervisor<'_> {
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        ended
+        end
     }
 }
 

@@ -21,12 +21,12 @@ pub(crate) fn is_ours() -> bool {
 
 /// Whether this group has the terminal.
 pub(crate) fn is_of(group: Pid) -> bool {
-    controlling().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok()) == Some(group)
+    controlling_terminal().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok()) == Some(group)
 }
 
 /// Gives the terminal to this group, if there is a terminal.
 pub(crate) fn give_to(group: Pid) {
-    let Some(terminal) = controlling() else { return };
+    let Some(terminal) = controlling_terminal() else { return };
     // A background process that changes the foreground group is stopped by SIGTTOU, unless that is blocked.
     let mut stop = SigSet::empty();
     stop.add(Signal::SIGTTOU);
@@ -46,9 +46,9 @@ pub(crate) fn take_from(group: Pid) {
 
 /// Takes the terminal back from this group when it is over, or from a descendant's group without members: no process can
 /// read a terminal whose foreground group is empty.
-pub(crate) fn take_back_from(group: Pid) {
+pub(crate) fn take_back_after(group: Pid) {
     let is_empty = |group| rustix::process::test_kill_process_group(group) == Err(rustix::io::Errno::SRCH);
-    let owner = controlling().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok());
+    let owner = controlling_terminal().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok());
     if owner.is_some_and(|owner| owner == group || is_empty(owner)) {
         give_to(rustix::process::getpgrp());
     }
@@ -60,7 +60,7 @@ pub(crate) fn has_a_shell() -> bool {
     let Some(parent) = rustix::process::getppid() else { return false };
     let is_same_session = rustix::process::getsid(Some(parent)).ok() == rustix::process::getsid(None).ok();
     let is_other_group = rustix::process::getpgid(Some(parent)).is_ok_and(|group| group != rustix::process::getpgrp());
-    controlling().is_some() && is_same_session && is_other_group
+    controlling_terminal().is_some() && is_same_session && is_other_group
 }
 
 /// Stops this process until its shell continues it.
@@ -68,6 +68,6 @@ pub(crate) fn stop_here() {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
 }
 
-fn controlling() -> Option<File> {
+fn controlling_terminal() -> Option<File> {
     File::options().read(true).write(true).open("/dev/tty").ok()
 }

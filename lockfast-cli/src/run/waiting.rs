@@ -21,22 +21,24 @@ const SHORT_WAIT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct StoreStatus<'a> {
     key: &'a str,
-    is_lost: Cell<bool>,
+    is_silent: Cell<bool>,
 }
 
 impl<'a> StoreStatus<'a> {
     pub(crate) fn new(key: &'a str) -> Self {
-        Self { key, is_lost: Cell::new(false) }
+        Self { key, is_silent: Cell::new(false) }
     }
 
-    pub(crate) fn unanswered(&self, cause: &str) {
-        if !self.is_lost.replace(true) {
+    /// Reports that the store does not answer, unless that was reported already.
+    pub(crate) fn on_unanswered(&self, cause: &str) {
+        if !self.is_silent.replace(true) {
             tracing::warn!("the store does not answer: {cause}; still waiting for {}", self.key);
         }
     }
 
-    fn answered(&self) {
-        if self.is_lost.replace(false) {
+    /// Reports that the store answers again, if it did not answer before.
+    fn on_answered(&self) {
+        if self.is_silent.replace(false) {
             tracing::info!("the store answers again");
         }
     }
@@ -47,8 +49,8 @@ impl<'a> StoreStatus<'a> {
         let mut events = locks.events();
         while let Some(event) = events.next().await {
             match event.kind {
-                EventKind::Unanswered { cause } => self.unanswered(&cause),
-                EventKind::Answered | EventKind::Waiting | EventKind::Acquired { .. } => self.answered(),
+                EventKind::Unanswered { cause } => self.on_unanswered(&cause),
+                EventKind::Answered | EventKind::Waiting | EventKind::Acquired { .. } => self.on_answered(),
                 _ => {}
             }
         }

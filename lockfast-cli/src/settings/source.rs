@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockfast::Retry;
 use serde::{Deserialize, Deserializer};
 
-use crate::args::{Globals, LogFormat, label};
+use crate::args::{Globals, LogFormat, parse_label};
 use crate::duration;
 
 /// Where to find the store's URL.
@@ -38,6 +38,7 @@ impl UrlSource {
     }
 }
 
+/// The settings of one source; `None` where it has none.
 #[derive(Clone, Default)]
 pub(super) struct Source {
     pub(super) store: Option<UrlSource>,
@@ -82,10 +83,10 @@ impl Source {
 
     pub(super) fn of_env(env: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         let span = |key: &str| match env(key) {
-            Some(text) => duration::parse(&text).map(Some).map_err(|wrong| format!("reading {key}: {wrong}")),
+            Some(text) => duration::parse(&text).map(Some).map_err(|message| format!("reading {key}: {message}")),
             None => Ok(None),
         };
-        let labels = |text: String| text.split(',').map(label).collect::<Result<_, _>>();
+        let labels = |text: String| text.split(',').map(parse_label).collect::<Result<_, _>>();
         let log_format = |text: String| match text.as_str() {
             "text" => Ok(LogFormat::Text),
             "json" => Ok(LogFormat::Json),
@@ -102,7 +103,7 @@ impl Source {
             labels: env("LOCKFAST_LABELS")
                 .map(labels)
                 .transpose()
-                .map_err(|wrong| format!("reading LOCKFAST_LABELS: {wrong}, and commas between several"))?,
+                .map_err(|message| format!("reading LOCKFAST_LABELS: {message}, and commas between several"))?,
             retry: None,
             log_format: env("LOCKFAST_LOG_FORMAT").map(log_format).transpose()?,
             redis: BTreeMap::new(),
@@ -121,13 +122,13 @@ impl Source {
     }
 
     pub(super) fn of_text(text: &str, file: &Path) -> Result<Self, String> {
-        let written: ConfigFile = toml::from_str(text).map_err(|error| {
+        let config: ConfigFile = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             let line = text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1;
             format!("{}:{line}: {}", file.display(), error.message().replace('\n', " "))
         })?;
         let beside = |path: PathBuf| file.parent().map_or(path.clone(), |dir| dir.join(&path));
-        let store = match (written.store, written.store_file) {
+        let store = match (config.store, config.store_file) {
             (Some(_), Some(_)) => {
                 return Err(format!("{}: both store and store_file are set; keep one of them", file.display()));
             }
@@ -135,14 +136,14 @@ impl Source {
         };
         Ok(Self {
             store,
-            prefix: written.prefix,
-            ttl: written.ttl.map(|span| span.0),
-            renew_every: written.renew_every.map(|span| span.0),
-            name: written.name,
-            labels: written.labels,
-            retry: written.retry.map(Retry::from),
-            log_format: written.log_format,
-            redis: written.redis.map(|redis| redis.parameters(&beside)).unwrap_or_default(),
+            prefix: config.prefix,
+            ttl: config.ttl.map(|span| span.0),
+            renew_every: config.renew_every.map(|span| span.0),
+            name: config.name,
+            labels: config.labels,
+            retry: config.retry.map(Retry::from),
+            log_format: config.log_format,
+            redis: config.redis.map(|redis| redis.parameters(&beside)).unwrap_or_default(),
         })
     }
 }
@@ -158,15 +159,15 @@ struct ConfigFile {
     renew_every: Option<Span>,
     name: Option<String>,
     labels: Option<BTreeMap<String, String>>,
-    retry: Option<WrittenRetry>,
+    retry: Option<RetryTable>,
     log_format: Option<LogFormat>,
-    redis: Option<WrittenRedis>,
+    redis: Option<RedisTable>,
 }
 
-/// Parameters that the URL of a Redis server may have too.
+/// The table `[redis]`: parameters that the URL of a Redis server may have too.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenRedis {
+struct RedisTable {
     replicas: Option<u32>,
     ca: Option<PathBuf>,
     cert: Option<PathBuf>,
@@ -178,7 +179,7 @@ struct WrittenRedis {
     reconnect_cap: Option<Span>,
 }
 
-impl WrittenRedis {
+impl RedisTable {
     /// The parameters in the form of a URL. A command under a lock gets that URL and may have another working directory, so
     /// paths are absolute.
     fn parameters(self, beside: &dyn Fn(PathBuf) -> PathBuf) -> BTreeMap<&'static str, String> {
@@ -204,24 +205,25 @@ impl WrittenRedis {
     }
 }
 
+/// The table `[retry]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenRetry {
+struct RetryTable {
     count: Option<usize>,
     base: Option<Span>,
     max: Option<Span>,
     jitter: Option<bool>,
 }
 
-impl From<WrittenRetry> for Retry {
+impl From<RetryTable> for Retry {
     /// Without a count, it retries for ever.
-    fn from(written: WrittenRetry) -> Self {
-        let usual = Self::default();
+    fn from(table: RetryTable) -> Self {
+        let default = Self::default();
         Self {
-            count: written.count,
-            base: written.base.map_or(usual.base, |span| span.0),
-            max: written.max.map_or(usual.max, |span| span.0),
-            jitter: written.jitter.unwrap_or(usual.jitter),
+            count: table.count,
+            base: table.base.map_or(default.base, |span| span.0),
+            max: table.max.map_or(default.max, |span| span.0),
+            jitter: table.jitter.unwrap_or(default.jitter),
         }
     }
 }
@@ -235,13 +237,13 @@ impl<'de> Deserialize<'de> for Span {
         #[serde(untagged, expecting = "expected a duration: seconds, or text like \"1m30s\"")]
         enum Either {
             Text(String),
-            Whole(u32),
-            Part(f64),
+            Integer(u32),
+            Float(f64),
         }
         let text = match Either::deserialize(deserializer)? {
             Either::Text(text) => text,
-            Either::Whole(seconds) => seconds.to_string(),
-            Either::Part(seconds) => seconds.to_string(),
+            Either::Integer(seconds) => seconds.to_string(),
+            Either::Float(seconds) => seconds.to_string(),
         };
         duration::parse(&text).map(Self).map_err(serde::de::Error::custom)
     }

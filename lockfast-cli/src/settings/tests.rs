@@ -30,7 +30,7 @@ impl Drop for Dir {
 fn resolve(globals: &Globals, env: &[(&str, &str)], files: Vec<PathBuf>) -> Result<Settings, String> {
     let env = |key: &str| env.iter().find(|(name, _)| *name == key).map(|(_, value)| (*value).to_owned());
     let mut stdin = || Ok("redis://:from-stdin@db\n".to_owned());
-    Settings::merged(globals, Inputs { env: &env, files, stdin: &mut stdin })
+    Settings::merge(globals, Inputs { env: &env, files, stdin: &mut stdin })
 }
 
 #[test]
@@ -70,30 +70,30 @@ fn a_named_config_file_is_the_only_one_and_must_exist() {
 
 #[test]
 fn an_error_in_a_file_names_its_line_and_the_choices() {
-    let wrong = |text: &str| match Source::of_text(text, Path::new("lockfast.toml")) {
+    let error_of = |text: &str| match Source::of_text(text, Path::new("lockfast.toml")) {
         Ok(_) => panic!("{text:?} was accepted"),
-        Err(said) => said,
+        Err(message) => message,
     };
-    let unknown = wrong("ttl = 5\n\nstor = \"memory:\"\n");
+    let unknown = error_of("ttl = 5\n\nstor = \"memory:\"\n");
     assert!(unknown.starts_with("lockfast.toml:3: unknown field `stor`"), "{unknown}");
     assert!(unknown.contains("`store`") && unknown.contains("`log_format`"), "{unknown}");
-    let span = wrong("prefix = \"a\"\nttl = \"soon\"\n");
+    let span = error_of("prefix = \"a\"\nttl = \"soon\"\n");
     assert!(span.starts_with("lockfast.toml:2: ") && span.contains("1m30s"), "{span}");
-    let kind = wrong("ttl = true");
+    let kind = error_of("ttl = true");
     assert!(kind.starts_with("lockfast.toml:1: ") && kind.contains("1m30s"), "{kind}");
-    let format = wrong("log_format = \"xml\"");
+    let format = error_of("log_format = \"xml\"");
     assert!(format.contains("text") && format.contains("json"), "{format}");
-    let both = wrong("store = \"memory:\"\nstore_file = \"url\"\n");
+    let both = error_of("store = \"memory:\"\nstore_file = \"url\"\n");
     assert!(both.contains("keep one"), "{both}");
-    let syntax = wrong("ttl = 5\nprefix\n");
+    let syntax = error_of("ttl = 5\nprefix\n");
     assert!(syntax.starts_with("lockfast.toml:2: "), "{syntax}");
 }
 
 #[test]
 fn an_error_in_the_environment_names_its_variable() {
     for (key, value) in [("LOCKFAST_TTL", "soon"), ("LOCKFAST_LABELS", "team"), ("LOCKFAST_LOG_FORMAT", "xml")] {
-        let said = resolve(&Globals::default(), &[(key, value)], vec![]).unwrap_err();
-        assert!(said.contains(key), "{said}");
+        let message = resolve(&Globals::default(), &[(key, value)], vec![]).unwrap_err();
+        assert!(message.contains(key), "{message}");
     }
 }
 
@@ -125,10 +125,10 @@ fn the_redis_table_completes_the_url() {
     let rest = "connect_timeout=1500ms&heartbeat=90000ms&replicas=2";
     assert_eq!(store("rediss://db"), format!("rediss://db?{ca}&{rest}"));
     assert_eq!(store("redis://db"), format!("redis://db?{rest}"), "ca is for encrypted connections");
-    let said = "connect_timeout=2s&replicas=0";
-    assert_eq!(store(&format!("redis://db?{said}")), format!("redis://db?{said}&heartbeat=90000ms"));
+    let given = "connect_timeout=2s&replicas=0";
+    assert_eq!(store(&format!("redis://db?{given}")), format!("redis://db?{given}&heartbeat=90000ms"));
     assert_eq!(store("sqlite:/tmp/redis://x"), "sqlite:/tmp/redis://x");
-    assert_eq!(shown(&store("rediss://:s3cret@db")), format!("rediss://:***@db?{ca}&{rest}"));
+    assert_eq!(redacted_url(&store("rediss://:s3cret@db")), format!("rediss://:***@db?{ca}&{rest}"));
 }
 
 #[test]
@@ -180,8 +180,8 @@ async fn the_example_file_shows_the_defaults() {
 fn every_key_is_in_the_example_file() {
     let all = toml::from_str::<toml::Table>(&example_in_force()).unwrap();
     let keys_of = |prefix: &str| -> Vec<String> {
-        let said = Source::of_text(&format!("{prefix}\nnonsense = 1\n"), Path::new("x")).err().unwrap();
-        let (_, allowed) = said.split_once("expected one of ").unwrap();
+        let message = Source::of_text(&format!("{prefix}\nnonsense = 1\n"), Path::new("x")).err().unwrap();
+        let (_, allowed) = message.split_once("expected one of ").unwrap();
         allowed.split(", ").map(|key| key.trim_matches('`').to_owned()).collect()
     };
     let keys = keys_of("");
@@ -198,8 +198,8 @@ fn every_key_is_in_the_example_file() {
 
 #[test]
 fn every_proposal_of_the_example_file_is_accepted() {
-    let source =
-        Source::of_text(&without_store(), Path::new("lockfast.example.toml")).unwrap_or_else(|said| panic!("{said}"));
+    let source = Source::of_text(&without_store(), Path::new("lockfast.example.toml"))
+        .unwrap_or_else(|message| panic!("{message}"));
     assert!(source.retry.is_some() && source.labels.is_some() && source.name.is_some());
     assert_eq!(source.redis.len(), 9, "{:?}", source.redis);
 }

@@ -8,7 +8,7 @@ use lockfast::{Entry, Mode, Resource};
 use serde::Serialize;
 
 use super::is_foreign;
-use crate::out::plain_json;
+use crate::out::escape_controls_in_json;
 
 /// One resource and its queue.
 #[derive(Serialize)]
@@ -117,13 +117,13 @@ pub(crate) fn time(at: SystemTime) -> String {
 /// As text over several lines, for one result.
 pub(crate) fn pretty(value: &impl Serialize) -> String {
     let text = serde_json::to_string_pretty(value).expect("all keys are text and all numbers are finite");
-    plain_json(&text) + "\n"
+    escape_controls_in_json(&text) + "\n"
 }
 
 /// As one line, for one of many results.
 pub(crate) fn line(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).expect("all keys are text and all numbers are finite");
-    plain_json(&text) + "\n"
+    escape_controls_in_json(&text) + "\n"
 }
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     use lockfast::Note;
     use serde_json::{Value, json};
 
-    use super::super::tests::{entry, resource};
+    use super::super::tests::{holder, resource, waiter};
     use super::*;
 
     #[test]
@@ -141,11 +141,11 @@ mod tests {
         let note = Note {
             text: Some("reports".into()),
             labels: vec![("team".into(), "a".into())],
-            ..Note::clone(&entry(1, true).note)
+            ..Note::clone(&holder(1).note)
         };
-        let held = Entry { note: Arc::new(note), ..entry(1, true) };
+        let held = Entry { note: Arc::new(note), ..holder(1) };
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
-        let resource = resource("nightly", vec![held, entry(2, false)]);
+        let resource = resource("nightly", vec![held, waiter(2)]);
         let shown: Value = serde_json::from_str(&pretty(&Queue::of(&resource, now))).unwrap();
         assert_eq!(shown["key"], "nightly");
         assert_eq!(shown["holders"][0]["since"], "2027-01-15T07:56:48.000Z");

@@ -6,7 +6,7 @@ pub(crate) mod text;
 
 use lockfast::{Entry, Mode, Note, Resource};
 
-use crate::out::plain;
+use crate::out::escape_controls;
 
 /// The mode of the resource's claims, in one word or two.
 pub(crate) fn mode(resource: &Resource) -> String {
@@ -25,10 +25,11 @@ pub(crate) fn mode(resource: &Resource) -> String {
 
 /// The holder or waiter behind a claim: `reports on web-2 (pid 812)`.
 pub(crate) fn describe(note: &Note) -> String {
-    plain(&note.to_string())
+    escape_controls(&note.to_string())
 }
 
-/// Whether it is the lock of a program that does not use lockfast: only its existence and perhaps its expiry are known.
+/// Whether the entry stands for the lock of a program that does not use lockfast. It has drawn no ticket; only its existence and
+/// perhaps its expiry are known.
 pub(crate) fn is_foreign(entry: &Entry) -> bool {
     entry.tickets.first.0 == 0
 }
@@ -43,16 +44,16 @@ pub(crate) fn remark(entry: &Entry) -> &'static str {
 }
 
 /// Bold, if colours are wanted.
-pub(crate) fn bold(text: &str, colours: bool) -> String {
-    if colours { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
+pub(crate) fn bold(text: &str, with_colours: bool) -> String {
+    if with_colours { format!("\u{1b}[1m{text}\u{1b}[0m") } else { text.to_owned() }
 }
 
-/// Whether standard output is a terminal that wants colours.
-pub(crate) fn colours() -> bool {
+/// Whether standard output is a terminal, and neither `NO_COLOR` nor `TERM` asks for plain text.
+pub(crate) fn wants_colours() -> bool {
     use std::io::IsTerminal;
-    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-    std::io::stdout().is_terminal() && !unwanted && !dumb
+    let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    std::io::stdout().is_terminal() && !is_unwanted && !is_dumb
 }
 
 #[cfg(test)]
@@ -64,8 +65,17 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// An entry for tests: a holder has held for 192 s, a waiter waits for 5 s, each has a lease of 17 s left.
-    pub(crate) fn entry(number: u8, holds: bool) -> Entry {
+    /// A holder for 192 s with a lease of 17 s left, on the host `web-N`.
+    pub(crate) fn holder(number: u8) -> Entry {
+        entry(number, true)
+    }
+
+    /// A waiter for 5 s with a lease of 17 s left, on the host `web-N`.
+    pub(crate) fn waiter(number: u8) -> Entry {
+        entry(number, false)
+    }
+
+    fn entry(number: u8, holds: bool) -> Entry {
         let note = Note {
             host: format!("web-{number}"),
             pid: 811 + u32::from(number),

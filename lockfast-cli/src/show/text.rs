@@ -7,11 +7,11 @@ use lockfast::{Entry, Resource};
 use super::json::time;
 use super::{describe, is_foreign, mode, remark};
 use crate::duration::brief;
-use crate::out::plain;
+use crate::out::escape_controls;
 
 /// Everything that is known about one resource.
 pub(crate) fn in_full(resource: &Resource, now: SystemTime) -> String {
-    let mut text = format!("key      {}\nmode     {}\n", plain(resource.name.as_str()), mode(resource));
+    let mut text = format!("key      {}\nmode     {}\n", escape_controls(resource.name.as_str()), mode(resource));
     if let Some(left) = resource.sealed_for {
         text += &format!("done     and remembered for {} more\n", brief(left));
     }
@@ -52,14 +52,14 @@ fn holder(entry: &Entry, now: SystemTime) -> String {
         row("expires", ends);
         return text;
     }
-    row("host", plain(&note.host));
+    row("host", escape_controls(&note.host));
     row("pid", note.pid.to_string());
-    row("program", plain(&note.program));
+    row("program", escape_controls(&note.program));
     if let Some(name) = &note.text {
-        row("name", plain(name));
+        row("name", escape_controls(name));
     }
     for (key, value) in &note.labels {
-        row("label", plain(&format!("{key}={value}")));
+        row("label", escape_controls(&format!("{key}={value}")));
     }
     row("fence", fences);
     row("since", format!("{} ({} ago)", time(since), brief(entry.since)));
@@ -98,13 +98,13 @@ mod tests {
 
     use lockfast::Note;
 
-    use super::super::tests::{entry, resource};
+    use super::super::tests::{holder, resource, waiter};
     use super::*;
 
     #[test]
     fn the_full_text_names_the_holder_and_waiters_in_order() {
-        let note = Note { labels: vec![("team".into(), "a\u{1b}[2J".into())], ..Note::clone(&entry(1, true).note) };
-        let queue = vec![Entry { note: Arc::new(note), ..entry(1, true) }, entry(2, false), entry(3, false)];
+        let note = Note { labels: vec![("team".into(), "a\u{1b}[2J".into())], ..Note::clone(&holder(1).note) };
+        let queue = vec![Entry { note: Arc::new(note), ..holder(1) }, waiter(2), waiter(3)];
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
         let text = in_full(&resource("nightly", queue), now);
         for part in [
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_short_text_names_the_holder_and_since_when() {
-        let held = resource("a", vec![entry(1, true), entry(2, false)]);
+        let held = resource("a", vec![holder(1), waiter(2)]);
         assert_eq!(in_short(Some(&held)), "held by web-1 (pid 812) for 3m12s, fence 41, 1 waiting");
         assert_eq!(in_short(None), "free");
         let sealed = Resource { sealed_for: Some(Duration::from_secs(60)), ..resource("a", vec![]) };

@@ -13,7 +13,7 @@ fn a_break_by_fence_is_reported_to_its_owner() {
         assert!(broken.stderr.contains(part), "{part:?} is not in {broken:?}");
     }
     assert_eq!(fixture.queue("deploy")["holders"][0]["broken"], true, "it stays in the queue until it has left");
-    let lost = fixture.run_with(&["renew"], &token);
+    let lost = fixture.run_with_input(&["renew"], &token);
     assert!(lost.code == Some(1) && lost.stderr.contains("an operator broke it"), "{lost:?}");
 }
 
@@ -21,11 +21,11 @@ fn a_break_by_fence_is_reported_to_its_owner() {
 fn break_now_hands_the_lock_off_at_once() {
     let fixture = Fixture::new();
     fixture.acquire("deploy");
-    let waits = fixture.start(&["acquire", "deploy"]);
+    let waiter = fixture.start(&["acquire", "deploy"]);
     fixture.wait_for_waiters("deploy", 1);
     let fence = fixture.fence("deploy").to_string();
-    fixture.run(&["break", "deploy", "--fence", &fence, "--now"]).yes();
-    waits.end().yes();
+    fixture.run(&["break", "deploy", "--fence", &fence, "--now"]).expect_success();
+    waiter.end().expect_success();
     assert!(fixture.fence("deploy").to_string() > fence);
 }
 

@@ -10,7 +10,7 @@ use crate::processes::Fixture;
 fn a_healthy_file_of_locks_is_fine_and_stays_as_it_was() {
     let fixture = Fixture::new();
     fixture.acquire("nightly");
-    let text = fixture.run(&["doctor"]).yes();
+    let text = fixture.run(&["doctor"]).expect_success();
     for part in [
         "locks.db",
         "lock and release in",
@@ -21,9 +21,9 @@ fn a_healthy_file_of_locks_is_fine_and_stays_as_it_was() {
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
-    let found: Value = serde_json::from_str(&fixture.run(&["doctor", "-o", "json"]).yes()).unwrap();
+    let found: Value = serde_json::from_str(&fixture.run(&["doctor", "-o", "json"]).expect_success()).unwrap();
     assert_eq!(found["fine"], true);
-    assert_eq!(fixture.run(&["ls", "-o", "name"]).yes(), "nightly\n", "nothing of its own is left");
+    assert_eq!(fixture.run(&["ls", "-o", "name"]).expect_success(), "nightly\n", "nothing of its own is left");
 }
 
 #[test]

@@ -56,8 +56,8 @@ impl Fixture {
         end(self.command(args))
     }
 
-    /// Runs a command line with this on its standard input.
-    pub(crate) fn run_with(&self, args: &[&str], input: &str) -> Outcome {
+    /// Runs a command line with `input` on its standard input.
+    pub(crate) fn run_with_input(&self, args: &[&str], input: &str) -> Outcome {
         let mut child = Running::start(self.command(args).stdin(Stdio::piped()));
         child.child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         child.end()
@@ -73,14 +73,14 @@ impl Fixture {
     }
 
     pub(crate) fn wait_for_waiters(&self, key: &str, count: usize) {
-        until("they are in the queue", || {
+        until("the waiters are in the queue", || {
             self.queue(key)["waiters"].as_array().is_some_and(|waiters| waiters.len() == count)
         });
     }
 
     /// Takes a key for a minute, and returns its token.
     pub(crate) fn acquire(&self, key: &str) -> String {
-        self.run(&["acquire", "-n", "--ttl", "1m", key]).yes()
+        self.run(&["acquire", "-n", "--ttl", "1m", key]).expect_success()
     }
 
     pub(crate) fn fence(&self, key: &str) -> u64 {
@@ -104,15 +104,15 @@ impl Running {
         Self { child: command.spawn().unwrap(), lines: None, is_over: false }
     }
 
-    /// The next line of its standard output, as JSON.
-    pub(crate) fn event(&mut self) -> Value {
+    /// Waits for the next line of its standard output, and reads it as JSON.
+    pub(crate) fn read_event(&mut self) -> Value {
         let lines = self.lines.get_or_insert_with(|| {
             let (sender, lines) = channel();
             let reader = BufReader::new(self.child.stdout.take().unwrap());
             std::thread::spawn(move || reader.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
             lines
         });
-        let line = lines.recv_timeout(PATIENCE).expect("it writes a line within the time");
+        let line = lines.recv_timeout(PATIENCE).expect("the program writes a line within the time");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
@@ -123,7 +123,7 @@ impl Running {
 
     /// Waits until it has ended by itself. Both pipes are read meanwhile: a program does not end while one of them is full.
     pub(crate) fn end(mut self) -> Outcome {
-        let (stdout, stderr) = (read(self.child.stdout.take()), read(self.child.stderr.take()));
+        let (stdout, stderr) = (read_to_end(self.child.stdout.take()), read_to_end(self.child.stderr.take()));
         until("a program ends", || self.child.try_wait().unwrap().is_some());
         self.is_over = true;
         let code = self.child.wait().unwrap().code();
@@ -131,7 +131,8 @@ impl Running {
     }
 }
 
-fn read(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+/// Reads a pipe on a thread of its own.
+fn read_to_end(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut text = String::new();
         if let Some(mut pipe) = pipe {

@@ -1,22 +1,10 @@
 //! The commands beside `run`, over Redis.
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
-
 use serde_json::Value;
 use servers::{Certificates, Redis};
 
 use crate::fixture::until;
 use crate::processes::Fixture;
-
-/// Sends one command to the server, as its administrator, and returns the first line of the reply.
-pub(crate) fn send(redis: &Redis, command: &str) -> String {
-    let mut server = TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
-    writeln!(server, "{command}\r").unwrap();
-    let mut reply = String::new();
-    BufReader::new(server).read_line(&mut reply).unwrap();
-    reply.trim_end().to_owned()
-}
 
 fn start() -> (Redis, Fixture) {
     let redis = Redis::start();
@@ -28,26 +16,26 @@ fn start() -> (Redis, Fixture) {
 fn a_token_outlives_its_process_until_it_is_released() {
     let (_redis, fixture) = start();
     let token = fixture.acquire("deploy");
-    assert_eq!(fixture.run(&["ls", "-o", "name"]).yes(), "deploy\n", "its process has ended");
+    assert_eq!(fixture.run(&["ls", "-o", "name"]).expect_success(), "deploy\n", "its process has ended");
     assert_eq!(fixture.run(&["acquire", "-n", "deploy"]).code, Some(1));
-    fixture.run_with(&["renew"], &token).yes();
-    fixture.run_with(&["release"], &token).yes();
-    assert_eq!(fixture.run(&["ls", "-o", "name"]).yes(), "");
-    assert_eq!(fixture.run_with(&["renew"], &token).code, Some(1));
+    fixture.run_with_input(&["renew"], &token).expect_success();
+    fixture.run_with_input(&["release"], &token).expect_success();
+    assert_eq!(fixture.run(&["ls", "-o", "name"]).expect_success(), "");
+    assert_eq!(fixture.run_with_input(&["renew"], &token).code, Some(1));
 }
 
 #[test]
 fn the_holder_and_the_waiters_are_shown() {
     let (_redis, fixture) = start();
-    fixture.run(&["acquire", "nightly", "--name", "reports", "--label", "team=a b"]).yes();
+    fixture.run(&["acquire", "nightly", "--name", "reports", "--label", "team=a b"]).expect_success();
     let _first = fixture.start(&["acquire", "nightly", "--name", "first"]);
     fixture.wait_for_waiters("nightly", 1);
     let _second = fixture.start(&["acquire", "nightly", "--name", "second"]);
     fixture.wait_for_waiters("nightly", 2);
-    let text = fixture.run(&["inspect", "nightly"]).yes();
+    let text = fixture.run(&["inspect", "nightly"]).expect_success();
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part:?} is not in\n{text}"));
     assert!(at("reports on ") < at("waiter 1   first on") && at("waiter 1   first on") < at("waiter 2   second on"));
-    let wide = fixture.run(&["ls", "-o", "wide"]).yes();
+    let wide = fixture.run(&["ls", "-o", "wide"]).expect_success();
     assert!(wide.contains("reports on ") && wide.contains("team=a b"), "{wide}");
     let held = fixture.run(&["status", "nightly"]);
     assert!(held.code == Some(0) && held.stdout.starts_with("nightly: held by "), "{held:?}");
@@ -63,27 +51,27 @@ fn the_holder_and_the_waiters_are_shown() {
 fn names_and_notes_survive_a_round_trip() {
     let (_redis, fixture) = start();
     let odd = "a{b}c = 100 %\u{1b}[2J ключ\n🔒";
-    fixture.run(&["acquire", odd, "--name", odd, "--label", &format!("x={odd}")]).yes();
+    fixture.run(&["acquire", odd, "--name", odd, "--label", &format!("x={odd}")]).expect_success();
     let queue = fixture.queue(odd);
     assert_eq!((&queue["key"], &queue["holders"][0]["name"]), (&odd.into(), &odd.into()), "{queue}");
     assert_eq!(queue["holders"][0]["labels"]["x"], odd, "{queue}");
-    assert!(!fixture.run(&["ls"]).yes().contains('\u{1b}'));
+    assert!(!fixture.run(&["ls"]).expect_success().contains('\u{1b}'));
 }
 
 #[test]
 fn a_break_reaches_its_owner_and_now_hands_off_at_once() {
     let (_redis, fixture) = start();
     let token = fixture.acquire("deploy");
-    let waits = fixture.start(&["acquire", "deploy"]);
+    let waiter = fixture.start(&["acquire", "deploy"]);
     fixture.wait_for_waiters("deploy", 1);
     let fence = fixture.fence("deploy").to_string();
     assert_eq!(fixture.run(&["break", "deploy", "--fence", "7"]).code, Some(1));
-    fixture.run(&["break", "deploy", "--fence", &fence]).yes();
+    fixture.run(&["break", "deploy", "--fence", &fence]).expect_success();
     assert_eq!(fixture.queue("deploy")["holders"][0]["broken"], true, "it stays in the queue until it has left");
-    let lost = fixture.run_with(&["renew"], &token);
+    let lost = fixture.run_with_input(&["renew"], &token);
     assert!(lost.code == Some(1) && lost.stderr.contains("an operator broke it"), "{lost:?}");
-    fixture.run(&["break", "deploy", "--fence", &fence, "--now"]).yes();
-    waits.end().yes();
+    fixture.run(&["break", "deploy", "--fence", &fence, "--now"]).expect_success();
+    waiter.end().expect_success();
     assert!(fixture.fence("deploy").to_string() > fence);
 }
 
@@ -91,31 +79,31 @@ fn a_break_reaches_its_owner_and_now_hands_off_at_once() {
 fn watch_prints_changes_by_other_processes() {
     let (_redis, fixture) = start();
     let mut watch = fixture.start(&["watch"]);
-    assert_eq!(watch.event()["event"], "watching");
+    assert_eq!(watch.read_event()["event"], "watching");
     let token = fixture.acquire("deploy");
     let fence = fixture.fence("deploy");
     let mut next = || {
-        let event = watch.event();
+        let event = watch.read_event();
         assert_eq!(event["key"], "deploy", "{event}");
         (event["event"].as_str().unwrap().to_owned(), event["fence"].as_u64().unwrap())
     };
     assert_eq!([next(), next()], [("joined".to_owned(), fence), ("held".to_owned(), fence)]);
-    let waits = fixture.start(&["acquire", "deploy"]);
+    let waiter = fixture.start(&["acquire", "deploy"]);
     let (joined, behind) = next();
     assert!(joined == "joined" && behind > fence);
-    fixture.run_with(&["release"], &token).yes();
+    fixture.run_with_input(&["release"], &token).expect_success();
     assert_eq!([next(), next()], [("left".to_owned(), fence), ("held".to_owned(), behind)]);
-    waits.end().yes();
+    waiter.end().expect_success();
 }
 
 #[test]
 fn stats_count_over_all_processes() {
     let (_redis, fixture) = start();
     let token = fixture.acquire("quiet");
-    fixture.run_with(&["release"], &token).yes();
+    fixture.run_with_input(&["release"], &token).expect_success();
     fixture.acquire("hot");
     assert_eq!(fixture.run(&["acquire", "-n", "hot"]).code, Some(1));
-    let stats = || serde_json::from_str::<Value>(&fixture.run(&["stats", "-o", "json"]).yes()).unwrap();
+    let stats = || serde_json::from_str::<Value>(&fixture.run(&["stats", "-o", "json"]).expect_success()).unwrap();
     until("all have reported", || stats()["counters"]["acquired"] == 2);
     assert_eq!(stats()["counters"]["released"], 1, "{}", stats());
 }
@@ -125,14 +113,14 @@ fn the_prefix_of_the_url_is_where_other_programs_see_the_lock() {
     let redis = Redis::start();
     let bare = Fixture::on(format!("{}?prefix=", redis.url()));
     bare.acquire("nightly");
-    assert_eq!(send(&redis, "EXISTS nightly"), ":1");
-    assert_eq!(send(&redis, "SET another token NX PX 60000"), "+OK");
+    assert_eq!(redis.command("EXISTS nightly"), ":1");
+    assert_eq!(redis.command("SET another token NX PX 60000"), "+OK");
     let refused = bare.run(&["acquire", "-n", "another"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     let usual = Fixture::on(redis.url());
     assert_eq!(usual.run(&["status", "nightly"]).code, Some(1));
     usual.acquire("nightly");
-    assert_eq!(send(&redis, "EXISTS lock:nightly"), ":1");
+    assert_eq!(redis.command("EXISTS lock:nightly"), ":1");
     let flag = bare.run(&["ls", "-o", "name", "--prefix", "lock:"]);
     assert_eq!(flag.stdout, "nightly\n", "the flag goes before the URL: {flag:?}");
 }
@@ -140,18 +128,18 @@ fn the_prefix_of_the_url_is_where_other_programs_see_the_lock() {
 #[test]
 fn another_programs_lock_is_shown_as_far_as_it_is_known() {
     let (redis, fixture) = start();
-    send(&redis, "SET lock:report token NX PX 60000");
-    send(&redis, "SET lock:forever token NX");
-    assert_eq!(fixture.run(&["status", "report"]).yes(), "report: held by another program\n");
-    let text = fixture.run(&["inspect", "report"]).yes();
+    redis.command("SET lock:report token NX PX 60000");
+    redis.command("SET lock:forever token NX");
+    assert_eq!(fixture.run(&["status", "report"]).expect_success(), "report: held by another program\n");
+    let text = fixture.run(&["inspect", "report"]).expect_success();
     assert!(text.contains("holder   another program\n  expires  20") && !text.contains("pid"), "{text}");
-    assert!(fixture.run(&["inspect", "forever"]).yes().contains("expires  never"));
+    assert!(fixture.run(&["inspect", "forever"]).expect_success().contains("expires  never"));
     let queue = fixture.queue("forever");
     assert!(queue["holders"][0]["fence"].is_null() && queue["holders"][0]["expires"].is_null(), "{queue}");
     let refused = fixture.run(&["acquire", "-w", "1", "report"]);
     let says = "is held by another program; gave up";
     assert!(refused.code == Some(1) && refused.stderr.contains(says), "{refused:?}");
-    send(&redis, "DEL lock:report");
+    redis.command("DEL lock:report");
     fixture.acquire("report");
 }
 
@@ -192,14 +180,14 @@ fn no_command_shows_the_password_however_much_it_says() {
     let redis = Redis::options().setting("requirepass r1ghtcanary").start();
     let fixture = Fixture::on(format!("redis://:r1ghtcanary@127.0.0.1:{}/0?prefix=team:", redis.port()));
     let token = fixture.run(&["-vv", "acquire", "-n", "a"]);
-    let mut said = format!("{token:?}");
+    let mut output = format!("{token:?}");
     for args in [&["ls"][..], &["inspect", "a"], &["status", "a"], &["stats"], &["doctor"], &["doctor", "-o", "json"]] {
         let ended = fixture.run(&[&["-vv"], args].concat());
         assert_eq!(ended.code, Some(0), "{args:?} {ended:?}");
-        said += &format!("{ended:?}");
+        output += &format!("{ended:?}");
     }
-    said += &format!("{:?}", fixture.run_with(&["-vv", "release"], &token.stdout));
-    assert!(said.contains("redis://:***@127.0.0.1") && !said.contains("canary"), "{said}");
+    output += &format!("{:?}", fixture.run_with_input(&["-vv", "release"], &token.stdout));
+    assert!(output.contains("redis://:***@127.0.0.1") && !output.contains("canary"), "{output}");
 }
 
 #[test]
@@ -211,9 +199,9 @@ fn a_client_certificate_is_sent_and_its_absence_refused() {
     let trusting = format!("{}?ca={}", redis.tls_url(), file("ca.pem"));
     let known = Fixture::on(format!("{trusting}&cert={}&key={}", file("client.pem"), file("client.key")));
     let token = known.acquire("deploy");
-    assert_eq!(known.run(&["ls", "-o", "name"]).yes(), "deploy\n");
-    known.run_with(&["release"], &token).yes();
-    let doctor = known.run(&["doctor"]).yes();
+    assert_eq!(known.run(&["ls", "-o", "name"]).expect_success(), "deploy\n");
+    known.run_with_input(&["release"], &token).expect_success();
+    let doctor = known.run(&["doctor"]).expect_success();
     assert!(doctor.contains(&format!("&key={}\n", file("client.key"))), "{doctor}");
     let refused = known.run(&["ls", "--store", &trusting]);
     assert!(refused.code == Some(78) && refused.stderr.contains("demands a certificate"), "{refused:?}");
@@ -229,11 +217,11 @@ fn errors_show_names_as_they_were_written() {
     let token = fixture.acquire("deploy");
     let fence = fixture.fence("deploy").to_string();
     // Every command can connect, but has no right to the key.
-    assert_eq!(send(&redis, "ACL SETUSER default resetkeys ~lockfast:*"), "+OK");
+    assert_eq!(redis.command("ACL SETUSER default resetkeys ~lockfast:*"), "+OK");
     let refused = [
         fixture.run(&["acquire", "-n", "deploy"]),
-        fixture.run_with(&["renew"], &token),
-        fixture.run_with(&["release"], &token),
+        fixture.run_with_input(&["renew"], &token),
+        fixture.run_with_input(&["release"], &token),
         fixture.run(&["break", "deploy", "--fence", &fence]),
         fixture.run(&["inspect", "deploy"]),
         fixture.run(&["status", "deploy"]),

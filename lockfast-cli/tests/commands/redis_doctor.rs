@@ -5,10 +5,9 @@ use servers::{Redis, RedisOptions};
 
 use crate::fixture::until;
 use crate::processes::Fixture;
-use crate::redis::send;
 
 /// The verdict and text of one check of `doctor`, and its exit code.
-fn found(url: &str, check: &str) -> (String, String, Option<i32>) {
+fn doctor_check(url: &str, check: &str) -> (String, String, Option<i32>) {
     let ended = Fixture::on(url).run(&["doctor", "-o", "json"]);
     let findings: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
     let one = findings["checks"].as_array().unwrap().iter().find(|it| it["name"] == check);
@@ -17,10 +16,11 @@ fn found(url: &str, check: &str) -> (String, String, Option<i32>) {
     (text("verdict"), text("text"), ended.code)
 }
 
+/// Starts a server and asserts the verdict of one check, the exit code that follows from it, and parts of its text.
 fn assert_found(options: RedisOptions, check: &str, verdict: &str, parts: &[&str]) {
     let redis = options.start();
-    let (is, text, code) = found(&redis.url(), check);
-    assert_eq!((is.as_str(), code), (verdict, Some(i32::from(verdict == "wrong"))), "{text}");
+    let (found_verdict, text, code) = doctor_check(&redis.url(), check);
+    assert_eq!((found_verdict.as_str(), code), (verdict, Some(i32::from(verdict == "wrong"))), "{text}");
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in {text:?}");
     }
@@ -31,7 +31,7 @@ fn a_healthy_server_is_fine_and_stays_as_it_was() {
     let redis = Redis::options().setting("appendonly yes").start();
     let fixture = Fixture::on(redis.url());
     fixture.acquire("nightly");
-    let text = fixture.run(&["doctor"]).yes();
+    let text = fixture.run(&["doctor"]).expect_success();
     for part in [
         "answers; queues in use: 1",
         "lock and release in",
@@ -50,7 +50,7 @@ fn a_healthy_server_is_fine_and_stays_as_it_was() {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
     assert!(!text.contains("WRONG"), "{text}");
-    assert_eq!(fixture.run(&["ls", "-o", "name"]).yes(), "nightly\n", "nothing of its own is left");
+    assert_eq!(fixture.run(&["ls", "-o", "name"]).expect_success(), "nightly\n", "nothing of its own is left");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn the_settings_of_a_connection_that_are_in_force_are_shown() {
     let redis = Redis::start();
     let fixture = Fixture::on(format!("{}?connect_timeout=1s", redis.url()));
     std::fs::write(fixture.path("lockfast.toml"), "[redis]\nconnect_timeout = 9\nheartbeat = \"2.5s\"\n").unwrap();
-    let text = fixture.run(&["doctor"]).yes();
+    let text = fixture.run(&["doctor"]).expect_success();
     assert!(text.contains("connect_timeout 1s, response_timeout 5s, heartbeat 2.5s, "), "{text}");
     std::fs::write(fixture.path("lockfast.toml"), "[redis]\nresponse_timeout = 6\n").unwrap();
     let refused = fixture.run(&["ls"]);
@@ -90,22 +90,22 @@ fn persistence_shows_what_a_restart_loses() {
 fn a_server_that_cannot_write_to_its_disk_is_wrong() {
     let redis = Redis::start();
     std::fs::remove_dir_all(redis.folder()).unwrap();
-    assert!(send(&redis, "SAVE").starts_with("-ERR"), "there is nowhere to write to");
-    send(&redis, "BGSAVE");
-    until("the attempt has failed", || found(&redis.url(), "persistence").0 == "wrong");
+    assert!(redis.command("SAVE").starts_with("-ERR"), "there is nowhere to write to");
+    redis.command("BGSAVE");
+    until("the attempt has failed", || doctor_check(&redis.url(), "persistence").0 == "wrong");
 }
 
 #[test]
 fn replicas_are_counted_and_a_replica_is_wrong() {
     let primary = Redis::start();
     let replica = Redis::options().setting(format!("replicaof 127.0.0.1 {}", primary.port())).start();
-    assert_eq!(found(&Redis::start().url(), "replicas").0, "note");
-    until("the replica is connected", || found(&primary.url(), "replicas").1.starts_with("1 connected"));
-    let (verdict, text, _) = found(&primary.url(), "replicas");
+    assert_eq!(doctor_check(&Redis::start().url(), "replicas").0, "note");
+    until("the replica is connected", || doctor_check(&primary.url(), "replicas").1.starts_with("1 connected"));
+    let (verdict, text, _) = doctor_check(&primary.url(), "replicas");
     assert!(verdict == "note" && text.contains("?replicas=1"), "{text}");
-    let (verdict, text, code) = found(&format!("{}?replicas=2", primary.url()), "replicas");
+    let (verdict, text, code) = doctor_check(&format!("{}?replicas=2", primary.url()), "replicas");
     assert!(verdict == "wrong" && text.contains("?replicas=2") && code != Some(0), "{code:?} {text}");
-    let (verdict, text, code) = found(&replica.url(), "role");
+    let (verdict, text, code) = doctor_check(&replica.url(), "role");
     assert!(verdict == "wrong" && code == Some(69), "{code:?} {text}");
 }
 
@@ -115,13 +115,13 @@ fn the_documented_user_has_all_rights_that_locks_need() {
     let documents = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/stores/redis.md")).unwrap();
     let line =
         documents.lines().find_map(|line| line.split_once("ACL SETUSER ").map(|(_, rest)| rest.replace('\'', "")));
-    assert_eq!(send(&redis, &format!("ACL SETUSER {}", line.expect("the documents have the line"))), "+OK");
+    assert_eq!(redis.command(&format!("ACL SETUSER {}", line.expect("the documents have the line"))), "+OK");
     let fixture = Fixture::on(format!("redis://locks:secret@127.0.0.1:{}", redis.port()));
     let token = fixture.acquire("nightly");
-    let waits = fixture.start(&["acquire", "nightly"]);
+    let waiter = fixture.start(&["acquire", "nightly"]);
     fixture.wait_for_waiters("nightly", 1);
-    fixture.run_with(&["release"], &token).yes();
-    waits.end().yes();
+    fixture.run_with_input(&["release"], &token).expect_success();
+    waiter.end().expect_success();
     for args in [
         &["ls"][..],
         &["inspect", "nightly"],
@@ -131,30 +131,30 @@ fn the_documented_user_has_all_rights_that_locks_need() {
         &["run", "-j", "2", "c", "--", "true"],
         &["run", "--also", "e", "--at-least", "1", "d", "--", "true"],
     ] {
-        fixture.run(args).yes();
+        fixture.run(args).expect_success();
     }
-    assert_eq!(send(&redis, "ACL LOG 1"), "*0", "nothing was refused");
-    let (verdict, text, code) = found(&fixture.url(), "rights");
+    assert_eq!(redis.command("ACL LOG 1"), "*0", "nothing was refused");
+    let (verdict, text, code) = doctor_check(&fixture.url(), "rights");
     assert_eq!((verdict.as_str(), code), ("fine", Some(0)), "{text}");
 }
 
 #[test]
 fn missing_rights_are_named_without_being_tried() {
     let redis = Redis::start();
-    send(&redis, "ACL SETUSER poor on >secret ~* &* +@all -zadd -pubsub -config");
+    redis.command("ACL SETUSER poor on >secret ~* &* +@all -zadd -pubsub -config");
     let url = format!("redis://poor:secret@127.0.0.1:{}", redis.port());
-    let (verdict, text, _) = found(&url, "rights");
+    let (verdict, text, _) = doctor_check(&url, "rights");
     assert!(verdict == "wrong" && text.contains("ZADD") && text.contains("PUBSUB NUMSUB"), "{text}");
-    send(&redis, "ACL SETUSER hasty on >secret ~* &* +@all -wait");
+    redis.command("ACL SETUSER hasty on >secret ~* &* +@all -wait");
     let url = format!("redis://hasty:secret@127.0.0.1:{}", redis.port());
-    assert_eq!(found(&url, "rights").0, "fine");
-    let (verdict, text, _) = found(&format!("{url}?replicas=1"), "rights");
+    assert_eq!(doctor_check(&url, "rights").0, "fine");
+    let (verdict, text, _) = doctor_check(&format!("{url}?replicas=1"), "rights");
     assert!(verdict == "wrong" && text.contains("WAIT"), "{text}");
-    send(&redis, "ACL SETUSER elsewhere on >secret ~team:* ~lockfast:* &* +@all");
+    redis.command("ACL SETUSER elsewhere on >secret ~team:* ~lockfast:* &* +@all");
     let url = format!("redis://elsewhere:secret@127.0.0.1:{}", redis.port());
-    let (verdict, text, _) = found(&url, "rights");
+    let (verdict, text, _) = doctor_check(&url, "rights");
     assert!(verdict == "wrong" && text.contains("GET lock:"), "{text}");
-    assert_eq!(found(&format!("{url}?prefix=team:"), "rights").0, "fine");
+    assert_eq!(doctor_check(&format!("{url}?prefix=team:"), "rights").0, "fine");
 }
 
 #[test]

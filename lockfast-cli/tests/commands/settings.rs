@@ -13,8 +13,8 @@ fn the_default_store_is_in_the_users_state_directory() {
         command.env("XDG_STATE_HOME", fixture.path("state"));
         end(command)
     };
-    run(&["acquire", "-n", "nightly"]).yes();
-    run(&["status", "nightly"]).yes();
+    run(&["acquire", "-n", "nightly"]).expect_success();
+    run(&["status", "nightly"]).expect_success();
     assert!(fixture.path("state/lockfast/locks.db").exists());
 }
 
@@ -24,18 +24,18 @@ fn a_flag_goes_before_the_environment_and_that_before_the_files() {
     let url = |name: &str| format!("sqlite:{}", fixture.path(name).display());
     std::fs::create_dir_all(fixture.path(".config/lockfast")).unwrap();
     std::fs::write(fixture.path(".config/lockfast/config.toml"), format!("store = {:?}\n", url("user.db"))).unwrap();
-    end(fixture.bare_command(&["ls"])).yes();
+    end(fixture.bare_command(&["ls"])).expect_success();
     assert!(fixture.path("user.db").exists());
     std::fs::write(fixture.path("lockfast.toml"), format!("store = {:?}\n", url("here.db"))).unwrap();
-    end(fixture.bare_command(&["ls"])).yes();
+    end(fixture.bare_command(&["ls"])).expect_success();
     assert!(fixture.path("here.db").exists());
     let mut command = fixture.bare_command(&["ls"]);
     command.env("LOCKFAST_URL", url("env.db"));
-    end(command).yes();
+    end(command).expect_success();
     assert!(fixture.path("env.db").exists() && !fixture.path("flag.db").exists());
-    fixture.run(&["--store", &url("flag.db"), "ls"]).yes();
+    fixture.run(&["--store", &url("flag.db"), "ls"]).expect_success();
     assert!(fixture.path("flag.db").exists());
-    fixture.run(&["ls", "--store", &url("after.db")]).yes();
+    fixture.run(&["ls", "--store", &url("after.db")]).expect_success();
     assert!(fixture.path("after.db").exists() && !fixture.path("locks.db").exists());
 }
 
@@ -45,7 +45,7 @@ fn the_stores_url_can_come_from_standard_input() {
     let mut command = fixture.bare_command(&["ls", "--store", "-"]);
     let mut running = Running::start(command.stdin(Stdio::piped()));
     writeln!(running.child.stdin.take().unwrap(), "{}", fixture.url()).unwrap();
-    running.end().yes();
+    running.end().expect_success();
     assert!(fixture.path("locks.db").exists());
 }
 
@@ -87,7 +87,7 @@ fn a_store_that_cannot_be_opened_is_69_for_every_command() {
         assert!(failed.stderr.starts_with("lockfast: opening the store sqlite:"), "{failed:?}");
     }
     for command in ["renew", "release"] {
-        assert_eq!(fixture.run_with(&[command, "--store", &url], &token).code, Some(69), "{command}");
+        assert_eq!(fixture.run_with_input(&[command, "--store", &url], &token).code, Some(69), "{command}");
     }
 }
 
@@ -108,10 +108,10 @@ fn a_variable_that_cannot_be_read_does_not_count_as_unset() {
 #[test]
 fn the_prefix_keeps_teams_apart() {
     let fixture = Fixture::new();
-    fixture.run(&["acquire", "nightly", "--prefix", "billing:"]).yes();
+    fixture.run(&["acquire", "nightly", "--prefix", "billing:"]).expect_success();
     assert_eq!(fixture.run(&["status", "nightly"]).code, Some(1));
     assert_eq!(fixture.run(&["status", "nightly", "--prefix", "billing:"]).code, Some(0));
-    assert_eq!(fixture.run(&["ls", "-o", "name", "--prefix", ""]).yes(), "billing:nightly\n");
+    assert_eq!(fixture.run(&["ls", "-o", "name", "--prefix", ""]).expect_success(), "billing:nightly\n");
 }
 
 #[test]

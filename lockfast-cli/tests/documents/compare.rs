@@ -26,30 +26,32 @@ enum Part {
 impl Bindings {
     /// Replaces the example ids in a command with the real ones.
     pub(crate) fn apply(&self, command: &str) -> String {
-        self.0.iter().fold(command.to_owned(), |command, (example, said)| command.replace(example, said))
+        self.0.iter().fold(command.to_owned(), |command, (example, actual)| command.replace(example, actual))
     }
 
-    pub(crate) fn is_match(&mut self, written: &[String], said: &[String]) -> bool {
-        match (written, said) {
+    pub(crate) fn is_match(&mut self, expected: &[String], actual: &[String]) -> bool {
+        match (expected, actual) {
             ([], []) => true,
-            ([any, rest @ ..], said) if any == "..." => {
-                (0..=said.len()).any(|skipped| self.is_match(rest, &said[skipped..]))
+            ([any, rest @ ..], actual) if any == "..." => {
+                (0..=actual.len()).any(|skipped| self.is_match(rest, &actual[skipped..]))
             }
-            ([written, more @ ..], [said, rest @ ..]) => {
-                self.is_same(&parts(written), &parts(said)) && self.is_match(more, rest)
+            ([expected, more @ ..], [actual, rest @ ..]) => {
+                self.is_same(&parts(expected), &parts(actual)) && self.is_match(more, rest)
             }
             _ => false,
         }
     }
 
-    fn is_same(&mut self, written: &[Part], said: &[Part]) -> bool {
-        match (written, said) {
+    fn is_same(&mut self, expected: &[Part], actual: &[Part]) -> bool {
+        match (expected, actual) {
             ([], []) => true,
-            ([Part::Anything, rest @ ..], said) => (0..=said.len()).any(|skipped| self.is_same(rest, &said[skipped..])),
+            ([Part::Anything, rest @ ..], actual) => {
+                (0..=actual.len()).any(|skipped| self.is_same(rest, &actual[skipped..]))
+            }
             ([Part::Id(example), more @ ..], [Part::Id(id), rest @ ..]) => {
                 self.bind(example, id) && self.is_same(more, rest)
             }
-            ([written, more @ ..], [said, rest @ ..]) => written == said && self.is_same(more, rest),
+            ([expected, more @ ..], [actual, rest @ ..]) => expected == actual && self.is_same(more, rest),
             _ => false,
         }
     }

@@ -21,7 +21,7 @@ use shell::Shell;
 struct Step {
     line: usize,
     command: String,
-    said: Vec<String>,
+    output: Vec<String>,
     code: i32,
 }
 
@@ -52,7 +52,7 @@ fn blocks(text: &str) -> Result<Vec<Vec<Step>>, String> {
         } else if let Some(code) = line.strip_prefix("? ") {
             step.code = code.parse().map_err(|_| format!("line {number}: {code:?} is no exit code"))?;
         } else {
-            step.said.push(line.to_owned());
+            step.output.push(line.to_owned());
         }
     }
     if is_inside || blocks.iter().any(Vec::is_empty) {
@@ -64,20 +64,20 @@ fn blocks(text: &str) -> Result<Vec<Vec<Step>>, String> {
 /// Types a document into a shell. Returns how many blocks it has, or where it is wrong.
 fn run(text: &str) -> Result<usize, String> {
     let blocks = blocks(text)?;
-    let has_need = blocks.iter().flatten().any(|step| step.command.contains("redis://"));
-    let mut shell = Shell::open(has_need.then(servers::Redis::start));
+    let needs_redis = blocks.iter().flatten().any(|step| step.command.contains("redis://"));
+    let mut shell = Shell::open(needs_redis.then(servers::Redis::start));
     let mut bindings = Bindings::default();
     for step in blocks.iter().flatten() {
-        let (said, code) = shell.enter(&bindings.apply(&step.command));
-        let is_right = bindings.is_match(&step.said, &said) && code == step.code;
+        let (actual, code) = shell.enter(&bindings.apply(&step.command));
+        let is_right = bindings.is_match(&step.output, &actual) && code == step.code;
         if !is_right {
             return Err(format!(
                 "line {}: {}\nwritten:\n{}\n(exit code {})\nsaid:\n{}\n(exit code {code})\n",
                 step.line,
                 step.command,
-                step.said.join("\n"),
+                step.output.join("\n"),
                 step.code,
-                said.join("\n"),
+                actual.join("\n"),
             ));
         }
     }

@@ -42,9 +42,9 @@ impl Shell {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (say, lines) = channel();
+        let (sender, lines) = channel();
         let output = BufReader::new(process.stdout.take().unwrap());
-        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| say.send(line)));
+        std::thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
         let mut shell = Self { home, process, lines, redis };
         shell.write("exec 2>&1");
         shell
@@ -72,20 +72,20 @@ impl Shell {
         // The shell reads the next commands from its own input, so this one gets another. The leading newline separates output
         // without an end of line from the exit code.
         self.write(&format!("{{ {command}\n}} </dev/null\nprintf '\\n{END} %d\\n' $?"));
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         loop {
             let line = self.lines.recv_timeout(PATIENCE);
-            let line = line.unwrap_or_else(|_| panic!("{command} has not ended; it said {said:?}"));
+            let line = line.unwrap_or_else(|_| panic!("{command} has not ended; its output is {output:?}"));
             match line.strip_prefix(END) {
                 None => {
                     let line = line.replace(self.home.to_str().unwrap(), "/home/ann");
-                    said.push(redis.as_ref().map_or(line.clone(), |redis| line.replace(redis, "localhost")));
+                    output.push(redis.as_ref().map_or(line.clone(), |redis| line.replace(redis, "localhost")));
                 }
                 Some(code) => {
-                    if said.last().is_some_and(String::is_empty) {
-                        said.pop();
+                    if output.last().is_some_and(String::is_empty) {
+                        output.pop();
                     }
-                    return (said, code.trim().parse().unwrap());
+                    return (output, code.trim().parse().unwrap());
                 }
             }
         }

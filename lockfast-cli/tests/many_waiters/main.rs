@@ -25,10 +25,10 @@ fn times(few: usize, all: usize) -> usize {
 fn after_a_kill_the_next_command_never_meets_the_old_one() {
     let (shared, kills) = (SharedStore::new(), times(5, 200));
     for _ in 0..kills {
-        let (holder, command) = shared.stubborn("k", &["-k", "0.1"]);
-        let waiter = shared.next_waiter("k", command);
+        let (holder, command) = shared.hold_stubbornly("k", &["-k", "0.1"]);
+        let waiter = shared.start_next_waiter("k", command);
         holder.signal(Signal::KILL);
-        assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.read_line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
     }
     eprintln!("{kills} kills -9 of lockfast: the next command never met the old one");
@@ -41,14 +41,14 @@ fn a_waiter_starts_at_once_after_its_holder_was_killed() {
     for _ in 0..kills {
         let sleeper = shared.lockfast(&["run", "k", "--", "sh", "-c", "echo $$; exec sleep 600"]);
         let mut holder = Running::start(sleeper);
-        let command = holder.line_pid();
-        let waiter = shared.next_waiter("k", command);
-        let killed = now();
+        let command = holder.read_pid();
+        let waiter = shared.start_next_waiter("k", command);
+        let killed_at = now();
         holder.signal(Signal::KILL);
         // The guardian may have been quicker.
         let _ = rustix::process::kill_process(pid(command), Signal::KILL);
-        assert_eq!(waiter.line(), "alone");
-        took.push(now().since(killed));
+        assert_eq!(waiter.read_line(), "alone");
+        took.push(now().since(killed_at));
         assert_eq!(waiter.end().code, Some(0));
     }
     took.sort_unstable();
@@ -61,10 +61,10 @@ fn a_waiter_starts_at_once_after_its_holder_was_killed() {
 fn a_broken_lock_ends_its_command_before_the_hand_off() {
     let (shared, breaks) = (SharedStore::new(), times(3, 100));
     for _ in 0..breaks {
-        let (holder, command) = shared.stubborn("k", &["-k", "0.1"]);
-        let waiter = shared.next_waiter("k", command);
+        let (holder, command) = shared.hold_stubbornly("k", &["-k", "0.1"]);
+        let waiter = shared.start_next_waiter("k", command);
         assert_eq!(shared.run(&["break", "k", "--fence", &shared.fence_of("k")]).code, Some(0));
-        assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.read_line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
         assert_eq!(holder.end().code, Some(79));
     }
@@ -75,10 +75,10 @@ fn a_broken_lock_ends_its_command_before_the_hand_off() {
 fn a_stopped_lockfast_loses_its_command_within_its_lease() {
     let (shared, stops) = (SharedStore::new(), times(4, 100));
     let stop_one = |key: &str| {
-        let (holder, command) = shared.stubborn(key, &["--ttl", "1.5", "-k", "0.1"]);
-        let waiter = shared.next_waiter(key, command);
+        let (holder, command) = shared.hold_stubbornly(key, &["--ttl", "1.5", "-k", "0.1"]);
+        let waiter = shared.start_next_waiter(key, command);
         holder.stop();
-        assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.read_line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
         assert_eq!(holder.end().code, Some(79));
     };
@@ -103,18 +103,18 @@ fn many_waiters_run_one_at_a_time_in_queue_order() {
         flag.display(),
         log.display()
     );
-    let began = now();
+    let began_at = now();
     std::thread::scope(|scope| {
         for _ in 0..processes {
             scope.spawn(|| {
                 for _ in 0..runs {
                     let mut running = Running::start(shared.lockfast(&["run", "k", "--", "sh", "-c", &script]));
                     while !running.has_ended() {
-                        assert!(now().since(began) < Duration::from_secs(1200), "a waiter is stuck");
+                        assert!(now().since(began_at) < Duration::from_secs(1200), "a waiter is stuck");
                         std::thread::sleep(Duration::from_millis(5));
                     }
-                    let said = running.end();
-                    assert_eq!(said.code, Some(0), "{}", said.stderr);
+                    let output = running.end();
+                    assert_eq!(output.code, Some(0), "{}", output.stderr);
                 }
             });
         }
@@ -124,7 +124,7 @@ fn many_waiters_run_one_at_a_time_in_queue_order() {
     assert_eq!(fences.len(), processes * runs, "all finish");
     // A fence is the position in the queue, drawn on joining.
     assert!(fences.is_sorted_by(|before, after| before < after), "in the order they came");
-    let took = now().since(began);
+    let took = now().since(began_at);
     eprintln!("{processes} processes, {runs} runs each: one at a time, in the order they came, in {took:.1?}");
     until("the queue is empty", || shared.run(&["status", "k"]).code == Some(1));
 }

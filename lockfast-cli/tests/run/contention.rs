@@ -32,10 +32,10 @@ fn without_patience_the_refusal_names_the_holder() {
 fn patience_ends() {
     let shared = SharedStore::new();
     let (_holder, _) = shared.hold(&["k"]);
-    let began = now();
+    let began_at = now();
     let refused = shared.run(&["run", "-w", "300ms", "k", "--", "true"]);
     assert_eq!(refused.code, Some(75));
-    assert!(now().since(began) >= Duration::from_millis(300));
+    assert!(now().since(began_at) >= Duration::from_millis(300));
     assert!(refused.stderr.contains("gave up after"), "{}", refused.stderr);
 }
 
@@ -45,12 +45,12 @@ fn a_waiter_is_shown_the_holder_and_gets_the_lock_next() {
     let (mut holder, _) = shared.hold(&["k"]);
     let mut waiter = Running::start(shared.lockfast(&["-v", "run", "k", "--", "echo", "mine"]));
     until("the message is written", || {
-        let line = waiter.error_line();
+        let line = waiter.read_error_line();
         line.contains("waiting for k, held by") && line.ends_with("next in the queue")
     });
     assert!(!waiter.has_ended());
     holder.write("done\n");
-    assert_eq!(waiter.line(), "mine");
+    assert_eq!(waiter.read_line(), "mine");
     assert_eq!(waiter.end().code, Some(0));
 }
 
@@ -61,11 +61,11 @@ fn each_signal_ends_the_wait_and_leaves_the_queue() {
     let signals = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
     for signal in signals {
         let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "never"]));
-        shared.until_queued("k", 2);
+        shared.wait_for_queue_len("k", 2);
         waiter.signal(signal);
-        let said = waiter.end();
-        assert_eq!((said.code, said.stdout.as_str()), (Some(128 + signal.as_raw()), ""));
-        shared.until_queued("k", 1);
+        let output = waiter.end();
+        assert_eq!((output.code, output.stdout.as_str()), (Some(128 + signal.as_raw()), ""));
+        shared.wait_for_queue_len("k", 1);
     }
     holder.write("done\n");
     assert_eq!(holder.end().code, Some(0));
@@ -79,10 +79,10 @@ fn a_signal_ends_the_wait_for_a_locked_file() {
     file.execute_batch("BEGIN IMMEDIATE").unwrap();
     let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "never"]));
     until("it handles signals", || handles_sigterm(waiter.pid()));
-    let asked = now();
+    let asked_at = now();
     waiter.signal(Signal::TERM);
     assert_eq!(waiter.end().code, Some(128 + Signal::TERM.as_raw()));
-    assert!(now().since(asked) < Duration::from_secs(3), "{:?}", now().since(asked));
+    assert!(now().since(asked_at) < Duration::from_secs(3), "{:?}", now().since(asked_at));
 }
 
 #[test]
@@ -145,16 +145,16 @@ fn a_nested_run_finds_the_store_of_the_outer_one() {
     for outer in [&["run", "--store", "sqlite:other.db", "k", "-c", &inner][..], &["run", "k", "-c", &inner]] {
         let mut command = shared.lockfast(outer);
         command.current_dir(shared.path());
-        let said = crate::processes::outcome(command);
-        assert_eq!((said.code, said.stdout.as_str()), (Some(64), ""), "{outer:?}: {}", said.stderr);
+        let output = crate::processes::outcome(command);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(64), ""), "{outer:?}: {}", output.stderr);
     }
 }
 
 #[test]
 fn an_old_environment_does_not_refuse_a_run() {
     let shared = SharedStore::new();
-    let said = shared.run(&["run", "k", "--", "env"]).stdout;
-    let holds = said.lines().find_map(|line| line.strip_prefix("LOCKFAST_HOLDS=")).unwrap();
+    let output = shared.run(&["run", "k", "--", "env"]).stdout;
+    let holds = output.lines().find_map(|line| line.strip_prefix("LOCKFAST_HOLDS=")).unwrap();
     let mut command = shared.lockfast(&["run", "k", "--", "echo", "fine"]);
     command.env("LOCKFAST_HOLDS", holds);
     assert_eq!(crate::processes::outcome(command).stdout, "fine\n");
@@ -197,9 +197,9 @@ fn a_command_that_died_of_a_signal_is_not_done() {
 #[test]
 fn at_least_keeps_the_lock_without_waiting() {
     let shared = SharedStore::new();
-    let began = now();
+    let began_at = now();
     assert_eq!(shared.run(&["run", "--at-least", "20", "k", "--", "true"]).code, Some(0));
-    assert!(now().since(began) < Duration::from_secs(15), "lockfast does not wait for it");
+    assert!(now().since(began_at) < Duration::from_secs(15), "lockfast does not wait for it");
     assert_eq!(shared.run(&["run", "-n", "k", "--", "true"]).code, Some(75));
 }
 
@@ -213,16 +213,16 @@ fn a_store_that_cannot_be_opened_is_69() {
 fn a_broken_lock_ends_its_command_before_the_hand_off() {
     let shared = SharedStore::new();
     for _ in 0..3 {
-        let (holder, command) = shared.stubborn("k", &["-k", "0.2"]);
-        let waiter = shared.next_waiter("k", command);
+        let (holder, command) = shared.hold_stubbornly("k", &["-k", "0.2"]);
+        let waiter = shared.start_next_waiter("k", command);
         let broken = shared.run(&["break", "k", "--fence", &shared.fence_of("k")]);
         assert_eq!(broken.code, Some(0), "{}", broken.stderr);
-        assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.read_line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
-        let said = holder.end();
-        assert_eq!(said.code, Some(79));
-        assert!(said.stderr.contains("an operator broke it"), "{}", said.stderr);
-        assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
+        let output = holder.end();
+        assert_eq!(output.code, Some(79));
+        assert!(output.stderr.contains("an operator broke it"), "{}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     }
 }
 
@@ -230,10 +230,10 @@ fn a_broken_lock_ends_its_command_before_the_hand_off() {
 fn a_killed_lockfast_loses_its_command_before_the_hand_off() {
     let shared = SharedStore::new();
     for _ in 0..5 {
-        let (holder, command) = shared.stubborn("k", &["-k", "0.1"]);
-        let waiter = shared.next_waiter("k", command);
+        let (holder, command) = shared.hold_stubbornly("k", &["-k", "0.1"]);
+        let waiter = shared.start_next_waiter("k", command);
         holder.signal(Signal::KILL);
-        assert_eq!(waiter.line(), "alone");
+        assert_eq!(waiter.read_line(), "alone");
         assert_eq!(waiter.end().code, Some(0));
     }
 }
@@ -241,19 +241,19 @@ fn a_killed_lockfast_loses_its_command_before_the_hand_off() {
 #[test]
 fn a_stopped_lockfast_loses_its_command_before_the_hand_off() {
     let shared = SharedStore::new();
-    let (holder, command) = shared.stubborn("k", &["--ttl", "2", "-k", "0.2"]);
-    let waiter = shared.next_waiter("k", command);
+    let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "2", "-k", "0.2"]);
+    let waiter = shared.start_next_waiter("k", command);
     holder.stop();
-    assert_eq!(waiter.line(), "alone");
+    assert_eq!(waiter.read_line(), "alone");
     assert_eq!(holder.end().code, Some(79));
 }
 
 #[test]
 fn at_most_ends_the_command_before_the_hand_off() {
     let shared = SharedStore::new();
-    let (holder, command) = shared.stubborn("k", &["--at-most", "1", "-k", "0.2"]);
-    let waiter = shared.next_waiter("k", command);
-    assert_eq!(waiter.line(), "alone");
+    let (holder, command) = shared.hold_stubbornly("k", &["--at-most", "1", "-k", "0.2"]);
+    let waiter = shared.start_next_waiter("k", command);
+    assert_eq!(waiter.read_line(), "alone");
     assert_eq!(holder.end().code, Some(124));
 }
 
@@ -265,8 +265,8 @@ fn one_command_runs_at_a_time_and_all_run() {
     let all: Vec<Running> =
         (0..12).map(|_| Running::start(shared.lockfast(&["run", "k", "--", "sh", "-c", &script]))).collect();
     for running in all {
-        let said = running.end();
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let output = running.end();
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
     }
 }
 

@@ -20,32 +20,32 @@ fn on_a_disk_of(size: &str, script: &str) -> Outcome {
 
 #[test]
 fn a_disk_without_room_for_the_file_is_69_and_says_so() {
-    let said = on_a_disk_of("40k", "$L run k -- echo never");
-    assert_eq!((said.code, said.stdout.as_str()), (Some(69), ""), "{}", said.stderr);
-    assert!(said.stderr.contains("no space is left on the disk"), "{}", said.stderr);
+    let output = on_a_disk_of("40k", "$L run k -- echo never");
+    assert_eq!((output.code, output.stdout.as_str()), (Some(69), ""), "{}", output.stderr);
+    assert!(output.stderr.contains("no space is left on the disk"), "{}", output.stderr);
 }
 
 #[test]
 fn a_disk_that_cannot_be_written_to_is_69_and_says_so() {
-    let said = on_a_disk_of("1m", "$L run k -- true && mount -o remount,ro $D && $L run k -- echo never");
-    assert_eq!((said.code, said.stdout.as_str()), (Some(69), ""), "{}", said.stderr);
-    assert!(said.stderr.contains("cannot be written to") && said.stderr.contains("locks.db"), "{}", said.stderr);
+    let output = on_a_disk_of("1m", "$L run k -- true && mount -o remount,ro $D && $L run k -- echo never");
+    assert_eq!((output.code, output.stdout.as_str()), (Some(69), ""), "{}", output.stderr);
+    assert!(output.stderr.contains("cannot be written to") && output.stderr.contains("locks.db"), "{}", output.stderr);
 }
 
 #[test]
 fn a_disk_that_fills_up_loses_no_exit_code_and_is_usable_again() {
     let fill = "dd if=/dev/zero of=$D/fill bs=1k 2>/dev/null; exit 5";
     let script = format!("$L run --ttl 3 k -- sh -c '{fill}'; echo $?; rm $D/fill; $L run -n k -- echo again");
-    let said = on_a_disk_of("1m", &script);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "5\nagain\n"), "{}", said.stderr);
+    let output = on_a_disk_of("1m", &script);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "5\nagain\n"), "{}", output.stderr);
     // The release may still fit into pages that were written before; if not, a message says so.
-    let is_reported = said.stderr.contains("releasing k") && said.stderr.contains("no space is left");
-    assert!(said.stderr.is_empty() || is_reported, "{}", said.stderr);
+    let is_reported = output.stderr.contains("releasing k") && output.stderr.contains("no space is left");
+    assert!(output.stderr.is_empty() || is_reported, "{}", output.stderr);
 }
 
 #[test]
 fn a_command_ends_in_time_when_renewals_fail() {
     let fill = "dd if=/dev/zero of=$D/fill bs=1k 2>/dev/null; echo full; sleep 100; echo never";
-    let said = on_a_disk_of("1m", &format!("$L run --ttl 3 k -- sh -c '{fill}'"));
-    assert_eq!((said.code, said.stdout.as_str()), (Some(79), "full\n"), "{}", said.stderr);
+    let output = on_a_disk_of("1m", &format!("$L run --ttl 3 k -- sh -c '{fill}'"));
+    assert_eq!((output.code, output.stdout.as_str()), (Some(79), "full\n"), "{}", output.stderr);
 }

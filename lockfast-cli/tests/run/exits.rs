@@ -75,9 +75,9 @@ fn an_invalid_url_is_78_and_shows_no_password() {
 
 #[test]
 fn standard_output_is_the_commands_alone() {
-    let said = run(&["-vv", "run", "k", "--", "echo", "only", "this"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "only this\n"));
-    assert!(!said.stderr.is_empty());
+    let output = run(&["-vv", "run", "k", "--", "echo", "only", "this"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "only this\n"));
+    assert!(!output.stderr.is_empty());
     let quiet = run(&["-q", "run", "--at-most", "0.2", "k", "--", "sleep", "600"]);
     assert_eq!((quiet.code, quiet.stdout.as_str()), (Some(124), ""));
 }
@@ -109,32 +109,32 @@ fn standard_input_goes_to_the_command() {
     command.stdin(Stdio::piped());
     let mut running = Running::start(command);
     running.write("one\n");
-    assert_eq!(running.line(), "one");
+    assert_eq!(running.read_line(), "one");
     running.write("two");
-    let said = running.end();
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "two\n"));
+    let output = running.end();
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "two\n"));
 }
 
 #[test]
 fn nothing_after_the_two_dashes_is_parsed() {
-    let said = run(&["run", "k", "--", "echo", "--store", "x", "-v", "--", "--help"]);
-    assert_eq!(said.stdout, "--store x -v -- --help\n");
+    let output = run(&["run", "k", "--", "echo", "--store", "x", "-v", "--", "--help"]);
+    assert_eq!(output.stdout, "--store x -v -- --help\n");
 }
 
 #[test]
 fn a_shell_line_is_run_by_the_shell() {
-    let said = run(&["run", "k", "-c", "echo a | tr a b; exit 3"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(3), "b\n"));
+    let output = run(&["run", "k", "-c", "echo a | tr a b; exit 3"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(3), "b\n"));
 }
 
 #[test]
 fn the_command_finds_its_lock_in_the_environment() {
     let mut command = lockfast(&["run", "--ttl", "12s", "the key", "--", "env"]);
     command.env("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00");
-    let said = outcome(command).stdout;
+    let output = outcome(command).stdout;
     let value = |key: &str| {
-        let line = said.lines().find_map(|line| line.strip_prefix(&format!("{key}=")));
-        line.unwrap_or_else(|| panic!("no {key} in {said}")).to_owned()
+        let line = output.lines().find_map(|line| line.strip_prefix(&format!("{key}=")));
+        line.unwrap_or_else(|| panic!("no {key} in {output}")).to_owned()
     };
     assert_eq!(value("LOCKFAST_HELD"), "1");
     assert_eq!(value("LOCKFAST_KEY"), "the key");
@@ -151,27 +151,27 @@ fn the_command_finds_its_lock_in_the_environment() {
 fn a_clean_environment_has_no_store_settings() {
     let mut command = lockfast(&["run", "--clean-env", "k", "--", "env"]);
     command.env("LOCKFAST_TOKEN", "s3cret").env("LOCKFAST_PREFIX", "s3cret").env("HOME", "/home/me");
-    let said = outcome(command).stdout;
-    assert!(!said.contains("s3cret") && !said.contains("LOCKFAST_URL"), "{said}");
-    assert!(said.contains("LOCKFAST_FENCE") && said.contains("HOME=/home/me"), "{said}");
+    let output = outcome(command).stdout;
+    assert!(!output.contains("s3cret") && !output.contains("LOCKFAST_URL"), "{output}");
+    assert!(output.contains("LOCKFAST_FENCE") && output.contains("HOME=/home/me"), "{output}");
 }
 
 #[test]
 fn json_lines_carry_the_trace() {
     let mut command = lockfast(&["--log-format", "json", "run", "k", "--", "/nowhere"]);
     command.env("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
-    let said = outcome(command).stderr;
-    let line: serde_json::Value = serde_json::from_str(said.lines().next().unwrap()).unwrap();
-    assert!(line["message"].as_str().unwrap().contains("/nowhere"), "{said}");
-    assert!(said.contains("4bf92f3577b34da6a3ce929d0e0e4736"), "{said}");
+    let output = outcome(command).stderr;
+    let line: serde_json::Value = serde_json::from_str(output.lines().next().unwrap()).unwrap();
+    assert!(line["message"].as_str().unwrap().contains("/nowhere"), "{output}");
+    assert!(output.contains("4bf92f3577b34da6a3ce929d0e0e4736"), "{output}");
 }
 
 #[test]
 fn help_teaches_by_example() {
     for (command, example) in [("run", "--skip nightly"), ("elect", "elect scheduler")] {
-        let said = run(&[command, "--help"]);
-        assert_eq!(said.code, Some(0));
-        assert!(said.stdout.contains(example) && said.stdout.contains("Exit codes"), "{}", said.stdout);
+        let output = run(&[command, "--help"]);
+        assert_eq!(output.code, Some(0));
+        assert!(output.stdout.contains(example) && output.stdout.contains("Exit codes"), "{}", output.stdout);
     }
 }
 
@@ -180,9 +180,9 @@ fn a_broken_trace_header_is_replaced_by_a_sound_one() {
     for header in ["garbage-zz", "", "-\n\n", "00-1-1-FF"] {
         let mut command = lockfast(&["run", "k", "--", "sh", "-c", "echo $TRACEPARENT"]);
         command.env("TRACEPARENT", header);
-        let said = outcome(command).stdout;
-        let parts: Vec<_> = said.trim_end().split('-').map(str::len).collect();
-        assert_eq!(parts, [2, 32, 16, 2], "{header:?}: {said}");
-        assert!(said.trim_end().ends_with("-01"), "{header:?}: {said}");
+        let output = outcome(command).stdout;
+        let parts: Vec<_> = output.trim_end().split('-').map(str::len).collect();
+        assert_eq!(parts, [2, 32, 16, 2], "{header:?}: {output}");
+        assert!(output.trim_end().ends_with("-01"), "{header:?}: {output}");
     }
 }

@@ -16,38 +16,38 @@ fn ahead_by(seconds: i64, shared: &SharedStore, args: &[&str]) -> Command {
     command
 }
 
-fn is_refused(said: &Outcome) {
-    assert_eq!((said.code, said.stdout.as_str()), (Some(75), ""), "{}", said.stderr);
+fn assert_refused(output: &Outcome) {
+    assert_eq!((output.code, output.stdout.as_str()), (Some(75), ""), "{}", output.stderr);
 }
 
 /// Of two processes with clocks apart by `seconds`, each holds the lock with a lease of 10 s while the other is refused.
-fn exclude_each_other(seconds: i64) {
+fn assert_exclusion(seconds: i64) {
     let shared = SharedStore::new();
     let attempt = ["run", "-n", "k", "--", "echo", "never"];
     let (mut here, _) = shared.hold(&["--ttl", "10", "k"]);
-    is_refused(&outcome(ahead_by(seconds, &shared, &attempt)));
-    is_refused(&outcome(ahead_by(seconds, &shared, &attempt)));
+    assert_refused(&outcome(ahead_by(seconds, &shared, &attempt)));
+    assert_refused(&outcome(ahead_by(seconds, &shared, &attempt)));
     here.write("\n");
     assert_eq!(here.end().code, Some(0), "it kept the lock to the end");
     let hold = ["run", "--ttl", "10", "k", "--", "sh", "-c", "echo $$; read line"];
     let mut holding = ahead_by(seconds, &shared, &hold);
     holding.stdin(Stdio::piped());
     let mut there = Running::start(holding);
-    there.line_pid();
-    is_refused(&shared.run(&attempt));
-    is_refused(&shared.run(&attempt));
+    there.read_pid();
+    assert_refused(&shared.run(&attempt));
+    assert_refused(&shared.run(&attempt));
     there.write("\n");
     assert_eq!(there.end().code, Some(0), "it kept the lock to the end");
 }
 
 #[test]
 fn a_clock_that_is_ahead_in_its_namespace_ends_no_lease_early() {
-    exclude_each_other(100_000);
+    assert_exclusion(100_000);
 }
 
 #[test]
 fn a_clock_that_is_behind_in_its_namespace_ends_no_lease_early() {
     // The kernel refuses an offset that makes the clock negative.
     let since_boot = i64::try_from(now().as_nanos() / 1_000_000_000).unwrap();
-    exclude_each_other(-since_boot / 2);
+    assert_exclusion(-since_boot / 2);
 }

@@ -72,7 +72,7 @@ pub(crate) struct Running {
     lines: Receiver<String>,
     errors: Receiver<String>,
     /// Process ids that the test has learned, killed at the end.
-    known: Vec<u32>,
+    known_pids: Vec<u32>,
 }
 
 impl Running {
@@ -81,7 +81,7 @@ impl Running {
         let lines = lines_of(child.stdout.take().unwrap());
         // Without a pipe here, the test reads standard error itself.
         let errors = child.stderr.take().map_or_else(|| channel().1, lines_of);
-        Self { child, lines, errors, known: Vec::new() }
+        Self { child, lines, errors, known_pids: Vec::new() }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -92,29 +92,31 @@ impl Running {
     pub(crate) fn guardian(&mut self) -> u32 {
         until("there is a guardian", || !children_of(self.child.id()).is_empty());
         let guardian = children_of(self.child.id())[0];
-        self.known.push(guardian);
+        self.known_pids.push(guardian);
         guardian
     }
 
-    pub(crate) fn line(&self) -> String {
+    /// Waits for the next line of standard output.
+    pub(crate) fn read_line(&self) -> String {
         self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| {
             panic!("the command wrote no line within the time: {error}; {}", rest_of(&self.errors))
         })
     }
 
     /// The next line, if it was written already.
-    pub(crate) fn line_if_any(&self) -> Option<String> {
+    pub(crate) fn try_read_line(&self) -> Option<String> {
         self.lines.try_recv().ok()
     }
 
-    pub(crate) fn error_line(&self) -> String {
+    /// Waits for the next line of standard error.
+    pub(crate) fn read_error_line(&self) -> String {
         self.errors.recv_timeout(PATIENCE).expect("lockfast writes a message within the time")
     }
 
-    /// The next line, which is a process id.
-    pub(crate) fn line_pid(&mut self) -> u32 {
-        let number = self.line().trim().parse().unwrap();
-        self.known.push(number);
+    /// Waits for the next line, which is a process id.
+    pub(crate) fn read_pid(&mut self) -> u32 {
+        let number = self.read_line().trim().parse().unwrap();
+        self.known_pids.push(number);
         number
     }
 
@@ -154,7 +156,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // The guardian before lockfast: it would first wait for the command to end.
-        for number in descendants_of(self.child.id()).into_iter().chain(self.known.drain(..)) {
+        for number in descendants_of(self.child.id()).into_iter().chain(self.known_pids.drain(..)) {
             let _ = rustix::process::kill_process(pid(number), Signal::KILL);
         }
         let _ = self.child.kill();
@@ -174,10 +176,10 @@ fn rest_of(lines: &Receiver<String>) -> String {
 }
 
 fn lines_of(stream: impl Read + Send + 'static) -> Receiver<String> {
-    let (say, lines) = channel();
+    let (sender, lines) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stream).lines().map_while(Result::ok) {
-            if say.send(line).is_err() {
+            if sender.send(line).is_err() {
                 return;
             }
         }
@@ -221,49 +223,49 @@ impl SharedStore {
         outcome(self.lockfast(args))
     }
 
-    /// A command that holds the lock until it is written to, and its process id.
+    /// Starts a command that holds the lock until a line is written to it. Returns it with its process id.
     pub(crate) fn hold(&self, options: &[&str]) -> (Running, u32) {
         let line = ["run"].into_iter().chain(options.iter().copied()).chain(["--", "sh", "-c", "echo $$; read line"]);
         let mut command = self.lockfast(&line.collect::<Vec<_>>());
         command.stdin(Stdio::piped());
         let mut running = Running::start(command);
-        let pid = running.line_pid();
+        let pid = running.read_pid();
         (running, pid)
     }
 
     /// Waits until the queue of `key` has this many entries, holders included.
-    pub(crate) fn until_queued(&self, key: &str, count: usize) {
-        until("all are in the queue", || {
-            let shown = self.run(&["inspect", "-o", "json", key]).stdout;
-            shown.matches("\"owner\"").count() == count
+    pub(crate) fn wait_for_queue_len(&self, key: &str, count: usize) {
+        until("the queue has this many entries", || {
+            let queue_json = self.run(&["inspect", "-o", "json", key]).stdout;
+            queue_json.matches("\"owner\"").count() == count
         });
     }
 
-    /// A command that holds `key` and ignores the ending signal, and its process id.
-    pub(crate) fn stubborn(&self, key: &str, options: &[&str]) -> (Running, u32) {
+    /// Starts a command that holds `key` and ignores the ending signal. Returns it with its process id.
+    pub(crate) fn hold_stubbornly(&self, key: &str, options: &[&str]) -> (Running, u32) {
         let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
         let line: Vec<&str> = [&["run"], options, &[key, "--", "sh", "-c", script]].concat();
         let mut running = Running::start(self.lockfast(&line));
-        let command = running.line_pid();
+        let command = running.read_pid();
         (running, command)
     }
 
-    /// A waiter for `key` that prints, once it holds the lock, whether `command` is still alive.
-    pub(crate) fn next_waiter(&self, key: &str, command: u32) -> Running {
+    /// Starts a waiter for `key` that prints, once it holds the lock, whether `command` is still alive: `alone` or `two at once`.
+    pub(crate) fn start_next_waiter(&self, key: &str, command: u32) -> Running {
         // A zombie counts as dead.
         let state = format!("$(cut -d' ' -f3 /proc/{command}/stat 2>/dev/null)");
         let script = format!("case \"{state}\" in ''|Z|X) echo alone;; *) echo two at once;; esac");
         let mut line = self.lockfast(&["run", key, "--", "sh", "-c", &script]);
         line.stdin(Stdio::null());
         let waiter = Running::start(line);
-        self.until_queued(key, 2);
+        self.wait_for_queue_len(key, 2);
         waiter
     }
 
     /// The fencing token of the holder.
     pub(crate) fn fence_of(&self, key: &str) -> String {
-        let shown = self.run(&["inspect", "-o", "json", key]).stdout;
-        let queue: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let queue_json = self.run(&["inspect", "-o", "json", key]).stdout;
+        let queue: serde_json::Value = serde_json::from_str(&queue_json).unwrap();
         queue["holders"][0]["fence"].to_string()
     }
 }

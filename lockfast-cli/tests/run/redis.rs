@@ -1,6 +1,5 @@
 //! The same over Redis: processes share a server, and only the end of a lease shows that a holder is dead.
 
-use std::io::{Read, Write};
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -26,11 +25,11 @@ fn two_processes_exclude_each_other_and_hand_off_at_once() {
     assert_eq!((refused.code, refused.stdout.as_str()), (Some(75), ""), "{}", refused.stderr);
     assert!(refused.stderr.contains(&format!("(pid {})", holder.pid())), "{}", refused.stderr);
     let waiter = Running::start(shared.lockfast(&["run", "k", "--", "echo", "mine"]));
-    shared.until_queued("k", 2);
-    let released = now();
+    shared.wait_for_queue_len("k", 2);
+    let released_at = now();
     holder.write("done\n");
-    assert_eq!(waiter.line(), "mine");
-    assert!(now().since(released) < AT_ONCE, "{:?}", now().since(released));
+    assert_eq!(waiter.read_line(), "mine");
+    assert!(now().since(released_at) < AT_ONCE, "{:?}", now().since(released_at));
     assert_eq!((holder.end().code, waiter.end().code), (Some(0), Some(0)));
     assert_eq!(shared.run(&["status", "k"]).code, Some(1), "it is free");
 }
@@ -43,59 +42,59 @@ fn one_command_runs_at_a_time_and_all_run() {
     let all: Vec<Running> =
         (0..8).map(|_| Running::start(shared.lockfast(&["run", "k", "--", "sh", "-c", &script]))).collect();
     for running in all {
-        let said = running.end();
-        assert_eq!(said.code, Some(0), "{}", said.stderr);
+        let output = running.end();
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
     }
 }
 
 #[test]
 fn after_a_kill_the_command_is_dead_before_the_lease_ends() {
     let (_redis, shared) = start();
-    let (holder, command) = shared.stubborn("k", &["--ttl", "2", "-k", "0.2"]);
-    let waiter = shared.next_waiter("k", command);
-    let killed = now();
+    let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "2", "-k", "0.2"]);
+    let waiter = shared.start_next_waiter("k", command);
+    let killed_at = now();
     holder.signal(Signal::KILL);
-    assert_eq!(waiter.line(), "alone");
-    assert!(now().since(killed) < Duration::from_secs(2) + AT_ONCE, "{:?}", now().since(killed));
+    assert_eq!(waiter.read_line(), "alone");
+    assert!(now().since(killed_at) < Duration::from_secs(2) + AT_ONCE, "{:?}", now().since(killed_at));
     assert_eq!(waiter.end().code, Some(0));
 }
 
 #[test]
 fn a_stopped_lockfast_loses_its_command_before_the_hand_off() {
     let (_redis, shared) = start();
-    let (holder, command) = shared.stubborn("k", &["--ttl", "2", "-k", "0.2"]);
-    let waiter = shared.next_waiter("k", command);
+    let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "2", "-k", "0.2"]);
+    let waiter = shared.start_next_waiter("k", command);
     holder.stop();
-    assert_eq!(waiter.line(), "alone");
+    assert_eq!(waiter.read_line(), "alone");
     assert_eq!(holder.end().code, Some(79));
 }
 
 #[test]
 fn a_broken_lock_ends_its_command_before_the_hand_off() {
     let (_redis, shared) = start();
-    let (holder, command) = shared.stubborn("k", &["-k", "0.2"]);
-    let waiter = shared.next_waiter("k", command);
+    let (holder, command) = shared.hold_stubbornly("k", &["-k", "0.2"]);
+    let waiter = shared.start_next_waiter("k", command);
     let broken = shared.run(&["break", "k", "--fence", &shared.fence_of("k")]);
     assert_eq!(broken.code, Some(0), "{}", broken.stderr);
-    assert_eq!(waiter.line(), "alone");
-    let said = holder.end();
-    assert_eq!(said.code, Some(79), "{}", said.stderr);
-    assert!(said.stderr.contains("an operator broke it"), "{}", said.stderr);
+    assert_eq!(waiter.read_line(), "alone");
+    let output = holder.end();
+    assert_eq!(output.code, Some(79), "{}", output.stderr);
+    assert!(output.stderr.contains("an operator broke it"), "{}", output.stderr);
 }
 
 #[test]
 fn when_the_server_dies_the_command_ends_before_its_lease() {
     let (mut redis, shared) = start();
     let ttl = Duration::from_secs(4);
-    let (holder, command) = shared.stubborn("k", &["--ttl", "4", "-k", "0.3"]);
+    let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "4", "-k", "0.3"]);
     redis.kill();
-    // The last renewal was before this, so the lease ends before `killed + ttl`.
-    let killed = now();
+    // The last renewal was before this, so the lease ends before `killed_at + ttl`.
+    let killed_at = now();
     until("the command is dead", || !is_alive(command));
-    assert!(now() < killed + ttl, "dead only {:?} after the server", now().since(killed));
-    let said = holder.end();
-    assert_eq!(said.code, Some(79), "{}", said.stderr);
-    assert!(said.stderr.contains("the lock on k"), "{}", said.stderr);
+    assert!(now() < killed_at + ttl, "dead only {:?} after the server", now().since(killed_at));
+    let output = holder.end();
+    assert_eq!(output.code, Some(79), "{}", output.stderr);
+    assert!(output.stderr.contains("the lock on k"), "{}", output.stderr);
 }
 
 #[test]
@@ -105,26 +104,26 @@ fn a_durable_server_restarted_within_a_lease_loses_no_lock() {
     let (mut holder, _) = shared.hold(&["--ttl", "10", "k"]);
     redis.kill();
     redis.start_again();
-    let began = now();
-    until("a renewal was due", || now().since(began) > Duration::from_secs(4));
+    let began_at = now();
+    until("a renewal was due", || now().since(began_at) > Duration::from_secs(4));
     assert_eq!(shared.run(&["run", "-n", "k", "--", "true"]).code, Some(75));
     holder.write("done\n");
-    let said = holder.end();
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let output = holder.end();
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
 }
 
 #[test]
 fn a_server_without_its_data_ends_the_command_at_renewal() {
     let (mut redis, shared) = start();
-    let (holder, command) = shared.stubborn("k", &["--ttl", "6", "-k", "0.2"]);
+    let (holder, command) = shared.hold_stubbornly("k", &["--ttl", "6", "-k", "0.2"]);
     let old = shared.fence_of("k").parse::<u64>().unwrap();
     redis.kill();
     redis.start_again();
     until("the command is dead", || !is_alive(command));
-    let said = holder.end();
-    assert_eq!(said.code, Some(79), "{}", said.stderr);
+    let output = holder.end();
+    assert_eq!(output.code, Some(79), "{}", output.stderr);
     // By the reply to a renewal, not by the deadline at the end of the lease.
-    assert!(said.stderr.contains("was lost: the store"), "{}", said.stderr);
+    assert!(output.stderr.contains("was lost: the store"), "{}", output.stderr);
     let next = shared.run(&["run", "k", "--", "sh", "-c", "echo $LOCKFAST_FENCE"]);
     assert!(next.stdout.trim().parse::<u64>().unwrap() > old, "fences go on: {} after {old}", next.stdout);
 }
@@ -137,22 +136,18 @@ fn a_loss_that_is_found_only_at_the_release_is_79() {
         let mut command = shared.lockfast(&line);
         command.stdin(std::process::Stdio::piped());
         let mut holder = Running::start(command);
-        assert_eq!(holder.line(), "ready");
+        assert_eq!(holder.read_line(), "ready");
         // The lease is 30 s: no renewal finds out before the command has ended.
         forget_everything(&redis);
         holder.write("done\n");
-        let said = holder.end();
-        assert_eq!(said.code, Some(79), "{line:?}: {}", said.stderr);
-        assert!(said.stderr.contains("lost"), "{line:?}: {}", said.stderr);
+        let output = holder.end();
+        assert_eq!(output.code, Some(79), "{line:?}: {}", output.stderr);
+        assert!(output.stderr.contains("lost"), "{line:?}: {}", output.stderr);
     }
 }
 
 fn forget_everything(redis: &Redis) {
-    let mut server = std::net::TcpStream::connect(("127.0.0.1", redis.port())).unwrap();
-    server.write_all(b"FLUSHALL\r\n").unwrap();
-    let mut answer = [0; 5];
-    server.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"+OK\r\n");
+    assert_eq!(redis.command("FLUSHALL"), "+OK");
 }
 
 #[test]
@@ -186,22 +181,22 @@ fn a_leader_that_ends_is_followed_by_the_next() {
     let (_redis, shared) = start();
     let elect = |script: &str| Running::start(shared.lockfast(&["elect", "k", "--", "sh", "-c", script]));
     let mut first = elect("echo $$; while :; do sleep 1; done");
-    first.line_pid();
+    first.read_pid();
     let second = elect("echo leading; while :; do sleep 1; done");
-    shared.until_queued("k", 2);
-    let asked = now();
+    shared.wait_for_queue_len("k", 2);
+    let asked_at = now();
     first.signal(Signal::TERM);
-    assert_eq!(second.line(), "leading");
-    assert!(now().since(asked) < AT_ONCE, "{:?}", now().since(asked));
+    assert_eq!(second.read_line(), "leading");
+    assert!(now().since(asked_at) < AT_ONCE, "{:?}", now().since(asked_at));
 }
 
 #[test]
 fn a_command_is_listed_as_soon_as_it_runs_until_it_has_ended() {
     let (_redis, shared) = start();
     let (mut holder, _) = shared.hold(&["nightly"]);
-    let began = now();
+    let began_at = now();
     until("it is listed", || shared.run(&["ls", "-o", "name"]).stdout == "nightly\n");
-    assert!(now().since(began) < AT_ONCE, "{:?}", now().since(began));
+    assert!(now().since(began_at) < AT_ONCE, "{:?}", now().since(began_at));
     holder.write("done\n");
     assert_eq!(holder.end().code, Some(0));
     assert_eq!(shared.run(&["ls", "-o", "name"]).stdout, "");
@@ -237,11 +232,11 @@ fn a_failed_connection_is_one_line_without_the_password() {
     let away = run(&right_url);
     assert_eq!((away.code, away.stdout.as_str()), (Some(69), ""), "{}", away.stderr);
     assert!(away.stderr.contains("`lockfast doctor` looks for the cause"), "{}", away.stderr);
-    for said in [&right, &wrong, &away] {
-        assert!(!said.stderr.contains("canary"), "{}", said.stderr);
+    for output in [&right, &wrong, &away] {
+        assert!(!output.stderr.contains("canary"), "{}", output.stderr);
     }
-    for said in [wrong, away] {
-        let ours = said.stderr.lines().filter(|line| line.starts_with("lockfast: opening the store"));
-        assert_eq!(ours.count(), 1, "{}", said.stderr);
+    for output in [wrong, away] {
+        let ours = output.stderr.lines().filter(|line| line.starts_with("lockfast: opening the store"));
+        assert_eq!(ours.count(), 1, "{}", output.stderr);
     }
 }

@@ -22,13 +22,13 @@ fn each_signal_reaches_the_command_once() {
     let traps: String = FORWARDED.iter().map(|(name, _)| trap.replace("NAME", name)).collect();
     let script = format!("{traps} echo ready; i=0; while [ $i -lt 100000 ]; do sleep 0.01; i=$((i+1)); done");
     let running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", &script]));
-    assert_eq!(running.line(), "ready");
+    assert_eq!(running.read_line(), "ready");
     for (name, signal) in FORWARDED {
         running.signal(signal);
-        assert_eq!(running.line(), name);
+        assert_eq!(running.read_line(), name);
     }
     running.signal(Signal::USR1);
-    assert_eq!(running.line(), "USR1", "no signal came twice in between");
+    assert_eq!(running.read_line(), "USR1", "no signal came twice in between");
 }
 
 #[test]
@@ -37,14 +37,14 @@ fn a_signal_reaches_the_whole_group_and_leaves_no_orphan() {
         // Without job control the shell starts a background process with INT and QUIT ignored; a foreground child has neither.
         let script = "sh -c 'echo $$; exec sleep 600'; echo not reached";
         let mut running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", script]));
-        let grandchild = running.line_pid();
+        let grandchild = running.read_pid();
         until("the grandchild sleeps", || {
             std::fs::read_to_string(format!("/proc/{grandchild}/comm")).is_ok_and(|name| name.trim() == "sleep")
         });
         running.signal(signal);
         until("the grandchild has ended", || !is_alive(grandchild));
-        let said = running.end();
-        assert_eq!(said.code, Some(128 + signal.as_raw()), "{name}");
+        let output = running.end();
+        assert_eq!(output.code, Some(128 + signal.as_raw()), "{name}");
     }
 }
 
@@ -52,10 +52,10 @@ fn a_signal_reaches_the_whole_group_and_leaves_no_orphan() {
 fn a_command_may_take_its_time_after_a_signal() {
     let script = "trap 'echo cleaning; sleep 0.2; echo clean; exit 5' TERM; echo ready; while :; do sleep 0.01; done";
     let running = Running::start(lockfast(&["run", "k", "--", "sh", "-c", script]));
-    assert_eq!(running.line(), "ready");
+    assert_eq!(running.read_line(), "ready");
     running.signal(Signal::TERM);
-    let said = running.end();
-    assert_eq!((said.code, said.stdout.as_str()), (Some(5), "cleaning\nclean\n"));
+    let output = running.end();
+    assert_eq!((output.code, output.stdout.as_str()), (Some(5), "cleaning\nclean\n"));
 }
 
 #[test]

@@ -9,8 +9,8 @@ use servers::Redis;
 use crate::fixture::{now, until};
 use crate::processes::{Running, SharedStore, kill};
 
-const SILENT: &str = "lockfast: the store does not answer: ";
-const BACK: &str = "lockfast: the store answers again";
+const SILENT_MESSAGE: &str = "lockfast: the store does not answer: ";
+const RETURN_MESSAGE: &str = "lockfast: the store answers again";
 
 /// A waiter whose lease is so short that it soon notices a silent store.
 fn waiter(shared: &SharedStore, line: &[&str], command: &[&str]) -> Running {
@@ -25,20 +25,20 @@ fn waiters(shared: &SharedStore) -> ([Running; 3], Running) {
     let lines = [(&["run"], &command[..]), (&["elect"], &command), (&["acquire"], &[])];
     let reporting = lines.map(|(line, command)| waiter(shared, line, command));
     let quiet = waiter(shared, &["-q", "run"], &command);
-    shared.until_queued("k", 5);
+    shared.wait_for_queue_len("k", 5);
     (reporting, quiet)
 }
 
-fn each_reports(waiters: &[Running], begins: &str) {
+fn assert_each_reports(waiters: &[Running], begins: &str) {
     for waiter in waiters {
-        let line = waiter.error_line();
+        let line = waiter.read_error_line();
         assert!(line.starts_with(begins), "{line}");
-        assert!(begins == BACK || line.ends_with("; still waiting for k"), "{line}");
+        assert!(begins == RETURN_MESSAGE || line.ends_with("; still waiting for k"), "{line}");
     }
 }
 
 /// All waiters with a command get the lock in the end, and the only other message is that `elect` leads.
-fn all_acquire(mut holder: Running, ([run, elect, acquire], quiet): ([Running; 3], Running)) {
+fn assert_all_acquire(mut holder: Running, ([run, elect, acquire], quiet): ([Running; 3], Running)) {
     acquire.signal(Signal::TERM);
     let end = acquire.end();
     assert_eq!((end.code, end.stderr.as_str()), (Some(143), ""));
@@ -49,7 +49,7 @@ fn all_acquire(mut holder: Running, ([run, elect, acquire], quiet): ([Running; 3
     while !left.is_empty() {
         let mut next = None;
         until("a waiter holds the lock", || {
-            next = left.iter().position(|(waiter, _)| waiter.line_if_any().is_some());
+            next = left.iter().position(|(waiter, _)| waiter.try_read_line().is_some());
             next.is_some()
         });
         let (mut waiter, messages) = left.remove(next.unwrap());
@@ -68,13 +68,13 @@ fn a_silent_server_is_reported_once_and_so_is_its_return() {
     // For less than a lease, and for longer: then the waiters have to join the queue anew.
     for stopped_for in [Duration::ZERO, Duration::from_secs(7)] {
         kill(redis.pid(), Signal::STOP);
-        let stopped = now();
-        each_reports(&reporting, SILENT);
-        until("it was silent for long enough", || now().since(stopped) >= stopped_for);
+        let stopped_at = now();
+        assert_each_reports(&reporting, SILENT_MESSAGE);
+        until("it was silent for long enough", || now().since(stopped_at) >= stopped_for);
         kill(redis.pid(), Signal::CONT);
-        each_reports(&reporting, BACK);
+        assert_each_reports(&reporting, RETURN_MESSAGE);
     }
-    all_acquire(holder, (reporting, quiet));
+    assert_all_acquire(holder, (reporting, quiet));
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn a_locked_file_is_reported_once_and_so_is_its_release() {
     let (reporting, quiet) = waiters(&shared);
     let file = rusqlite::Connection::open(shared.path().join("locks.db")).unwrap();
     file.execute_batch("BEGIN IMMEDIATE").unwrap();
-    each_reports(&reporting, SILENT);
+    assert_each_reports(&reporting, SILENT_MESSAGE);
     file.execute_batch("ROLLBACK").unwrap();
-    each_reports(&reporting, BACK);
-    all_acquire(holder, (reporting, quiet));
+    assert_each_reports(&reporting, RETURN_MESSAGE);
+    assert_all_acquire(holder, (reporting, quiet));
 }

@@ -22,13 +22,13 @@ fn start(shared: &SharedStore, line: &[&str]) -> (Running, PipeReader) {
 }
 
 /// Lockfast ends, and the lock is free, before any lease has ended.
-fn ends_soon(shared: &SharedStore, mut running: Running, code: i32) {
-    let began = now();
+fn assert_ends_soon(shared: &SharedStore, mut running: Running, code: i32) {
+    let began_at = now();
     until("lockfast has ended", || running.has_ended());
     assert_eq!(running.end().code, Some(code));
     let next = shared.run(&["run", "-n", "k", "--", "true"]);
     assert_eq!(next.code, Some(0), "{}", next.stderr);
-    assert!(now().since(began) < SOON, "{:?}", now().since(began));
+    assert!(now().since(began_at) < SOON, "{:?}", now().since(began_at));
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn the_end_of_a_command_waits_for_no_reader() {
         for verbosity in [&[][..], &["-v"], &["-vv"], &["--log-format", "json"]] {
             let line = [verbosity, &["run", "--at-most", "1s", "k", "--", "sleep", "600"]].concat();
             let (running, _unread) = start(&shared, &line);
-            ends_soon(&shared, running, 124);
+            assert_ends_soon(&shared, running, 124);
         }
     }
 }
@@ -50,9 +50,9 @@ fn a_signal_waits_for_no_reader() {
         for verbosity in [&[][..], &["-v"]] {
             let line = [verbosity, &[command, "k", "--", "sh", "-c", "echo ready; exec sleep 600"]].concat();
             let (running, _unread) = start(&shared, &line);
-            assert_eq!(running.line(), "ready");
+            assert_eq!(running.read_line(), "ready");
             running.signal(Signal::TERM);
-            ends_soon(&shared, running, 143);
+            assert_ends_soon(&shared, running, 143);
         }
     }
 }
@@ -63,10 +63,10 @@ fn a_signal_to_a_waiter_waits_for_no_reader() {
     let (mut holder, _) = shared.hold(&["k"]);
     for line in [["-v", "run", "k", "--", "true"], ["-v", "elect", "k", "--", "true"]] {
         let (mut waiter, _unread) = start(&shared, &line);
-        shared.until_queued("k", 2);
+        shared.wait_for_queue_len("k", 2);
         waiter.signal(Signal::TERM);
         until("the waiter has ended", || waiter.has_ended());
-        shared.until_queued("k", 1);
+        shared.wait_for_queue_len("k", 1);
     }
     holder.write("done\n");
     assert_eq!(holder.end().code, Some(0));
@@ -76,9 +76,9 @@ fn a_signal_to_a_waiter_waits_for_no_reader() {
 fn a_broken_lock_waits_for_no_reader() {
     let shared = SharedStore::new();
     let (running, _unread) = start(&shared, &["run", "k", "--", "sh", "-c", "echo ready; exec sleep 600"]);
-    assert_eq!(running.line(), "ready");
+    assert_eq!(running.read_line(), "ready");
     assert_eq!(shared.run(&["break", "k", "--fence", &shared.fence_of("k")]).code, Some(0));
-    ends_soon(&shared, running, 79);
+    assert_ends_soon(&shared, running, 79);
 }
 
 #[test]
@@ -87,14 +87,14 @@ fn the_guardian_of_a_killed_lockfast_waits_for_no_reader() {
     for command in ["run", "elect"] {
         let script = "trap '' TERM; echo $$; while :; do sleep 1; done";
         let (mut running, _unread) = start(&shared, &["-vv", command, "-k", "0.2", "k", "--", "sh", "-c", script]);
-        let command = running.line_pid();
+        let command = running.read_pid();
         let guardian = running.guardian();
-        let killed = now();
+        let killed_at = now();
         running.signal(Signal::KILL);
         until("the command is dead", || !is_alive(command));
         until("the guardian has left", || !is_alive(guardian));
-        assert!(now().since(killed) < SOON, "{:?}", now().since(killed));
-        ends_soon(&shared, running, -9);
+        assert!(now().since(killed_at) < SOON, "{:?}", now().since(killed_at));
+        assert_ends_soon(&shared, running, -9);
     }
 }
 
@@ -103,9 +103,9 @@ fn a_reader_that_comes_late_reads_every_message_in_order() {
     let shared = SharedStore::new();
     let line = ["elect", "--ttl", "30s", "k", "--", "sh", "-c", "echo ready; exec sleep 600"];
     let (mut running, mut unread) = start(&shared, &line);
-    assert_eq!(running.line(), "ready");
+    assert_eq!(running.read_line(), "ready");
     assert_eq!(shared.run(&["break", "k", "--fence", &shared.fence_of("k")]).code, Some(0));
-    assert_eq!(running.line(), "ready", "it leads again");
+    assert_eq!(running.read_line(), "ready", "it leads again");
     let reader = std::thread::spawn(move || {
         let mut text = String::new();
         unread.read_to_string(&mut text).unwrap();
@@ -115,10 +115,10 @@ fn a_reader_that_comes_late_reads_every_message_in_order() {
     until("lockfast has ended", || running.has_ended());
     drop(running);
     let text = reader.join().unwrap();
-    let said: Vec<&str> = text.trim_start_matches('.').lines().collect();
+    let output: Vec<&str> = text.trim_start_matches('.').lines().collect();
     let begins = ["leading k", "the lock on k was lost", "campaigning again for k", "leading k"];
-    assert_eq!(said.len(), begins.len(), "{said:?}");
-    for (line, begins) in said.iter().zip(begins) {
-        assert!(line.starts_with(&format!("lockfast: {begins}")), "{said:?}");
+    assert_eq!(output.len(), begins.len(), "{output:?}");
+    for (line, begins) in output.iter().zip(begins) {
+        assert!(line.starts_with(&format!("lockfast: {begins}")), "{output:?}");
     }
 }

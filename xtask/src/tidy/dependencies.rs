@@ -6,6 +6,7 @@
 use super::Finding;
 use crate::invocation::Invocation;
 
+/// Packages of other TLS stacks.
 const FORBIDDEN: &[&str] = &["openssl", "openssl-sys", "native-tls", "aws-lc-rs", "aws-lc-sys"];
 
 /// The command whose output [`check`] reads.
@@ -13,14 +14,14 @@ pub(super) fn listing() -> Invocation {
     Invocation::new("cargo tree --workspace --all-features -e normal,build --prefix none")
 }
 
-/// `listing` is what cargo tree printed, one package a line; `lock` is the text of Cargo.lock, to say where.
+/// `listing` is the output of `cargo tree`, one package per line; `lock` is the text of Cargo.lock, in which findings have a line.
 pub(super) fn check(listing: &str, lock: &str) -> Vec<Finding> {
     let is_listed = |name: &str| listing.lines().any(|line| line.split(' ').next() == Some(name));
     let finding = |name: &str| {
         let entry = format!("name = \"{name}\"");
         let line = lock.lines().position(|line| line == entry).map_or(1, |index| index + 1);
         let what = format!(
-            "{name} is built in: find who asks for it with `cargo tree --workspace --all-features -i {name}`, \
+            "{name} is built in: find the dependency that needs it with `cargo tree --workspace --all-features -i {name}`, \
              and choose the rustls and ring features there"
         );
         Finding::new("Cargo.lock", line, what)

@@ -11,7 +11,7 @@ const EXTENSIONS: &[&str] = &[
     "txt", "yaml", "yml",
 ];
 
-/// Where a path in backticks may begin: documents leave out what every reader knows.
+/// The folders in which a path in backticks may begin: documents leave out the part that every reader knows.
 const BEGINNINGS: &[&str] = &["", "lockfast/src"];
 
 pub(super) fn check(path: &str, text: &str, tree: &Tree) -> Vec<Finding> {
@@ -53,7 +53,7 @@ fn problem_with_word(word: &str, folder: &str, tree: &Tree) -> Option<String> {
     (!is_there).then(|| format!("there is no `fn {test}` in {found}: name a test that is there"))
 }
 
-/// Patterns, addresses, places on a machine and what a build makes are not paths of the repository.
+/// Whether a word is a path of the repository, and not a pattern, an address, a place on a machine or the output of a build.
 fn is_path(word: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     let ends_like_one =
@@ -65,6 +65,7 @@ fn is_path(word: &str) -> bool {
         && !word.starts_with("target/")
 }
 
+/// Whether a source has a function of this name.
 fn declares(source: &str, test: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let declaration = format!("fn {test}");
@@ -88,7 +89,7 @@ fn without_fences(text: &str) -> String {
     kept
 }
 
-/// What stands in backticks, with its line; and the text with those places blanked.
+/// Each code span with its line, and the text with the code spans blanked.
 fn code_spans(text: &str) -> (Vec<(usize, &str)>, String) {
     let mut spans = Vec::new();
     let mut prose = String::with_capacity(text.len());
@@ -113,7 +114,7 @@ fn code_spans(text: &str) -> (Vec<(usize, &str)>, String) {
     (spans, prose)
 }
 
-/// Up to the same number of backticks, within the paragraph.
+/// The length of a code span, which ends with the same number of backticks in the same paragraph.
 fn span_len(after: &str, marks: usize) -> Option<usize> {
     let paragraph = after.find("\n\n").map_or(after, |end| &after[..end]);
     let mut at = 0;

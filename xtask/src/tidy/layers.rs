@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use super::Finding;
-use super::paths::{named, reexported};
+use super::paths::{named_paths, reexported_paths};
 use super::source::{tokens, without_comments_and_strings, without_tests};
 
 pub(super) const LIB: &str = "lockfast/src/lib.rs";
@@ -84,7 +84,7 @@ impl Exports {
         let blanked = without_comments_and_strings(lib);
         let tokens = tokens(&blanked);
         let from = |module: &[&str]| module.first().map(ToString::to_string).unwrap_or_default();
-        Self(reexported(&tokens).iter().map(|named| (named.called.to_string(), from(&named.path))).collect())
+        Self(reexported_paths(&tokens).iter().map(|named| (named.local_name.to_string(), from(&named.path))).collect())
     }
 
     fn layer_of(&self, first: &str) -> Option<&'static Layer> {
@@ -98,7 +98,7 @@ pub(super) fn check(path: &str, text: &str, exports: &Exports) -> Vec<Finding> {
     };
     let mut module: Vec<&str> = inside.split('/').collect();
     if path == LIB {
-        return everything_reexported(text);
+        return check_reexports(text);
     }
     if module.contains(&"tests") {
         return Vec::new();
@@ -113,7 +113,7 @@ pub(super) fn check(path: &str, text: &str, exports: &Exports) -> Vec<Finding> {
     let blanked = without_comments_and_strings(text);
     let tokens = without_tests(&tokens(&blanked));
     let mut findings = Vec::new();
-    for named in named(&tokens, &module) {
+    for named in named_paths(&tokens, &module) {
         // A name that no layer owns is a macro, or comes from a glob in lib.rs; those are leaves, see below.
         let Some(there) = named.path.first().and_then(|first| exports.layer_of(first)) else { continue };
         let is_single = SINGLE_NAMES.iter().any(|(layer, path)| *layer == here.name && named.path == *path);
@@ -131,11 +131,11 @@ pub(super) fn check(path: &str, text: &str, exports: &Exports) -> Vec<Finding> {
 }
 
 /// A glob in `lib.rs` hides which layer a name comes from; that does not matter only for leaves, which all may name.
-fn everything_reexported(lib: &str) -> Vec<Finding> {
+fn check_reexports(lib: &str) -> Vec<Finding> {
     let blanked = without_comments_and_strings(lib);
     let tokens = tokens(&blanked);
-    let exported = reexported(&tokens);
-    let globs = exported.iter().filter(|named| named.called == "*" && !LEAVES.contains(&named.path[0]));
+    let exported = reexported_paths(&tokens);
+    let globs = exported.iter().filter(|named| named.local_name == "*" && !LEAVES.contains(&named.path[0]));
     let what = |module: &str| format!("`{module}::*` hides which layer a name comes from: write the names out");
     globs.map(|named| Finding::new(LIB, named.line, what(named.path[0]))).collect()
 }

@@ -4,8 +4,10 @@ use super::Finding;
 use crate::tree::Tree;
 
 const MAP: &str = "ARCHITECTURE.md";
+/// The sources whose modules have to be named.
 const FOLDERS: &[&str] = &["lockfast/src/", "lockfast-cli/src/"];
-const ROOTS: &[&str] = &["lib.rs", "main.rs", "mod.rs"];
+/// The files in which the module of a folder may be written.
+const ROOT_FILES: &[&str] = &["lib.rs", "main.rs", "mod.rs"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let map = tree.text(MAP).unwrap_or_default();
@@ -32,15 +34,16 @@ fn stem(path: &str) -> &str {
 fn parent<'a>(path: &str, tree: &'a Tree) -> Option<&'a str> {
     let path = path.strip_suffix("/mod.rs").unwrap_or(path);
     let (folder, _) = path.rsplit_once('/')?;
-    let inside = ROOTS.iter().map(|root| format!("{folder}/{root}"));
+    let inside = ROOT_FILES.iter().map(|root| format!("{folder}/{root}"));
     inside.chain([format!("{folder}.rs")]).find_map(|file| tree.text(&file))
 }
 
+/// The `//!` lines at the beginning of a file.
 fn header(text: &str) -> String {
     text.lines().take_while(|line| line.starts_with("//!")).collect::<Vec<_>>().join("\n")
 }
 
-/// In backticks, or in a drawing: as a file, a folder or a path.
+/// Whether a text names the module at `path`: in backticks, or in a drawing as a file, a folder or a path.
 fn names(text: &str, path: &str) -> bool {
     let stem = stem(path);
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';

@@ -4,37 +4,37 @@ use super::source::Token;
 
 /// A path from the crate's root, with the line that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Named<'a> {
+pub(super) struct NamedPath<'a> {
     /// Ends with `*` when everything of a module is meant.
     pub(super) path: Vec<&'a str>,
-    /// What it is called here: the name after `as`, or the path's last part.
-    pub(super) called: &'a str,
+    /// The name by which this file refers to it: the name after `as`, or the path's last part.
+    pub(super) local_name: &'a str,
     pub(super) line: usize,
 }
 
 /// Every path that begins with `crate` or `super`; `module` is where the file stands, as in `["client", "guard"]`.
-pub(super) fn named<'a>(tokens: &[Token<'a>], module: &[&'a str]) -> Vec<Named<'a>> {
+pub(super) fn named_paths<'a>(tokens: &[Token<'a>], module: &[&'a str]) -> Vec<NamedPath<'a>> {
     let mut found = Vec::new();
-    // The modules around the current token, and for those inside this file the depth of braces that ends them.
+    // The modules around the current token, and the depth of braces outside of each module that is inside this file.
     let mut around = module.to_vec();
-    let mut opened = Vec::new();
+    let mut depths_outside = Vec::new();
     let mut depth = 0_usize;
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text);
     for (at, token) in tokens.iter().enumerate() {
         match token.text {
             "mod" if text(at + 2) == "{" => {
                 around.push(text(at + 1));
-                opened.push(depth);
+                depths_outside.push(depth);
             }
             "{" => depth += 1,
             "}" => {
                 depth = depth.saturating_sub(1);
-                if opened.pop_if(|outside| *outside == depth).is_some() {
+                if depths_outside.pop_if(|outside| *outside == depth).is_some() {
                     around.pop();
                 }
             }
             "crate" if text(at + 1) == "::" => {
-                tree(tokens, at + 2, &[], &mut found);
+                collect_paths(tokens, at + 2, &[], &mut found);
             }
             // A chain of `super`s is followed from its first one.
             "super" if text(at + 1) == "::" && !(at >= 2 && text(at - 2) == "super" && text(at - 1) == "::") => {
@@ -44,7 +44,7 @@ pub(super) fn named<'a>(tokens: &[Token<'a>], module: &[&'a str]) -> Vec<Named<'
                     prefix.pop();
                     next += 2;
                 }
-                tree(tokens, next, &prefix, &mut found);
+                collect_paths(tokens, next, &prefix, &mut found);
             }
             _ => {}
         }
@@ -53,19 +53,19 @@ pub(super) fn named<'a>(tokens: &[Token<'a>], module: &[&'a str]) -> Vec<Named<'
 }
 
 /// The paths that a crate's root makes public under another place: `pub use claim::{Claim, Ticket as T}`.
-pub(super) fn reexported<'a>(tokens: &[Token<'a>]) -> Vec<Named<'a>> {
+pub(super) fn reexported_paths<'a>(tokens: &[Token<'a>]) -> Vec<NamedPath<'a>> {
     let mut found = Vec::new();
     for (at, pair) in tokens.windows(2).enumerate() {
         if pair[0].text == "pub" && pair[1].text == "use" {
-            let says_root = tokens.get(at + 2).is_some_and(|token| ["crate", "self"].contains(&token.text));
-            tree(tokens, if says_root { at + 4 } else { at + 2 }, &[], &mut found);
+            let begins_at_root = tokens.get(at + 2).is_some_and(|token| ["crate", "self"].contains(&token.text));
+            collect_paths(tokens, if begins_at_root { at + 4 } else { at + 2 }, &[], &mut found);
         }
     }
     found
 }
 
-/// Reads the path or the group of paths that begins at `at`; returns where it ends.
-fn tree<'a>(tokens: &[Token<'a>], mut at: usize, prefix: &[&'a str], found: &mut Vec<Named<'a>>) -> usize {
+/// Adds the path, or the group of paths, that begins at `at` to `found`; returns where it ends.
+fn collect_paths<'a>(tokens: &[Token<'a>], mut at: usize, prefix: &[&'a str], found: &mut Vec<NamedPath<'a>>) -> usize {
     let text = |at: usize| tokens.get(at).map_or("", |token| token.text);
     let mut path = prefix.to_vec();
     let Some(line) = tokens.get(at).map(|token| token.line) else { return at };
@@ -74,7 +74,7 @@ fn tree<'a>(tokens: &[Token<'a>], mut at: usize, prefix: &[&'a str], found: &mut
             "{" => {
                 at += 1;
                 while !["}", ";", ""].contains(&text(at)) {
-                    at = tree(tokens, at, &path, found).max(at + 1);
+                    at = collect_paths(tokens, at, &path, found).max(at + 1);
                     if text(at) == "," {
                         at += 1;
                     }
@@ -97,12 +97,12 @@ fn tree<'a>(tokens: &[Token<'a>], mut at: usize, prefix: &[&'a str], found: &mut
         }
         at += 1;
     }
-    let renamed = text(at) == "as";
+    let is_renamed = text(at) == "as";
     if let Some(last) = path.last() {
-        let called = if renamed { text(at + 1) } else { last };
-        found.push(Named { called, path, line });
+        let local_name = if is_renamed { text(at + 1) } else { last };
+        found.push(NamedPath { local_name, path, line });
     }
-    if renamed { at + 2 } else { at }
+    if is_renamed { at + 2 } else { at }
 }
 
 #[cfg(test)]
@@ -112,7 +112,7 @@ mod tests {
 
     fn paths(text: &str, module: &[&str]) -> Vec<String> {
         let tokens = tokens(text);
-        named(&tokens, module).iter().map(|named| named.path.join("::")).collect()
+        named_paths(&tokens, module).iter().map(|named| named.path.join("::")).collect()
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn each_path_has_the_line_it_is_on() {
         let tokens = tokens("use crate::{\n    a,\n    b::c,\n};");
-        let lines: Vec<usize> = named(&tokens, &[]).iter().map(|named| named.line).collect();
+        let lines: Vec<usize> = named_paths(&tokens, &[]).iter().map(|named| named.line).collect();
         assert_eq!(lines, [2, 3]);
     }
 
@@ -157,9 +157,9 @@ mod tests {
     #[test]
     fn reexports_are_known_by_the_name_they_get() {
         let tokens = tokens("mod a; pub use a::{B, c::D as E}; pub use crate::f::G; use std::fmt; pub use h::*;");
-        let named = reexported(&tokens);
+        let named = reexported_paths(&tokens);
         let seen: Vec<String> =
-            named.iter().map(|named| format!("{}={}", named.called, named.path.join("::"))).collect();
+            named.iter().map(|named| format!("{}={}", named.local_name, named.path.join("::"))).collect();
         assert_eq!(seen, ["B=a::B", "E=a::c::D", "G=f::G", "*=h::*"]);
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn without_comments_and_strings(text: &str) -> String {
     blanked
 }
 
-/// How many bytes at the beginning of `rest` are a comment or a literal.
+/// How many bytes at the beginning of `rest` are a comment or a literal; `None` if it begins with neither.
 fn opaque_len(rest: &str, follows_a_word: bool) -> Option<usize> {
     if rest.starts_with("//") {
         return Some(rest.find('\n').unwrap_or(rest.len()));
@@ -122,13 +122,13 @@ pub(super) fn tokens(blanked: &str) -> Vec<Token<'_>> {
 
 /// The tokens without the items marked `#[cfg(test)]`.
 pub(super) fn without_tests<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
-    const MARK: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
+    const CFG_TEST: [&str; 7] = ["#", "[", "cfg", "(", "test", ")", "]"];
     let mut kept = Vec::with_capacity(tokens.len());
     let mut at = 0;
     while at < tokens.len() {
-        let is_marked = tokens[at..].iter().take(MARK.len()).map(|token| token.text).eq(MARK);
-        if is_marked {
-            at += MARK.len();
+        let is_test_only = tokens[at..].iter().take(CFG_TEST.len()).map(|token| token.text).eq(CFG_TEST);
+        if is_test_only {
+            at += CFG_TEST.len();
             at += item_len(&tokens[at..]);
         } else {
             kept.push(tokens[at]);

@@ -19,14 +19,16 @@ const RETIRED: &[&[&str]] = &[
     &["who", concat!("hold", "s")],
 ];
 
+/// Words that stand for a mechanism without naming it.
 const PICTURES: &[&str] = &["seat", "lane", "desk", "ears", "lookout", "letter"];
 
-const PARTS: &[&str] = &["line", "mark"];
+/// Words that the glossary replaced, but that have other meanings too.
+const RESTRICTED_PARTS: &[&str] = &["line", "mark"];
 
 /// Names of the standard library and of tokio.
 const FOREIGN_NAMES: &[&str] = &["lines", "read_line", "next_line", "mark_unchanged"];
 
-/// Where names have these parts, and what is meant by them.
+/// How the path of a file begins, a part that names in it may have, and what the part means there.
 const NAMES_ALLOWED: &[(&str, &str, &str)] = &[
     ("bench/", "line", "a line of output"),
     ("foreign/", "line", "a line of output"),
@@ -63,28 +65,28 @@ const NAMES_ALLOWED: &[(&str, &str, &str)] = &[
     ("xtask/", "mark", "a mark in a source"),
 ];
 
-const PRODUCT: &[&str] = &["lockfast/src/", "lockfast-cli/src/"];
-const READ: &[&str] = &[".rs", ".lua", ".sql", ".md", ".toml", ".js", ".py", ".sh"];
+const PRODUCT_FOLDERS: &[&str] = &["lockfast/src/", "lockfast-cli/src/"];
+const CHECKED_EXTENSIONS: &[&str] = &[".rs", ".lua", ".sql", ".md", ".toml", ".js", ".py", ".sh"];
 
 pub(super) fn check(path: &str, text: &str) -> Vec<Finding> {
-    if !READ.iter().any(|extension| path.ends_with(extension)) {
+    if !CHECKED_EXTENSIONS.iter().any(|extension| path.ends_with(extension)) {
         return Vec::new();
     }
     let words = words(text, path.ends_with(".md"));
-    let mut findings = retired(path, &words);
-    findings.extend(pictures(path, &words));
-    findings.extend(names(path, text));
+    let mut findings = check_phrases(path, &words);
+    findings.extend(check_pictures(path, &words));
+    findings.extend(check_names(path, text));
     findings
 }
 
 /// Rows of the list that no file needs any more.
-pub(super) fn stale(tree: &Tree) -> Vec<Finding> {
+pub(super) fn stale_rows(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (start, part, _) in NAMES_ALLOWED {
-        let mut texts = tree.texts().filter(|(path, _)| path.starts_with(start));
+    for (beginning, part, _) in NAMES_ALLOWED {
+        let mut texts = tree.texts().filter(|(path, _)| path.starts_with(beginning));
         if !texts.any(|(path, text)| !names_with(path, text, part).is_empty()) {
             findings.push(Finding::new(
-                start,
+                beginning,
                 1,
                 format!("no name has the part `{part}`: take it off the list in words.rs"),
             ));
@@ -93,13 +95,13 @@ pub(super) fn stale(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-fn retired(path: &str, words: &[Word]) -> Vec<Finding> {
+fn check_phrases(path: &str, words: &[Word]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for at in 0..words.len() {
         for phrase in RETIRED {
             let found = words[at..].iter().take(phrase.len());
             let is_there = found.clone().map(|word| word.text.as_str()).eq(phrase.iter().copied())
-                && found.skip(1).all(|word| word.follows);
+                && found.skip(1).all(|word| word.is_adjacent);
             if is_there {
                 let phrase = phrase.join(" ");
                 let what = format!("\"{phrase}\": name the holder, the waiter, the claim or the process instead");
@@ -110,8 +112,8 @@ fn retired(path: &str, words: &[Word]) -> Vec<Finding> {
     findings
 }
 
-fn pictures(path: &str, words: &[Word]) -> Vec<Finding> {
-    if !PRODUCT.iter().any(|folder| path.starts_with(folder)) {
+fn check_pictures(path: &str, words: &[Word]) -> Vec<Finding> {
+    if !PRODUCT_FOLDERS.iter().any(|folder| path.starts_with(folder)) {
         return Vec::new();
     }
     let mut findings = Vec::new();
@@ -124,10 +126,10 @@ fn pictures(path: &str, words: &[Word]) -> Vec<Finding> {
     findings
 }
 
-fn names(path: &str, text: &str) -> Vec<Finding> {
+fn check_names(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for part in PARTS {
-        if NAMES_ALLOWED.iter().any(|(start, allowed, _)| path.starts_with(start) && allowed == part) {
+    for part in RESTRICTED_PARTS {
+        if NAMES_ALLOWED.iter().any(|(beginning, allowed, _)| path.starts_with(beginning) && allowed == part) {
             continue;
         }
         for (line, name) in names_with(path, text, part) {
@@ -162,17 +164,17 @@ fn names_with(path: &str, text: &str, part: &str) -> Vec<(usize, String)> {
 struct Word {
     text: String,
     line: usize,
-    /// Only blanks, line ends and signs of comments are between it and the word before.
-    follows: bool,
+    /// Whether only blanks, line ends and signs of comments are between it and the word before.
+    is_adjacent: bool,
 }
 
 /// The words of a text. Names are taken apart; the fenced blocks of a document, which quote output, are left out.
 fn words(text: &str, is_document: bool) -> Vec<Word> {
-    let (mut words, mut follows, mut is_quoted) = (Vec::new(), false, false);
+    let (mut words, mut is_adjacent, mut is_quoted) = (Vec::new(), false, false);
     for (line, content) in (1..).zip(text.lines()) {
         if is_document && content.trim_start().starts_with("```") {
             is_quoted = !is_quoted;
-            follows = false;
+            is_adjacent = false;
             continue;
         }
         if is_quoted {
@@ -183,12 +185,12 @@ fn words(text: &str, is_document: bool) -> Vec<Word> {
             if first.is_ascii_alphabetic() {
                 let len = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
                 for piece in pieces(&rest[..len]) {
-                    words.push(Word { text: piece, line, follows });
-                    follows = true;
+                    words.push(Word { text: piece, line, is_adjacent });
+                    is_adjacent = true;
                 }
                 rest = &rest[len..];
             } else {
-                follows &= first.is_whitespace() || "_/!#*-".contains(first);
+                is_adjacent &= first.is_whitespace() || "_/!#*-".contains(first);
                 rest = &rest[first.len_utf8()..];
             }
         }
@@ -212,7 +214,7 @@ fn pieces(name: &str) -> impl Iterator<Item = String> {
     pieces.into_iter().filter(|piece| !piece.is_empty())
 }
 
-/// The word itself, or several of it, or something done with it.
+/// Whether a word is `root` itself, its plural, or its past tense: `mark`, `marks`, `marked`.
 fn is_form_of(word: &str, root: &str) -> bool {
     word.strip_prefix(root).is_some_and(|ending| matches!(ending, "" | "s" | "ed"))
 }
@@ -228,10 +230,10 @@ mod tests {
     #[test]
     fn each_retired_phrase_is_found_in_prose_code_and_names() {
         for phrase in RETIRED {
-            let (said, name) = (phrase.join(" "), phrase.join("_"));
-            assert_eq!(found("docs/a.md", &format!("One.\nThen {said} more.")), [2], "{said}");
-            assert_eq!(found("a.rs", &format!("fn {name}_more() {{}}")), [1], "{said}");
-            assert_eq!(found("a.lua", &format!("-- {said}")), [1], "{said}");
+            let (spoken, name) = (phrase.join(" "), phrase.join("_"));
+            assert_eq!(found("docs/a.md", &format!("One.\nThen {spoken} more.")), [2], "{spoken}");
+            assert_eq!(found("a.rs", &format!("fn {name}_more() {{}}")), [1], "{spoken}");
+            assert_eq!(found("a.lua", &format!("-- {spoken}")), [1], "{spoken}");
         }
     }
 
@@ -266,6 +268,6 @@ mod tests {
 
     #[test]
     fn a_row_that_no_file_needs_is_stale() {
-        assert_eq!(stale(&Tree::of(&[])).len(), NAMES_ALLOWED.len());
+        assert_eq!(stale_rows(&Tree::of(&[])).len(), NAMES_ALLOWED.len());
     }
 }
