@@ -149,7 +149,7 @@ pub async fn a_waiter_cancelled_at_any_moment_blocks_no_other(fixture: &Fixture)
 }
 
 /// A lock granted to a future that is never polled again is handed off to the next waiter after a while.
-pub async fn a_grant_that_is_not_taken_expect_hand_off(fixture: &Fixture) {
+pub async fn a_grant_that_is_not_taken_is_handed_off(fixture: &Fixture) {
     let [one, two, three] = fixture.three_users().await;
     let held = expect_supported(one.mutex("a").lock().await);
     let second = enqueue_unpolled(&two, &two.mutex("a").ttl(fixture.brief_ttl())).await;
