@@ -50,7 +50,7 @@ pub(crate) use pool::Pool;
 use server::NewConnection;
 pub(crate) use server::{Server, info_field};
 pub(crate) use timing::{MAX_RESPONSE_TIMEOUT, Timing};
-pub(crate) use tls::refusal;
+pub(crate) use tls::certificate_refusal;
 
 /// An open connection.
 pub(crate) struct Connection {

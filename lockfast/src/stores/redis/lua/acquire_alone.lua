@@ -16,10 +16,11 @@ local beginning, ending, ttl, floor, flags, block = ARGV[1], ARGV[2], ARGV[3], A
 -- costs as much as a command.
 if not flags then
   local call, sub = redis.call, string.sub
-  -- A name without a holder is free only if its queue is empty too. A record means a tombstone, or that this claim has joined.
+  -- A name without a holder is free only if its queue is empty too. If this claim has a record, it has joined before, or the record is
+  -- its tombstone.
   local is_free, must_wait = call('EXISTS', key, queue, record, 'lockfast:watched') == 0, false
   if not is_free then
-    -- While another claim holds the name alone, no hand-off is due and a new claim is the last entry.
+    -- While another claim holds the name exclusively, no hand-off is due and a new claim becomes the last entry.
     local value, own_record, watched = unpack(call('MGET', key, record, 'lockfast:watched'))
     must_wait = value and not own_record and not watched
       and sub(value, @value.head@) == '@claim@' and sub(value, @value.owner@) ~= sub(beginning, @value.owner@)

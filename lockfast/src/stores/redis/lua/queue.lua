@@ -76,7 +76,8 @@ function rule.sweep(want)
         if rule.is_subscribed(client) then
           rule.push(client, 'gone ' .. sub(entry, @entry.owner@))
         end
-      -- A waiter for this name alone whose client had a subscription when it joined. `hand_off` decides about all others.
+      -- A waiter that wants only this name, exclusively, and whose client had a subscription when it joined. `hand_off` decides
+      -- about all other waiters.
       elseif sub(record, @value.beginning@) == '@claim@' .. sub(entry, @entry.identity@) .. ' - '
         and not rule.is_subscribed(client) then
         unsubscribed[#unsubscribed + 1] = keys[index]
