@@ -142,8 +142,8 @@ impl Connection {
         }
     }
 
-    /// Waits for a reply. Explains its error, and retires a connection that fails or leads to a replica. No request has a timer of its own, since
-    /// setting one costs a tenth of a request: [`monitor`] watches the connection as a whole.
+    /// Waits for a reply. Explains its error, and retires a connection that fails or leads to a replica. No request has a timer
+    /// of its own, since setting one costs a tenth of a request: [`monitor`] watches the connection as a whole.
     async fn wait_for_reply<T>(
         &self,
         doing: impl Fn() -> String,

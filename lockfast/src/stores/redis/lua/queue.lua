@@ -41,7 +41,8 @@ function rule.records_of(entries)
   return redis.call('MGET', unpack(keys)), keys
 end
 
--- Whether the last living claim of the queue holds, and its weight. If it holds, all claims in the queue fit, and no hand-off is due.
+-- Whether the last living claim of the queue holds, and its weight. If it holds, all claims in the queue fit, and no hand-off is
+-- due.
 function rule.last_holds(want)
   local queue = rule.queue_of(want)
   while rule.evicted < @max_evicted@ do
@@ -59,8 +60,8 @@ function rule.last_holds(want)
   return false
 end
 
--- Evicts the entries at the front that are dead, or whose client has no subscription and so cannot be notified of a grant. Ends at the
--- first other entry: the entries behind it are not next. Evicts many with one command: a whole process may have died.
+-- Evicts the entries at the front that are dead, or whose client has no subscription and so cannot be notified of a grant. Ends
+-- at the first other entry: the entries behind it are not next. Evicts many with one command: a whole process may have died.
 function rule.sweep(want)
   -- The first page is small: most sweeps end at the first or second entry.
   local queue, size, sub = rule.queue_of(want), 2, string.sub

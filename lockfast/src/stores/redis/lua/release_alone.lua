@@ -19,9 +19,9 @@ do
       call('DEL', key)
       return 'gone left'
     end
-    -- The first waiter gets the key here if it wants only this name, exclusively, lives and has a subscription. The order is that of
-    -- the rule: check the subscription, write the grant, publish; and the first write is one that a full Redis allows. The rule
-    -- handles all other cases.
+    -- The first waiter gets the key here if it wants only this name, exclusively, lives and has a subscription. The order is that
+    -- of the rule: check the subscription, write the grant, publish; and the first write is one that a full Redis allows. The
+    -- rule handles all other cases.
     local entry = others == 1 and redis.pcall('ZRANGE', queue, '0', '0')[1]
     if entry and sub(entry, @entry.demand@) == ' @all@ @all@' then
       local record = sub(queue, @key.slot@) .. 'claim:' .. sub(entry, @entry.owner@)
