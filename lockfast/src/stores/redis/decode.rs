@@ -119,8 +119,8 @@ fn tickets_in(value: &[u8]) -> Option<Tickets> {
     Some(Tickets::new(Ticket(next()?), u32::try_from(next()?).ok()?))
 }
 
-/// The standing of each claim. The reply is an array of standings; one standing; or, if all claims hold one name, exclusively, their
-/// texts, one on each line.
+/// The standing of each claim. The reply is an array of standings; one standing; or, if all claims hold one name, exclusively,
+/// their texts, one on each line.
 pub(super) fn standings(reply: &Value, count: usize) -> Result<Vec<Standing>> {
     if let Value::BulkString(lines) = reply
         && lines.starts_with(b"lockfast1 ")

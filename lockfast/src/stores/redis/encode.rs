@@ -15,15 +15,15 @@ use super::{MAX_NAMES_PER_RUN, batches, note};
 /// The longest expiry that is sent, in milliseconds: a thousand years. Redis refuses expiries that overflow its clock.
 const MAX_EXPIRY_MILLIS: u64 = 1_000 * 365 * 24 * 3600 * 1_000;
 
-/// The shortest life of a tombstone. It outlives every late acquire: one may wait to be sent for as long as a connection lives without
-/// a reply, and as long again in the buffers of a stalled network.
+/// The shortest life of a tombstone. It outlives every late acquire: one may wait to be sent for as long as a connection lives
+/// without a reply, and as long again in the buffers of a stalled network.
 pub(super) const MIN_TOMBSTONE: Duration = MAX_RESPONSE_TIMEOUT.saturating_mul(2);
 
 /// The most entries that are requested: more than any queue has.
 const MAX_ENTRIES: usize = 1 << 40;
 
-/// `is_subscribed`: whether the claim's client has a live push subscription. Without one the claim is flagged, so that scripts do not
-/// evict it for its missing subscription.
+/// `is_subscribed`: whether the claim's client has a live push subscription. Without one the claim is flagged, so that scripts do
+/// not evict it for its missing subscription.
 pub(super) fn acquire(claim: &Claim, busy: Busy, is_subscribed: bool, now: u64) -> Call {
     let mut flags = String::new();
     flags.extend((busy == Busy::Refuse).then_some('r'));
@@ -208,7 +208,8 @@ fn append_client(call: &mut Call, client: ClientId) -> &mut Call {
     call.bytes(&hex::<8, 16>(client.0.to_be_bytes()))
 }
 
-/// The text of a claim that wants one name, exclusively, up to SINCE: `lockfast1 x OWNER CLIENT HOME - `. See [`format`](super::format).
+/// The text of a claim that wants one name, exclusively, up to SINCE: `lockfast1 x OWNER CLIENT HOME - `. See
+/// [`format`](super::format).
 struct TextBeginning([u8; BEGINNING_LENGTH]);
 
 impl TextBeginning {

@@ -19,7 +19,7 @@ pub(super) fn explain(doing: &str, error: &RedisError) -> Error {
 
 /// An error of the network or of TLS.
 fn explain_connection_error(doing: &str, text: &str) -> Error {
-    match connection::refusal(text) {
+    match connection::certificate_refusal(text) {
         Some(sentence) => Error::invalid(sentence),
         // Before TLS 1.3, a server sends this alert if it demands a certificate, and for other reasons.
         None if text.contains("received fatal alert: HandshakeFailure") => Error::unavailable(

@@ -4,8 +4,8 @@
 //! each, and more of a listing only while its last name read comes before the end of the page. No script reads more than
 //! [`MAX_NAMES_PER_CALL`] names.
 //!
-//! A page of `p` names from `c` clients reads at least `p + c` names, and seldom more than twice that number. So a scan of all pages
-//! is linear in the number of names, as long as a page has at least as many names as there are clients.
+//! A page of `p` names from `c` clients reads at least `p + c` names, and seldom more than twice that number. So a scan of all
+//! pages is linear in the number of names, as long as a page has at least as many names as there are clients.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +17,8 @@ use super::connection::Pool;
 use super::decode;
 use super::scripts::{self, Call};
 
-/// The most names and the most listings that one script reads. A run takes about a third of a millisecond, in which the server runs no other
-/// command.
+/// The most names and the most listings that one script reads. A run takes about a third of a millisecond, in which the server
+/// runs no other command.
 const MAX_NAMES_PER_CALL: usize = 200;
 const MAX_LISTINGS_PER_CALL: usize = 40;
 /// How many clients one script returns.
@@ -117,8 +117,8 @@ impl<'a> NameScan<'a> {
     }
 }
 
-/// All clients that have a listing. Scripts return clients by the end of their listings. A client that reports during the scan gets a
-/// later end, and is found there again.
+/// All clients that have a listing. Scripts return clients by the end of their listings. A client that reports during the scan
+/// gets a later end, and is found there again.
 async fn all_clients(pool: &Pool) -> Result<(Counters, BTreeSet<String>)> {
     let (fleet, mut found) = read_clients(pool, CLIENTS_PER_CALL, None).await?;
     let (mut all, mut limit) = (BTreeSet::new(), CLIENTS_PER_CALL);

@@ -92,8 +92,8 @@ struct Inner {
 }
 
 impl Inner {
-    /// Waits until the wanted number of replicas has the writes of this connection: until then the outcome of a hold is unknown. Returns
-    /// at once if no replicas are wanted, or if no standing is a hold.
+    /// Waits until the wanted number of replicas has the writes of this connection: until then the outcome of a hold is unknown.
+    /// Returns at once if no replicas are wanted, or if no standing is a hold.
     async fn confirm(
         &self,
         connection: &Arc<Connection>,
@@ -148,8 +148,8 @@ impl Redis {
         Ok(Arc::new(store))
     }
 
-    /// The resources of names, without unused ones, with at most `max_entries` entries each. Long queues are read in pieces, between
-    /// which the server runs other commands.
+    /// The resources of names, without unused ones, with at most `max_entries` entries each. Long queues are read in pieces,
+    /// between which the server runs other commands.
     async fn read_resources(&self, mut names: &[Name], max_entries: usize) -> Result<Vec<Resource>> {
         let (pool, max_entries) = (&self.inner.pool, max_entries.max(1));
         // `begun`: the first resource of `names`, if only a part of its queue was read.
@@ -226,7 +226,8 @@ impl Store for Redis {
             }
             done += batch.len();
         }
-        // An eighth of the lease is half of the time that the keeper gives a renewal: so it can repeat one whose outcome is unknown.
+        // An eighth of the lease is half of the time that the keeper gives a renewal: so it can repeat one whose outcome is
+        // unknown.
         let shortest_ttl = || leases.iter().map(|lease| lease.claim.ttl).min().unwrap_or_default();
         self.inner.confirm(&connection, &standings, || WAIT_TIMEOUT.min(shortest_ttl() / 8)).await?;
         Ok(standings)

@@ -56,6 +56,7 @@ fn escape(text: &str) -> String {
     word
 }
 
+/// Reverses [`escape`].
 fn unescape(word: &str) -> String {
     let mut parts = word.split('%');
     let mut text = parts.next().unwrap_or_default().to_owned();

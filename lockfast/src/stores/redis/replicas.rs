@@ -1,9 +1,9 @@
 //! Waits until replicas have a write (`?replicas=N`), so that a failover does not lose it.
 //!
-//! `WAIT` blocks all later requests of its connection. So each connection that claims are written on has a second connection beside
-//! it for `WAIT`, driven by the same runtime. `WAIT` covers only the writes of its own connection. So after a claim was written, a
-//! small write is sent on the second connection: it comes behind the claim in the server's one replication stream. One `WAIT` covers
-//! all confirmations that were requested before it was sent.
+//! `WAIT` blocks all later requests of its connection. So each connection that claims are written on has a second connection
+//! beside it for `WAIT`, driven by the same runtime. `WAIT` covers only the writes of its own connection. So after a claim was
+//! written, a small write is sent on the second connection: it comes behind the claim in the server's one replication stream. One
+//! `WAIT` covers all confirmations that were requested before it was sent.
 //!
 //! A task of the runtime sends one `WAIT` after the other as long as there are requests. A request that is dropped, or not polled
 //! any more, delays no other.

@@ -106,8 +106,8 @@ impl Call {
         self.bytes(digits(number.into(), &mut [0; 20]))
     }
 
-    /// Runs the script by its digest. If the server does not know the digest, after a restart or SCRIPT FLUSH, the script did not run,
-    /// and its body is sent. No other request is ever repeated here.
+    /// Runs the script by its digest. If the server does not know the digest, after a restart or SCRIPT FLUSH, the script did not
+    /// run, and its body is sent. No other request is ever repeated here.
     pub(super) async fn run(&self, multiplexer: &Multiplexer) -> RedisResult<Value> {
         match self.send(multiplexer, &self.script.text.evalsha).await {
             Err(error) if is_unknown_script(&error) => {

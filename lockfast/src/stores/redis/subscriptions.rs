@@ -118,8 +118,8 @@ impl Subscriptions {
         }
     }
 
-    /// `why` is of the reply to `leaving`, and may name the claim of the same client that holds now. If grants are not trusted, that
-    /// claim gets a recheck instead, and `why` becomes [`Why::Left`].
+    /// `why` is of the reply to `leaving`, and may name the claim of the same client that holds now. If grants are not trusted,
+    /// that claim gets a recheck instead, and `why` becomes [`Why::Left`].
     pub(super) fn distrust_named_grant(&self, why: &mut Why, leaving: &Leaving) {
         if let (Why::PassedOn(owner, ticket), Some(left), false) = (&*why, leaving.claim(), self.trusts_grants) {
             let mut to_wake = Vec::new();

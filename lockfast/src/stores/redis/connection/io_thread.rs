@@ -25,8 +25,8 @@ pub(super) fn caller_runtime() -> Option<Handle> {
 
 /// Whether a runtime has I/O, and timers that follow the clock (a test may have paused them).
 ///
-/// tokio cannot be asked for either, and panics if one is missing: so a task tries both. A panic ends only that task; its message is
-/// printed once for each runtime.
+/// tokio cannot be asked for either, and panics if one is missing: so a task tries both. A panic ends only that task; its message
+/// is printed once for each runtime.
 pub(super) fn can_drive_connections(runtime: &Handle) -> impl Future<Output = bool> + Send + use<> {
     let probe = runtime.spawn(async {
         drop(tokio::time::sleep(Duration::ZERO));

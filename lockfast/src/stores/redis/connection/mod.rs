@@ -50,7 +50,7 @@ pub(crate) use pool::Pool;
 use server::NewConnection;
 pub(crate) use server::{Server, info_field};
 pub(crate) use timing::{MAX_RESPONSE_TIMEOUT, Timing};
-pub(crate) use tls::refusal;
+pub(crate) use tls::certificate_refusal;
 
 /// An open connection.
 pub(crate) struct Connection {
@@ -142,8 +142,8 @@ impl Connection {
         }
     }
 
-    /// Waits for a reply. Explains its error, and retires a connection that fails or leads to a replica. No request has a timer of its own, since
-    /// setting one costs a tenth of a request: [`monitor`] watches the connection as a whole.
+    /// Waits for a reply. Explains its error, and retires a connection that fails or leads to a replica. No request has a timer
+    /// of its own, since setting one costs a tenth of a request: [`monitor`] watches the connection as a whole.
     async fn wait_for_reply<T>(
         &self,
         doing: impl Fn() -> String,

@@ -302,8 +302,9 @@ impl Shared {
         self.retirement.notify_waiters();
     }
 
+    /// Wakes the driver.
     fn wake(&self) {
-        let driver = self.dispatcher().driver.clone();
+        let driver = self.dispatcher().driver_waker.clone();
         driver.iter().for_each(Waker::wake_by_ref);
     }
 

@@ -220,8 +220,8 @@ mod tests {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
-    fn read_all(replies: &mut Parser) -> Vec<Value> {
-        std::iter::from_fn(|| replies.next().unwrap()).collect()
+    fn read_all(parser: &mut Parser) -> Vec<Value> {
+        std::iter::from_fn(|| parser.next().unwrap()).collect()
     }
 
     /// One reply of each type with its value, some of them nested.
@@ -268,17 +268,17 @@ mod tests {
         let bytes: Vec<u8> = samples.iter().flat_map(|(text, _)| text.bytes()).collect();
         let expected: Vec<_> = samples.into_iter().map(|(_, value)| value).collect();
         for cut in 0..=bytes.len() {
-            let mut replies = Parser::default();
-            replies.spare_buffer().extend_from_slice(&bytes[..cut]);
-            let mut seen = read_all(&mut replies);
-            replies.spare_buffer().extend_from_slice(&bytes[cut..]);
-            seen.extend(read_all(&mut replies));
+            let mut parser = Parser::default();
+            parser.spare_buffer().extend_from_slice(&bytes[..cut]);
+            let mut seen = read_all(&mut parser);
+            parser.spare_buffer().extend_from_slice(&bytes[cut..]);
+            seen.extend(read_all(&mut parser));
             assert_eq!(seen, expected, "cut at {cut}");
         }
-        let mut replies = Parser::default();
+        let mut parser = Parser::default();
         let byte_by_byte = bytes.iter().flat_map(|byte| {
-            replies.spare_buffer().push(*byte);
-            read_all(&mut replies)
+            parser.spare_buffer().push(*byte);
+            read_all(&mut parser)
         });
         assert_eq!(byte_by_byte.collect::<Vec<_>>(), expected);
     }
@@ -288,19 +288,19 @@ mod tests {
         let (count, text) = (200_000, "x".repeat(40));
         let mut bytes = format!("*{count}\r\n");
         (0..count).for_each(|_| bytes.push_str(&format!("$40\r\n{text}\r\n")));
-        let mut replies = Parser::default();
+        let mut parser = Parser::default();
         let mut whole = None;
         // Parsed again from its beginning with each piece, this would take hours.
         for piece in bytes.as_bytes().chunks(100) {
-            replies.spare_buffer().extend_from_slice(piece);
-            whole = replies.next().unwrap().or(whole);
+            parser.spare_buffer().extend_from_slice(piece);
+            whole = parser.next().unwrap().or(whole);
         }
         let Some(Value::Array(values)) = whole else { panic!("it is a list") };
         assert!(values.len() == count && values.iter().all(|value| *value == bulk(&text)));
         let long = format!("${}\r\n{}\r\n", 1 << 22, "y".repeat(1 << 22));
-        replies.spare_buffer().extend_from_slice(long.as_bytes());
-        assert!(matches!(replies.next(), Ok(Some(Value::BulkString(text))) if text.len() == 1 << 22));
-        assert!(replies.spare_buffer().capacity() <= 4 * READ_SIZE);
+        parser.spare_buffer().extend_from_slice(long.as_bytes());
+        assert!(matches!(parser.next(), Ok(Some(Value::BulkString(text))) if text.len() == 1 << 22));
+        assert!(parser.spare_buffer().capacity() <= 4 * READ_SIZE);
     }
 
     #[test]
@@ -336,9 +336,9 @@ mod tests {
             &endless,
         ];
         for text in texts {
-            let mut replies = Parser::default();
-            replies.spare_buffer().extend_from_slice(text.as_bytes());
-            assert!(replies.next().is_err_and(|error| error.is_unrecoverable_error()), "{text:.50}");
+            let mut parser = Parser::default();
+            parser.spare_buffer().extend_from_slice(text.as_bytes());
+            assert!(parser.next().is_err_and(|error| error.is_unrecoverable_error()), "{text:.50}");
         }
     }
 }

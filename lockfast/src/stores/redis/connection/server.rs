@@ -84,8 +84,8 @@ impl Server {
         open_multiplexer(&self.address, &self.timing, &self.tls, on_push).await
     }
 
-    /// Opens a connection to a primary; `on_push` gets its pushes. If the ticket counter was last used on another server, the counter
-    /// is raised to this server's clock.
+    /// Opens a connection to a primary; `on_push` gets its pushes. If the ticket counter was last used on another server, the
+    /// counter is raised to this server's clock.
     pub(crate) async fn connect(&self, on_push: OnPush) -> Result<NewConnection> {
         let doing = format!("connecting to Redis at {}", self.label);
         let limit = self.timing.connect_timeout;

@@ -120,7 +120,7 @@ impl Base {
 }
 
 /// The error for a server that refuses the client certificate, or demands one, if the TLS error `text` means that.
-pub(crate) fn refusal(text: &str) -> Option<String> {
+pub(crate) fn certificate_refusal(text: &str) -> Option<String> {
     let (_, alert) = text.split_once("received fatal alert: ")?;
     let alert: String = alert.chars().take_while(char::is_ascii_alphanumeric).collect();
     match alert.as_str() {

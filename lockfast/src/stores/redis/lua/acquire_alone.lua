@@ -1,4 +1,5 @@
--- acquire_alone: a claim that wants one name, exclusively, joins the name's queue. A claim that has joined before is renewed instead.
+-- acquire_alone: a claim that wants one name, exclusively, joins the name's queue. A claim that has joined before is renewed
+-- instead.
 --
 -- KEYS  1 the name, 2 its queue, 3 the claim's record
 -- ARGV  1 the claim's text up to and including SINCE and the blank behind it, without flags
@@ -16,10 +17,11 @@ local beginning, ending, ttl, floor, flags, block = ARGV[1], ARGV[2], ARGV[3], A
 -- costs as much as a command.
 if not flags then
   local call, sub = redis.call, string.sub
-  -- A name without a holder is free only if its queue is empty too. A record means a tombstone, or that this claim has joined.
+  -- A name without a holder is free only if its queue is empty too. If this claim has a record, it has joined before, or the
+  -- record is its tombstone.
   local is_free, must_wait = call('EXISTS', key, queue, record, 'lockfast:watched') == 0, false
   if not is_free then
-    -- While another claim holds the name alone, no hand-off is due and a new claim is the last entry.
+    -- While another claim holds the name exclusively, no hand-off is due and a new claim becomes the last entry.
     local value, own_record, watched = unpack(call('MGET', key, record, 'lockfast:watched'))
     must_wait = value and not own_record and not watched
       and sub(value, @value.head@) == '@claim@' and sub(value, @value.owner@) ~= sub(beginning, @value.owner@)
@@ -28,8 +30,8 @@ if not flags then
     local number = call('INCRBY', 'lockfast:tickets', '1')
     -- Read again as text: Redis formats large numbers faster than Lua, and exactly.
     local first = call('GET', 'lockfast:tickets')
-    -- A counter at or below the smallest seed was lost: then the rule seeds it. The floor is compared as text, which costs less than
-    -- parsing it.
+    -- A counter at or below the smallest seed was lost: then the rule seeds it. The floor is compared as text, which costs less
+    -- than parsing it.
     if number > @min_seed@ and (#first > #floor or #first == #floor and first > floor) then
       if not must_wait then
         call('PSETEX', key, ttl, beginning .. first .. ending)
@@ -41,9 +43,9 @@ if not flags then
       if position == 1 or call('PTTL', queue) < ttl + @outlives.min@ then
         call('PEXPIRE', queue, ttl + @outlives@)
       end
-      -- As in `rule.recheck_and_position`: the longest lease of the holder, the first waiter and the entry just ahead. The two waiters
-      -- are left out if the holder's lease is at least half of this claim's: the claim is renewed before that lease ends, and the
-      -- reply to the renewal takes all three into account.
+      -- As in `rule.recheck_and_position`: the longest lease of the holder, the first waiter and the entry just ahead. The two
+      -- waiters are left out if the holder's lease is at least half of this claim's: the claim is renewed before that lease ends,
+      -- and the reply to the renewal takes all three into account.
       local recheck = call('PTTL', key)
       if position > 1 and recheck < ttl / 2 then
         for _, rank in ipairs({0, position - 2}) do

@@ -62,9 +62,9 @@ function rule.fetch_key(key)
 end
 
 -- The kind of the value of a plain key, and the value if it is ours. The kind is nil if the key does not exist; '@kind.claim@',
--- '@kind.readers@' or '@kind.seal@', see format.rs; 'foreign' for another program's lock; 'newer' for a value of a newer version of
--- lockfast; 'wrong_type' for a value that is no string. The last three keep claims out too. Each key is fetched once in a run: every
--- write to a plain key goes through `set_key` or `delete_key`, or clears the cached value.
+-- '@kind.readers@' or '@kind.seal@', see format.rs; 'foreign' for another program's lock; 'newer' for a value of a newer version
+-- of lockfast; 'wrong_type' for a value that is no string. The last three keep claims out too. Each key is fetched once in a run:
+-- every write to a plain key goes through `set_key` or `delete_key`, or clears the cached value.
 function rule.read_key(key)
   rule.cached[key] = rule.cached[key] or rule.fetch_key(key)
   return rule.cached[key].kind, rule.cached[key].value

@@ -1,5 +1,5 @@
--- inspect: settles the queues of names and returns them. Ends before the last name once it has read many entries: the server runs no
--- other command meanwhile.
+-- inspect: settles the queues of names and returns them. Ends before the last name once it has read many entries: the server runs
+-- no other command meanwhile.
 --
 -- KEYS  the names
 -- ARGV  1 now, in milliseconds

@@ -6,8 +6,8 @@
 
 local listing = {}
 
--- Escapes the zero bytes of a name by a byte 255 behind each. No name contains the byte 255, and all digits of an owner are below it:
--- so the members of a name sort before those of all longer names that begin with it.
+-- Escapes the zero bytes of a name by a byte 255 behind each. No name contains the byte 255, and all digits of an owner are below
+-- it: so the members of a name sort before those of all longer names that begin with it.
 function listing.escaped(name)
   return (string.gsub(name, '%z', '\0\255'))
 end

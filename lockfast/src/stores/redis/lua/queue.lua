@@ -41,7 +41,8 @@ function rule.records_of(entries)
   return redis.call('MGET', unpack(keys)), keys
 end
 
--- Whether the last living claim of the queue holds, and its weight. If it holds, all claims in the queue fit, and no hand-off is due.
+-- Whether the last living claim of the queue holds, and its weight. If it holds, all claims in the queue fit, and no hand-off is
+-- due.
 function rule.last_holds(want)
   local queue = rule.queue_of(want)
   while rule.evicted < @max_evicted@ do
@@ -59,8 +60,8 @@ function rule.last_holds(want)
   return false
 end
 
--- Evicts the entries at the front that are dead, or whose client has no subscription and so cannot be notified of a grant. Ends at the
--- first other entry: the entries behind it are not next. Evicts many with one command: a whole process may have died.
+-- Evicts the entries at the front that are dead, or whose client has no subscription and so cannot be notified of a grant. Ends
+-- at the first other entry: the entries behind it are not next. Evicts many with one command: a whole process may have died.
 function rule.sweep(want)
   -- The first page is small: most sweeps end at the first or second entry.
   local queue, size, sub = rule.queue_of(want), 2, string.sub
@@ -76,7 +77,8 @@ function rule.sweep(want)
         if rule.is_subscribed(client) then
           rule.push(client, 'gone ' .. sub(entry, @entry.owner@))
         end
-      -- A waiter for this name alone whose client had a subscription when it joined. `hand_off` decides about all others.
+      -- A waiter that wants only this name, exclusively, and whose client had a subscription when it joined. `hand_off` decides
+      -- about all other waiters.
       elseif sub(record, @value.beginning@) == '@claim@' .. sub(entry, @entry.identity@) .. ' - '
         and not rule.is_subscribed(client) then
         unsubscribed[#unsubscribed + 1] = keys[index]

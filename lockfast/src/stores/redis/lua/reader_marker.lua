@@ -35,8 +35,9 @@ function rule.rewrite_reader_marker(want)
   end
 end
 
--- Whether the marker may be wrong once a reader has left: that reader was the last, or the marker lasts longer than a renewal of the
--- first reader in the queue would make it last. The first reader counts even if it waits for another name: then no reader may hold.
+-- Whether the marker may be wrong once a reader has left: that reader was the last, or the marker lasts longer than a renewal of
+-- the first reader in the queue would make it last. The first reader counts even if it waits for another name: then no reader may
+-- hold.
 function rule.is_reader_marker_wrong(want)
   if rule.read_key(want.key) ~= '@kind.readers@' then
     return false

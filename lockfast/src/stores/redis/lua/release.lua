@@ -1,5 +1,5 @@
--- The second half of the scripts release and release_alone, by the rule. `leavings` has for each claim the way it leaves, the claim,
--- and the arguments of the way. `subscribed` and `now` are as declared in the first file of each.
+-- The second half of the scripts release and release_alone, by the rule. `leavings` has for each claim the way it leaves, the
+-- claim, and the arguments of the way. `subscribed` and `now` are as declared in the first file of each.
 rule.subscribed = subscribed or {}
 
 local function lease_of(claim)
@@ -57,8 +57,8 @@ local function first_waiter(want)
   return first
 end
 
--- Notifies the first waiter on each name of `claim`: the claim's lease ends after `span`, earlier than the waiter's recheck, and the
--- waiter asks again then.
+-- Notifies the first waiter on each name of `claim`: the claim's lease ends after `span`, earlier than the waiter's recheck, and
+-- the waiter asks again then.
 local function notify_first_waiters(claim, span)
   local notified = {}
   for _, want in ipairs(claim.wants) do

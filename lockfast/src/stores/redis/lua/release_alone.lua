@@ -19,22 +19,22 @@ do
       call('DEL', key)
       return 'gone left'
     end
-    -- The first waiter gets the key here if it wants only this name, exclusively, lives and has a subscription. The order is that of
-    -- the rule: check the subscription, write the grant, publish; and the first write is one that a full Redis allows. The rule
-    -- handles all other cases.
+    -- The first waiter gets the key here if it wants only this name, exclusively, lives and has a subscription. The order is that
+    -- of the rule: check the subscription, write the grant, publish; and the first write is one that a full Redis allows. The
+    -- rule handles all other cases.
     local entry = others == 1 and redis.pcall('ZRANGE', queue, '0', '0')[1]
     if entry and sub(entry, @entry.demand@) == ' @all@ @all@' then
       local record = sub(queue, @key.slot@) .. 'claim:' .. sub(entry, @entry.owner@)
       local waiting = redis.pcall('GET', record)
       if type(waiting) == 'string' and sub(waiting, @value.beginning@) == '@claim@' .. sub(entry, @entry.identity@) .. ' - ' then
         local client = sub(entry, @entry.client@)
-        -- A client that releases lives, and the reply names its claim that holds now.
+        -- The client that releases is alive and needs no push: the reply names its claim that holds now.
         local is_own = client == sub(beginning, @value.client@)
         local channel = not is_own and 'lockfast:push:' .. client
-        local count = not is_own and redis.pcall('PUBSUB', 'NUMSUB', channel)
-        if is_own or not count.err and tonumber(count[2]) > 0 then
+        local numsub = not is_own and redis.pcall('PUBSUB', 'NUMSUB', channel)
+        if is_own or not numsub.err and tonumber(numsub[2]) > 0 then
           call('ZREM', queue, entry)
-          -- A waiter's record is its text as a holder but for SINCE, and has its lease.
+          -- The record of a waiter is the text of a holder, but for SINCE, and expires with the waiter's lease.
           call('RENAME', record, key)
           call('SETRANGE', key, @value.since:offset@, now)
           if is_own then
@@ -43,7 +43,7 @@ do
           redis.pcall('PUBLISH', channel, waiting)
           return 'gone left'
         end
-        subscribed = {[client] = count.err ~= nil}
+        subscribed = {[client] = numsub.err ~= nil}
       end
     end
   end

@@ -13,7 +13,8 @@ local now, lease_text, common_count = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local lease = tonumber(lease_text)
 local replies, others = {}, {}
 
--- The fast path, before the rule is defined: claims that hold one name, exclusively. No queue is read, since no hand-off can be due.
+-- The fast path, before the rule is defined: claims that hold one name, exclusively. No queue is read, since no hand-off can be
+-- due.
 if common_count > 0 then
   local call, find = redis.call, string.find
   local supports_gt = (redis.REDIS_VERSION_NUM or 0) >= 0x00070000

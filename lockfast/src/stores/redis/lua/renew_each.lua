@@ -1,5 +1,5 @@
--- The second half of the script renew, by the rule: the common claims with an index in `others`, which the fast path has not renewed,
--- and all claims that are not common.
+-- The second half of the script renew, by the rule: the common claims with an index in `others`, which the fast path has not
+-- renewed, and all claims that are not common.
 
 -- Detaches a claim: from now on it lives as long as its lease, with or without its client. The expiry stays.
 local function detach(claim)

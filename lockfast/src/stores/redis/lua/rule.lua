@@ -18,8 +18,8 @@ function rule.raise_expiry(key, lease)
   end
 end
 
--- A queue outlives the leases in it, so that a later verb finds the dead entries and notifies their clients. It is not raised for each
--- lease that ends a little later than the others.
+-- A queue outlives the leases in it, so that a later verb finds the dead entries and notifies their clients. It is not raised for
+-- each lease that ends a little later than the others.
 function rule.raise_queue_expiry(want, lease)
   local queue = rule.queue_of(want)
   if redis.call('PTTL', queue) < lease + @outlives.min@ then
@@ -96,9 +96,9 @@ end
 
 -- Whether a waiter that fits on the name `here` also fits on `want`, another one of its names.
 --
--- Order matters: if entries are ahead of the waiter in the queue of `want`, that queue is settled first, and then the queue of `here`
--- again. An entry ahead may fit too, and once the last claim of a queue holds, no verb searches for waiters before it. In a settled
--- queue a dead entry does not matter: the claims behind it fit beside it.
+-- Order matters: if entries are ahead of the waiter in the queue of `want`, that queue is settled first, and then the queue of
+-- `here` again. An entry ahead may fit too, and once the last claim of a queue holds, no verb searches for waiters before it. In
+-- a settled queue a dead entry does not matter: the claims behind it fit beside it.
 function rule.fits(claim, want, here)
   local is_settled = rule.settled[want.key] and not rule.is_pending[want.key]
   local is_kept_out, own, used, reached = rule.is_kept_out(want), rule.entry_of(claim, want), 0, false
@@ -220,8 +220,8 @@ function rule.settle_queue(want, thorough)
   end
 end
 
--- Settles the queues of `wants`, and all queues that change meanwhile. Fails if a queue of `wants` cannot be settled, after all others
--- were settled.
+-- Settles the queues of `wants`, and all queues that change meanwhile. Fails if a queue of `wants` cannot be settled, after all
+-- others were settled.
 function rule.settle(wants, thorough)
   local requested, failure = {}, nil
   for _, want in ipairs(wants) do
@@ -232,8 +232,8 @@ function rule.settle(wants, thorough)
     local want = table.remove(rule.pending)
     local is_thorough = want and thorough and requested[want.key]
     if not want then
-      -- All queues that the deferred one waited for are settled. Its last claim may hold by now, and waiters before it may fit: so all
-      -- entries are visited.
+      -- All queues that the deferred one waited for are settled. Its last claim may hold by now, and waiters before it may fit:
+      -- so all entries are visited.
       local key = next(rule.deferred)
       want, rule.deferred[key], is_thorough = rule.deferred[key], nil, true
     end
@@ -264,16 +264,16 @@ end
 
 -- The text 'RECHECK POSITION': in how many milliseconds a waiter's client asks again, and how many entries are ahead.
 --
--- The client asks again when the leases of the holder, of the first waiter and of the entry just ahead have ended. If the entries in
--- between are dead too, their eviction and a new recheck follow then. RECHECK is 'soon' if another program holds the key, since its
--- release publishes nothing, or if the client has no subscription.
+-- The client asks again when the leases of the holder, of the first waiter and of the entry just ahead have ended. If the entries
+-- in between are dead too, their eviction and a new recheck follow then. RECHECK is 'soon' if another program holds the key,
+-- since its release publishes nothing, or if the client has no subscription.
 function rule.recheck_and_position(claim)
   local longest, position, is_soon = 0, 0, claim.quiet
   for _, want in ipairs(claim.wants) do
     local queue, kind = rule.queue_of(want), rule.read_key(want.key)
     local rank = redis.call('ZRANK', queue, rule.entry_of(claim, want)) or 0
-    -- The reader marker counts only for a writer that is first: a reader does not wait for it, and with entries ahead the records of
-    -- the readers are read below.
+    -- The reader marker counts only for a writer that is first: a reader does not wait for it, and with entries ahead the records
+    -- of the readers are read below.
     if kind == '@kind.claim@' or kind == '@kind.seal@' or kind == '@kind.readers@' and rank == 0 and rule.is_exclusive(want) then
       longest = math.max(longest, redis.call('PTTL', want.key))
     elseif kind and kind ~= '@kind.readers@' then

@@ -223,8 +223,8 @@ async fn a_sweep_that_ends_early_is_continued(database: &Database) {
     assert!(matches!(renew(&store, &last).await, Standing::Held(_)));
 }
 
-/// The reader marker lasts as long as the longest lease of a reader. If the reader with that lease has left, the marker outlives the
-/// other readers.
+/// The reader marker lasts as long as the longest lease of a reader. If the reader with that lease has left, the marker outlives
+/// the other readers.
 async fn a_reader_marker_without_readers_keeps_no_writer_out(database: &Database) {
     let store = Redis::open(&database.url).await.unwrap();
     let name = || Name::new("read").unwrap();

@@ -129,8 +129,8 @@ pub(super) fn ours<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Rea
     Ok(Reading { values, refused, parsed: parser.parsed, is_inside })
 }
 
-/// The most memory that values may use for each byte received: the shortest value has three bytes, and a vector may reserve twice the
-/// memory for it.
+/// The most memory that values may use for each byte received: the shortest value has three bytes, and a vector may reserve twice
+/// the memory for it.
 const MAX_MEMORY_PER_BYTE: usize = 2 * size_of::<Value>() / 3 + 4;
 /// The most levels that are open.
 const MAX_LEVELS: usize = 100;
