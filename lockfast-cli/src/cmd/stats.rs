@@ -72,8 +72,6 @@ struct FleetCounters {
 /// Totals at this moment, among the keys that match.
 #[derive(Serialize)]
 struct CurrentTotals {
-    /// `lines` in the published JSON.
-    #[serde(rename = "lines")]
     queues: usize,
     holders: usize,
     waiters: usize,

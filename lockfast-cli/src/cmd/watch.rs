@@ -109,8 +109,7 @@ async fn follow(locks: &Locks, pattern: &Pattern) -> Failure {
 struct FirstEvent {
     at: String,
     event: &'static str,
-    /// How many queues there are already; `lines` in the published JSON.
-    #[serde(rename = "lines")]
+    /// How many queues there are already.
     queues: usize,
 }
 

@@ -10,7 +10,7 @@ fn watch_prints_every_event_of_a_queue_in_order() {
     fixture.acquire("there:before");
     let mut watch = fixture.start(&["watch"]);
     let first = watch.read_event();
-    assert_eq!((&first["event"], &first["lines"]), (&"watching".into(), &1.into()));
+    assert_eq!((&first["event"], &first["queues"]), (&"watching".into(), &1.into()));
     let token = fixture.acquire("deploy");
     let mut next = || {
         let event = watch.read_event();

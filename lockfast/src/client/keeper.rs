@@ -24,7 +24,7 @@ use super::Client;
 use super::carry::Callback;
 
 /// How many renewals or releases go into one call: three full runs of the Redis store's script, which has at most 94 names
-/// (`NAMES_PER_SCRIPT`), if each claim has one name.
+/// (`MAX_NAMES_PER_RUN`), if each claim has one name.
 pub(crate) const MAX_BATCH: usize = 282;
 /// The keeper abandons a call after this long. A store times out by itself sooner; this guards against one that does not.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);

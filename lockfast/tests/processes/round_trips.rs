@@ -145,6 +145,6 @@ fn round_trip<T: Codec>(value: &T) -> T {
 }
 
 /// Compares by `Debug`, which prints every field.
-fn assert_survives<T: Codec + Debug>(value: T) {
+fn assert_round_trip<T: Codec + Debug>(value: T) {
     assert_eq!(format!("{:?}", round_trip(&value)), format!("{value:?}"));
 }

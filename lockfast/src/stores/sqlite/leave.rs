@@ -123,7 +123,7 @@ impl TransactionView<'_> {
             self.expire(&entry)?;
             self.add_tombstone(entry.owner, Why::Broken, self.now + entry.ttl)?;
         } else if !entry.is_broken() {
-            self.mark_broken(&entry)?;
+            self.set_broken(&entry)?;
             self.notify(&entry, Change::Gone(entry.owner));
             self.changed_queues.extend(entry.names().iter().cloned());
         }

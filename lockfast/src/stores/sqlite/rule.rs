@@ -233,7 +233,7 @@ impl TransactionView<'_> {
             }
             *used_weight += u64::from(next.weight);
             has_shared_holders |= next.weight < next.capacity;
-            let next = self.mark_fitting(&next)?;
+            let next = self.set_fits(&next)?;
             if !next.holds() {
                 continue;
             }

@@ -329,7 +329,7 @@ impl<'a> TransactionView<'a> {
         self.add_flag(entry, DETACHED)
     }
 
-    pub(super) fn mark_broken(&mut self, entry: &Entry) -> Result<()> {
+    pub(super) fn set_broken(&mut self, entry: &Entry) -> Result<()> {
         self.add_flag(entry, BROKEN)
     }
 
@@ -339,7 +339,7 @@ impl<'a> TransactionView<'a> {
     }
 
     /// The claim fits in one more of its queues.
-    pub(super) fn mark_fitting(&mut self, entry: &Entry) -> Result<Entry> {
+    pub(super) fn set_fits(&mut self, entry: &Entry) -> Result<Entry> {
         let here = "UPDATE entries SET fits = 1 WHERE name = ?1 AND ticket = ?2";
         self.execute(here, (entry.name.as_str(), signed(entry.tickets.first.0)))?;
         let (missing, since) = (entry.missing - 1, if entry.missing == 1 { self.now } else { entry.since });
