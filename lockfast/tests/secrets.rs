@@ -118,12 +118,12 @@ async fn cause_all_events(store: &mut Director, printed: &mut Printed) {
     let mutex = store.locks.mutex("held").ttl(TTL);
     let (guard, held) = hold(store, &mutex, 7).await;
     printed.debug(&guard);
-    store.hand.advance(10 * SECOND);
+    store.manual_clock.advance(10 * SECOND);
     let (leases, answer) = store.renew().await;
     printed.debug(&leases);
     answer.lose();
     settle(store).await;
-    store.hand.advance(3 * SECOND);
+    store.manual_clock.advance(3 * SECOND);
     store.renew().await.1.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     settle(store).await;
     printed.claims.push(held);
@@ -132,7 +132,7 @@ async fn cause_all_events(store: &mut Director, printed: &mut Printed) {
     printed.debug(&left);
 
     let (guard, lost) = hold(store, &mutex, 8).await;
-    store.hand.advance(TTL);
+    store.manual_clock.advance(TTL);
     soon(guard.lost()).await;
     printed.error(guard.check());
     printed.debug(&guard);
@@ -151,7 +151,7 @@ async fn cause_all_events(store: &mut Director, printed: &mut Printed) {
     let waiter = tokio::spawn(async move { impatient.lock_within(SECOND).await });
     printed.claims.push(store.queue(10, NEVER).await);
     until(|| {
-        store.hand.advance(SECOND / 10);
+        store.manual_clock.advance(SECOND / 10);
         waiter.is_finished()
     })
     .await;
@@ -166,7 +166,7 @@ async fn cause_all_events(store: &mut Director, printed: &mut Printed) {
         // Repeated after a pause each time, for two seconds.
         for _ in 0..2 {
             settle(store).await;
-            store.hand.advance(SECOND);
+            store.manual_clock.advance(SECOND);
             store.acquire().await.2.lose();
         }
         claim

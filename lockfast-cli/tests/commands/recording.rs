@@ -62,7 +62,7 @@ fn an_unwritable_recording_is_78_before_the_store_opens() {
 }
 
 #[test]
-fn an_empty_variable_records_nothing() {
+fn an_empty_variable_is_ignored() {
     let fixture = Fixture::new();
     let mut command = fixture.command(&["run", "nightly", "--", "true"]);
     command.env("LOCKFAST_RECORD", "");

@@ -160,7 +160,7 @@ pub async fn concurrent_claims_never_overlap(fixture: &Fixture) {
         for _ in 0..ROUNDS {
             let (claim, fence) = lock_mutex(&client).await;
             assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two holders at once");
-            assert!(highest.swap(fence, Ordering::SeqCst) < fence, "a fence went back");
+            assert!(highest.swap(fence, Ordering::SeqCst) < fence, "a fence did not rise");
             grants.fetch_add(1, Ordering::SeqCst);
             tokio::task::yield_now().await;
             holders.fetch_sub(1, Ordering::SeqCst);

@@ -5,10 +5,11 @@ use crate::store::{Standing, Why};
 
 use super::fixture::Fixture;
 
-fn expect_new_block(standing: Standing) -> Tickets {
+/// The tickets of a claim that goes on holding. Whether they are new is for the caller to check.
+fn expect_still_held(standing: Standing) -> Tickets {
     match standing {
         Standing::Held(tickets) => tickets,
-        other => panic!("the claim should go on with a new block and is {other:?}"),
+        other => panic!("the claim should go on holding and is {other:?}"),
     }
 }
 
@@ -87,7 +88,7 @@ pub async fn unless_alone_goes_on_without_waiters(fixture: &Fixture) {
     let holder = client.mutex("a");
     let mut tickets = client.acquire_held(&holder).await;
     for block in [8, 1, 3] {
-        let next = expect_new_block(client.release_unless_alone(&holder, block, tickets.last()).await);
+        let next = expect_still_held(client.release_unless_alone(&holder, block, tickets.last()).await);
         assert_eq!(next.count, block);
         assert!(next.first > tickets.last());
         assert_eq!(client.assert_holds(&holder).await, next);
@@ -113,10 +114,10 @@ pub async fn a_late_unless_alone_changes_nothing(fixture: &Fixture) {
     let client = fixture.client().await;
     let (holder, waiter) = (client.mutex("a"), client.mutex("a"));
     let old = client.acquire_held(&holder).await.last();
-    let tickets = expect_new_block(client.release_unless_alone(&holder, 4, old).await);
-    assert_eq!(expect_new_block(client.release_unless_alone(&holder, 4, old).await), tickets);
+    let tickets = expect_still_held(client.release_unless_alone(&holder, 4, old).await);
+    assert_eq!(expect_still_held(client.release_unless_alone(&holder, 4, old).await), tickets);
     client.acquire_queued(&waiter).await;
-    assert_eq!(expect_new_block(client.release_unless_alone(&holder, 4, old).await), tickets);
+    assert_eq!(expect_still_held(client.release_unless_alone(&holder, 4, old).await), tickets);
     assert_eq!(client.assert_holds(&holder).await, tickets);
     client.assert_waits(&waiter).await;
 }
@@ -127,10 +128,10 @@ pub async fn a_repeated_unless_alone_renews(fixture: &Fixture) {
     let client = fixture.client().await;
     let holder = client.brief_mutex("a");
     let old = client.acquire_held(&holder).await.last();
-    let tickets = expect_new_block(client.release_unless_alone(&holder, 4, old).await);
+    let tickets = expect_still_held(client.release_unless_alone(&holder, 4, old).await);
     for _ in 0..3 {
         fixture.advance_brief_ttls(0.4).await;
-        assert_eq!(expect_new_block(client.release_unless_alone(&holder, 4, old).await), tickets);
+        assert_eq!(expect_still_held(client.release_unless_alone(&holder, 4, old).await), tickets);
     }
 }
 
@@ -140,7 +141,7 @@ pub async fn unless_alone_of_a_reader_ignores_readers(fixture: &Fixture) {
     let (one, two, writer) = (client.reader("a"), client.reader("a"), client.mutex("a"));
     client.acquire_held(&one).await;
     let seen = client.acquire_held(&two).await.last();
-    let tickets = expect_new_block(client.release_unless_alone(&one, 2, seen).await);
+    let tickets = expect_still_held(client.release_unless_alone(&one, 2, seen).await);
     client.assert_holds(&two).await;
     client.acquire_queued(&writer).await;
     assert_eq!(client.release_unless_alone(&one, 2, tickets.last()).await, Standing::Gone(Why::Left));

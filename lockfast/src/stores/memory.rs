@@ -31,8 +31,8 @@ use super::subscribers::{Inbox, Subscribers};
 /// # use lockfast::{store::*, *};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<()> {
-/// let hand = ManualClock::new();
-/// let store = Memory::with_clock(hand.clock());
+/// let manual_clock = ManualClock::new();
+/// let store = Memory::with_clock(manual_clock.clock());
 /// let claim = || -> Result<_> {
 ///     Ok(Arc::new(Claim {
 ///         id: ClaimId::random()?, client: ClientId(1), ttl: Duration::from_secs(30), block: 1, floor: Ticket(0),
@@ -42,7 +42,7 @@ use super::subscribers::{Inbox, Subscribers};
 /// assert!(matches!(store.acquire(&claim()?, Busy::Refuse).await?, Admission::Held(_)));
 /// assert!(matches!(store.acquire(&claim()?, Busy::Refuse).await?, Admission::Refused(_)));
 ///
-/// hand.advance(Duration::from_secs(30)); // the lease was not renewed
+/// manual_clock.advance(Duration::from_secs(30)); // the lease was not renewed
 /// assert!(matches!(store.acquire(&claim()?, Busy::Refuse).await?, Admission::Held(_)));
 /// # Ok(())
 /// # }

@@ -15,7 +15,7 @@ use crate::steps::{entered, millis, secs, soon, until_waiting, wants};
 #[tokio::test]
 async fn a_hundred_thousand_locks_are_renewed_in_a_few_hundred_calls() {
     const COUNT: usize = 100_000;
-    let (store, locks, hand) = Counting::new();
+    let (store, locks, manual_clock) = Counting::new();
     let mut guards = Vec::with_capacity(COUNT);
     for nth in 0..COUNT {
         guards.push(locks.mutex(format!("lock {nth}")).ttl(secs(30)).lock().await.unwrap());
@@ -23,7 +23,7 @@ async fn a_hundred_thousand_locks_are_renewed_in_a_few_hundred_calls() {
     let mut renewals = store.renewals.subscribe();
     for _period in 0..3 {
         store.renewals.send_modify(Vec::clear);
-        hand.advance(secs(10));
+        manual_clock.advance(secs(10));
         let calls = soon(renewals.wait_for(|calls| calls.iter().sum::<usize>() >= COUNT)).await.unwrap();
         assert_eq!(calls.iter().sum::<usize>(), COUNT, "each is renewed once");
         assert!(calls.iter().all(|leases| *leases <= 282), "{calls:?}");
@@ -74,7 +74,7 @@ async fn ten_thousand_waiters_of_one_process_are_served_in_order() {
 
 #[tokio::test]
 async fn reports_are_sent_once_a_second_and_list_claims_a_second_old() {
-    let (store, locks, hand) = Counting::new();
+    let (store, locks, manual_clock) = Counting::new();
     let mut reports = store.reports.subscribe();
     let held = locks.mutex("long").ttl(secs(60)).lock().await.unwrap();
     let waiter = wants(locks.mutex("long").ttl(secs(60)).local_handoff(false));
@@ -92,7 +92,7 @@ async fn reports_are_sent_once_a_second_and_list_claims_a_second_old() {
         for nth in 0..5 {
             locks.mutex(format!("short {nth}")).lock().await.unwrap().release().await.unwrap();
         }
-        hand.advance(millis(100));
+        manual_clock.advance(millis(100));
         // A report that is due is sent before the clock moves on, or the store would get it late.
         soon(reports.wait_for(|all| all.len() as u64 >= tenth / 10)).await.unwrap();
     }
@@ -116,7 +116,7 @@ async fn reports_are_sent_once_a_second_and_list_claims_a_second_old() {
 
     held.release().await.unwrap();
     drop(entered(waiter).await);
-    hand.advance(secs(2));
+    manual_clock.advance(secs(2));
     soon(reports.wait_for(|all| all.iter().any(|(_, report)| report.left.contains(&owner)))).await.unwrap();
 }
 
@@ -145,7 +145,7 @@ async fn renewals_are_sent_before_the_acquires_that_are_due_with_them() {
     let mutexes = ["a", "b"].map(|name| store.locks.mutex(name).ttl(TTL));
     let (_held, claim) = hold(&mut store, &mutexes[0], 7).await;
     let stopped = stop_keeper(&mut store).await;
-    store.hand.advance(TTL / 3);
+    store.manual_clock.advance(TTL / 3);
     let mut asks = pin!(mutexes[1].lock());
     assert!(poll!(asks.as_mut()).is_pending());
     store.acquire().await.2.give(Admission::Gone(Why::Unknown));

@@ -118,7 +118,7 @@ async fn shutting_down_without_an_answer_ends_in_time_and_says_so() {
     let locks = store.locks.clone();
     let ending = tokio::spawn(async move { locks.shutdown(5 * SECOND).await });
     let never = store.release().await;
-    store.hand.advance(5 * SECOND);
+    store.manual_clock.advance(5 * SECOND);
     assert!(matches!(soon(ending).await.unwrap(), Err(Error::Unavailable { .. })));
     assert!(guard.check().is_err());
     drop(never);
@@ -168,7 +168,7 @@ async fn shutting_down_keeps_hold_at_least() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL).hold_at_least(60 * SECOND);
     let (guard, held) = hold(&mut store, &mutex, 7).await;
-    store.hand.advance(5 * SECOND);
+    store.manual_clock.advance(5 * SECOND);
     let left = end(&mut store).await;
     let [Leaving::Linger(claim, rest)] = &left[..] else { panic!("it lingers: {left:?}") };
     assert_eq!((claim.id.hash(), *rest), (held.id.hash(), 55 * SECOND));
@@ -233,7 +233,7 @@ async fn a_shutdown_wins_over_a_patience_that_ends_with_it() {
     let ends = Arc::new(Ends(store.locks.clone()));
     let forgotten = Arc::downgrade(&ends);
     assert!(waits.as_mut().poll(&mut Context::from_waker(&Waker::from(ends))).is_pending());
-    store.hand.advance(SECOND);
+    store.manual_clock.advance(SECOND);
     until(|| forgotten.strong_count() == 1).await;
     // It still waits when it looks, and forgets its old waker. When it looks again, its patience has ended, and so has
     // the client.

@@ -22,16 +22,16 @@ pub(crate) struct Counting {
 
 impl Counting {
     pub(crate) fn new() -> (Arc<Self>, Locks, ManualClock) {
-        let hand = ManualClock::new();
+        let manual_clock = ManualClock::new();
         let store = Arc::new(Self {
-            memory: Memory::with_clock(hand.clock()),
-            clock: hand.clock(),
+            memory: Memory::with_clock(manual_clock.clock()),
+            clock: manual_clock.clock(),
             renewals: watch::Sender::default(),
             releases: Mutex::default(),
             reports: watch::Sender::default(),
         });
-        let locks = Locks::builder().clock(hand.clock()).build(store.clone()).unwrap();
-        (store, locks, hand)
+        let locks = Locks::builder().clock(manual_clock.clock()).build(store.clone()).unwrap();
+        (store, locks, manual_clock)
     }
 }
 

@@ -29,15 +29,15 @@ async fn a_renewal_failing_before_the_deadline_does_not_delay_the_loss() {
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
     let mut called = on_lost(&guard);
-    store.hand.advance(secs(10));
+    store.manual_clock.advance(secs(10));
     let (_, answer) = store.renew().await;
-    store.hand.advance(VALID - secs(10) - millis(3));
+    store.manual_clock.advance(VALID - secs(10) - millis(3));
     answer.lose();
     asleep(&mut store).await;
     assert!(poll!(&mut called).is_pending());
     guard.check().unwrap();
     // Less than the pause before a renewal is tried again.
-    store.hand.advance(millis(3) + GRAIN);
+    store.manual_clock.advance(millis(3) + GRAIN);
     assert_eq!(soon(called).await.unwrap(), LostWhy::Expired);
 }
 
@@ -50,16 +50,16 @@ async fn a_callback_for_hold_at_most_runs_on_time() {
         let (guard, _) = hold(&mut store, &mutex, 7).await;
         let mut called = on_lost(&guard);
         for _ in 0..renewals {
-            store.hand.advance(secs(10));
+            store.manual_clock.advance(secs(10));
             renewed(&mut store, 7).await;
             asleep(&mut store).await;
         }
-        store.hand.advance(most - renewals * secs(10) - millis(3));
+        store.manual_clock.advance(most - renewals * secs(10) - millis(3));
         asleep(&mut store).await;
         let polled = poll!(&mut called);
         assert!(polled.is_pending(), "{polled:?} at {most:?}");
         guard.check().unwrap();
-        store.hand.advance(millis(3) + GRAIN);
+        store.manual_clock.advance(millis(3) + GRAIN);
         assert_eq!(soon(called).await.unwrap(), LostWhy::HeldAtMost);
     }
 }
@@ -71,7 +71,7 @@ async fn a_question_in_flight_does_not_delay_hold_at_most() {
         let mutex = store.locks.mutex("a").ttl(TTL).hold_at_most(secs(5));
         let (guard, claim) = hold(&mut store, &mutex, 7).await;
         let called = on_lost(&guard);
-        store.hand.advance(secs(5) - millis(3));
+        store.manual_clock.advance(secs(5) - millis(3));
         store.push(Change::Gone(claim.id.hash()));
         let (_, answer) = store.renew().await;
         let _unanswered = if fails {
@@ -82,7 +82,7 @@ async fn a_question_in_flight_does_not_delay_hold_at_most() {
         };
         asleep(&mut store).await;
         guard.check().unwrap();
-        store.hand.advance(millis(3) + GRAIN);
+        store.manual_clock.advance(millis(3) + GRAIN);
         // Sooner than the keeper stops waiting for the answer, so the wake-up comes from the deadline.
         let why = tokio::time::timeout(secs(3), called).await.expect("the deadline is kept");
         assert_eq!(why.unwrap(), LostWhy::HeldAtMost);
@@ -109,7 +109,7 @@ async fn an_earlier_deadline_wakes_the_keeper() {
     let mut lost = pin!(guard.lost());
     let woken = Arc::new(Woken::default());
     assert!(lost.as_mut().poll(&mut Context::from_waker(&Waker::from(Arc::clone(&woken)))).is_pending());
-    store.hand.advance(millis(100) + GRAIN);
+    store.manual_clock.advance(millis(100) + GRAIN);
     until(|| woken.0.load(Ordering::SeqCst)).await;
     assert_eq!(lost.await, LostWhy::HeldAtMost);
 }
@@ -121,7 +121,7 @@ async fn an_earlier_recheck_wakes_the_keeper() {
     let _waiter = wants(store.locks.mutex("a"));
     let claim = store.queue(7, millis(100)).await;
     until_waiting(&store.locks, 1).await;
-    store.hand.advance(millis(101) + GRAIN);
+    store.manual_clock.advance(millis(101) + GRAIN);
     assert!(is_same(&store.renew().await.0[0].claim, &claim));
 }
 
@@ -132,7 +132,7 @@ async fn an_earlier_end_of_patience_wakes_the_keeper() {
     let mutex = store.locks.mutex("a");
     let caller = tokio::spawn(async move { mutex.lock_within(Duration::ZERO).await });
     let _silent = store.acquire().await;
-    store.hand.advance(millis(800));
+    store.manual_clock.advance(millis(800));
     let error = soon(caller).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }
@@ -146,7 +146,7 @@ async fn an_overdue_release_wakes_the_keeper() {
     let mut releasing = pin!(guard.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     let _unanswered = store.release().await;
-    store.hand.advance(millis(100) + GRAIN);
+    store.manual_clock.advance(millis(100) + GRAIN);
     assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &claim)), "the keeper repeats it");
 }
 
@@ -171,7 +171,7 @@ async fn a_question_that_failed_is_repeated_after_a_pause() {
     let (first, _, answer) = store.acquire().await;
     answer.lose();
     assert!(poll!(caller.as_mut()).is_pending());
-    store.hand.advance(millis(100) + GRAIN);
+    store.manual_clock.advance(millis(100) + GRAIN);
     assert!(is_same(&store.acquire().await.0, &first));
 }
 
@@ -183,7 +183,7 @@ async fn an_early_push_with_little_lease_left_is_settled_at_once() {
     assert!(poll!(caller.as_mut()).is_pending());
     let (claim, _, answer) = store.acquire().await;
     push(&mut store, Change::Held(claim.id.hash(), Ticket(7))).await;
-    store.hand.advance(secs(6));
+    store.manual_clock.advance(secs(6));
     let _question_of_the_keeper = store.renew().await;
     asleep(&mut store).await;
     answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER });
@@ -198,7 +198,7 @@ async fn a_callback_for_a_lock_that_is_lost_already_runs_at_once() {
     let mutex = store.locks.mutex("a").hold_at_most(millis(10));
     let (guard, _) = hold(&mut store, &mutex, 7).await;
     let first = on_lost(&guard);
-    store.hand.advance(millis(10) + GRAIN);
+    store.manual_clock.advance(millis(10) + GRAIN);
     assert_eq!(soon(first).await.unwrap(), LostWhy::HeldAtMost);
     asleep(&mut store).await;
     assert_eq!(soon(on_lost(&guard)).await.unwrap(), LostWhy::HeldAtMost);
@@ -227,7 +227,7 @@ async fn an_earlier_report_wakes_the_keeper() {
     store.keeper_sleeps().await;
     answer.give(Admission::Refused(BusyWith::default()));
     assert!(soon(caller).await.unwrap().unwrap().is_none());
-    store.hand.advance(secs(1) + GRAIN);
+    store.manual_clock.advance(secs(1) + GRAIN);
     until(|| store.reports() > 0).await;
 }
 

@@ -24,7 +24,7 @@ async fn next(events: &mut Events, trace: TraceId) -> Event {
 
 #[tokio::test]
 async fn events_carry_the_trace_from_waiting_to_release() {
-    let (store, locks, hand) = Counting::new();
+    let (store, locks, manual_clock) = Counting::new();
     let mut events = locks.events();
     let (first, second) = (TraceId(0xF1), TraceId(0x5EC));
     for handoff in [true, false] {
@@ -36,7 +36,7 @@ async fn events_carry_the_trace_from_waiting_to_release() {
         let waiter = wants(mutex(second));
         until_waiting(&locks, 1).await;
         assert_eq!(next(&mut events, second).await.kind, EventKind::Waiting);
-        hand.advance(secs(2));
+        manual_clock.advance(secs(2));
         held.release().await.unwrap();
         assert_eq!(next(&mut events, first).await.kind, EventKind::Released { held: secs(2) });
 
@@ -46,7 +46,7 @@ async fn events_carry_the_trace_from_waiting_to_release() {
         assert_eq!(acquired.fence.map(|fence| fence.0), held.fence().ok());
         let mut renewals = store.renewals.subscribe();
         renewals.mark_unchanged();
-        hand.advance(secs(11));
+        manual_clock.advance(secs(11));
         soon(renewals.changed()).await.unwrap();
         assert!(matches!(next(&mut events, second).await.kind, EventKind::Renewed { .. }));
         assert!(locks.break_lock_now("a", held.fence().unwrap()).await.unwrap());
@@ -57,14 +57,14 @@ async fn events_carry_the_trace_from_waiting_to_release() {
 
 #[tokio::test]
 async fn a_timed_out_and_a_cancelled_request_have_different_events() {
-    let (_store, locks, hand) = Counting::new();
+    let (_store, locks, manual_clock) = Counting::new();
     let mut events = locks.events();
     let _held = locks.mutex("a").lock().await.unwrap();
     let mutex = locks.mutex("a").trace_id(TraceId(1));
     let impatient = tokio::spawn(async move { mutex.lock_within(secs(1)).await });
     let cancelled = wants(locks.mutex("a").trace_id(TraceId(2)));
     until_waiting(&locks, 2).await;
-    hand.advance(millis(1001));
+    manual_clock.advance(millis(1001));
     soon(impatient).await.unwrap().unwrap_err();
     cancelled.abort();
     assert_eq!(next(&mut events, TraceId(1)).await.kind, EventKind::Waiting);
@@ -84,7 +84,7 @@ async fn asked(store: &mut Director) -> Call {
                 Some(call) => return call,
                 None => {}
             }
-            store.hand.advance(millis(100));
+            store.manual_clock.advance(millis(100));
             tokio::time::sleep(millis(1)).await;
         }
     })

@@ -164,7 +164,7 @@ pub(crate) async fn stop_keeper(store: &mut Director) -> Stopped {
         let _ = stopped.send(());
         let _ = opened.recv();
     });
-    store.hand.advance(GRAIN);
+    store.manual_clock.advance(GRAIN);
     soon(is_stopped).await.unwrap();
     Stopped { guard, gate }
 }

@@ -31,11 +31,11 @@ pub(crate) struct Flaky {
 
 impl Flaky {
     pub(crate) fn new() -> (Arc<Self>, Locks, ManualClock) {
-        let hand = ManualClock::new();
-        let memory = Memory::with_clock(hand.clock());
+        let manual_clock = ManualClock::new();
+        let memory = Memory::with_clock(manual_clock.clock());
         let store = Arc::new(Self { memory, losses: Mutex::default(), requests: Mutex::default() });
-        let locks = Locks::builder().clock(hand.clock()).local_handoff(false).build(store.clone()).unwrap();
-        (store, locks, hand)
+        let locks = Locks::builder().clock(manual_clock.clock()).local_handoff(false).build(store.clone()).unwrap();
+        (store, locks, manual_clock)
     }
 
     /// From now on these are lost, one for each request; the list of requests begins anew.

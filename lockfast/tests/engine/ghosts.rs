@@ -21,7 +21,7 @@ async fn asked_again(store: &mut Director) -> (Request, Arc<Claim>, Answer<Admis
     // Repeated at once by its future, and then by the keeper.
     store.acquire().await.2.lose();
     assert!(settle(store).await.is_empty());
-    store.hand.advance(secs(1));
+    store.manual_clock.advance(secs(1));
     let (again, _, answer) = store.acquire().await;
     assert!(is_same(&claim, &again));
     (request, claim, answer)
@@ -83,7 +83,7 @@ async fn a_holder_that_the_store_finds_waiting_has_lost_the_lock() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let (guard, _) = hold(&mut store, &mutex, 7).await;
-    store.hand.advance(secs(10));
+    store.manual_clock.advance(secs(10));
     store.renew().await.1.give(vec![waits(7, secs(20))]);
     assert_eq!(soon(guard.lost()).await, LostWhy::Evicted);
     assert!(guard.check().is_err());
@@ -94,7 +94,7 @@ async fn an_answer_from_before_the_hand_off_ends_no_hold() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a");
     let (waiter, claim) = wait(&mut store, mutex, 7).await;
-    store.hand.advance(secs(10));
+    store.manual_clock.advance(secs(10));
     let (_, answer) = store.renew().await;
     store.push(Change::Held(claim.id.hash(), Ticket(7)));
     let guard = entered(waiter).await;
@@ -134,7 +134,7 @@ async fn an_attempt_whose_answer_was_lost_is_withdrawn_as_unknown() {
             Some(Call::Acquire { answer, .. }) => answer.lose(),
             Some(Call::Release { leaving, .. }) => break leaving,
             Some(other) => panic!("expected the same question again, got {other:?}"),
-            None => store.hand.advance(millis(10)),
+            None => store.manual_clock.advance(millis(10)),
         }
     };
     let tried = tried.await.unwrap();

@@ -143,7 +143,7 @@ async fn readers_and_small_permits_each_have_a_claim_of_their_own() {
 
 #[tokio::test]
 async fn a_hold_with_hold_at_least_is_not_handed_off_locally() {
-    let (store, locks, hand) = Counting::new();
+    let (store, locks, manual_clock) = Counting::new();
     let mutex = locks.mutex("cron").hold_at_least(secs(100));
     let first = soon(mutex.lock()).await.unwrap();
     let second = wants(mutex.clone());
@@ -157,14 +157,14 @@ async fn a_hold_with_hold_at_least_is_not_handed_off_locally() {
     let mut renewals = store.renewals.subscribe();
     for _ in 0..9 {
         renewals.mark_unchanged();
-        hand.advance(secs(10));
+        manual_clock.advance(secs(10));
         // The waiter's own lease must not run out while the test hurries through the time.
         soon(renewals.changed()).await.unwrap();
         assert!(locks.mutex("cron").is_locked().await.unwrap());
         assert!(!second.is_finished());
     }
     // A little more, since a waiter asks a moment after the lease ahead of it has ended.
-    hand.advance(secs(10) + millis(5));
+    manual_clock.advance(secs(10) + millis(5));
     assert!(entered(second).await.fence().unwrap() > fence);
 }
 

@@ -82,11 +82,11 @@ async fn a_run_of_hand_offs_ends_after_ten_milliseconds() {
     let (guard, mut requests) = holder_and(&mut store, 4).await;
     asks_whether_alone(&mut store, guard, block(100, 4)).await;
     let guard = entered(requests.next().unwrap()).await;
-    store.hand.advance(millis(9));
+    store.manual_clock.advance(millis(9));
     guard.release().await.unwrap();
     let guard = entered(requests.next().unwrap()).await;
     assert_eq!(guard.fence().unwrap(), 101);
-    store.hand.advance(millis(1));
+    store.manual_clock.advance(millis(1));
     // Two tickets are left, and two tasks wait.
     assert_eq!(asks_whether_alone(&mut store, guard, block(200, 2)).await, 2);
     assert_eq!(entered(requests.next().unwrap()).await.fence().unwrap(), 200);
@@ -105,7 +105,7 @@ async fn a_hand_off_needs_half_a_lease() {
     asks_whether_alone(&mut store, guard, Standing::Gone(Why::Left)).await;
     let (_, _, answer) = store.acquire().await;
     // The answer takes so long that less than half of the lease is left when the run begins.
-    store.hand.advance(secs(9));
+    store.manual_clock.advance(secs(9));
     let _question_of_the_keeper = store.renew().await;
     answer.give(Admission::Held(Tickets::new(Ticket(20), 3)));
     let guard = entered(requests.next().unwrap()).await;
@@ -130,9 +130,9 @@ async fn fresh_tickets_with_less_than_half_a_lease_are_not_used() {
     let releasing = tokio::spawn(guard.release());
     let (_, first) = store.release().await;
     // The keeper repeats it; both answers take so long that less than half of the lease is left.
-    store.hand.advance(millis(100) + GRAIN);
+    store.manual_clock.advance(millis(100) + GRAIN);
     let (_, second) = store.release().await;
-    store.hand.advance(secs(9));
+    store.manual_clock.advance(secs(9));
     second.give(vec![block(20, 1)]);
     released_and_asked_anew(&mut store, &claim, 30).await;
     first.give(vec![block(20, 1)]);
@@ -194,12 +194,12 @@ async fn hold_at_most_does_not_end_a_hold_between_two_holders() {
         asks_whether_alone(&mut store, guard, block(100, 2)).await;
         let capped = entered(capped).await;
         assert_eq!((capped.fence().unwrap(), capped.remaining()), (100, millis(5)));
-        store.hand.advance(millis(4));
+        store.manual_clock.advance(millis(4));
         capped.release().await.unwrap();
 
         // The hold is between two requests when the cap of the last holder passes.
         let stopped = if keeper_looks { None } else { Some(stop_keeper(&mut store).await) };
-        store.hand.advance(millis(3));
+        store.manual_clock.advance(millis(3));
         if keeper_looks {
             let calls = settle(&mut store).await;
             assert!(calls.iter().all(|call| matches!(call, Call::Renew { .. })), "{calls:?}");

@@ -37,7 +37,7 @@ async fn a_late_short_renewal_does_not_shorten_an_extension() {
     let holder = wants(store.locks.mutex("a"));
     store.grant(7).await;
     let guard = entered(holder).await;
-    store.hand.advance(secs(10));
+    store.manual_clock.advance(secs(10));
     let (_, late) = store.renew().await;
     let ((), extended) = tokio::join!(
         async {
@@ -54,7 +54,7 @@ async fn a_late_short_renewal_does_not_shorten_an_extension() {
     late.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     let _barrier = barrier.pass(&store).await;
     assert!(guard.remaining() >= secs(300), "{guard:?}");
-    store.hand.advance(secs(299));
+    store.manual_clock.advance(secs(299));
     guard.check().unwrap();
 }
 
@@ -71,11 +71,11 @@ async fn an_acquire_without_an_answer_is_repeated_with_its_id() {
     let barrier = PushBarrier::join(&mut store).await;
     let _barrier = barrier.pass(&store).await;
     assert!(store.call_now().is_none(), "it pauses before it asks again");
-    store.hand.advance(millis(150));
+    store.manual_clock.advance(millis(150));
     let (second, _, answer) = store.acquire().await;
     assert!(is_same(&first, &second), "the first acquire may have run: another id would be queued behind it");
     // The store renewed the claim when it ran the second time, and that was after it was sent.
-    store.hand.advance(secs(5));
+    store.manual_clock.advance(secs(5));
     answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
     let left = entered(holder).await.remaining();
     assert!(left < secs(25) && left > secs(24), "{left:?}");
@@ -184,16 +184,16 @@ async fn a_waiter_asks_without_a_push_when_all_leases_ahead_ended() {
     let claim = store.queue(7, secs(2)).await;
     until_waiting(&store.locks, 1).await;
     let barrier = PushBarrier::join(&mut store).await;
-    store.hand.advance(millis(1999));
+    store.manual_clock.advance(millis(1999));
     let _barrier = barrier.pass(&store).await;
     assert!(store.call_now().is_none(), "its lease is not due for renewal for ten seconds");
-    store.hand.advance(millis(10));
+    store.manual_clock.advance(millis(10));
     let (leases, answer) = store.renew().await;
     assert!(is_same(&leases[0].claim, &claim));
     answer.give(vec![waits(7, secs(3))]);
     let barrier = PushBarrier::join(&mut store).await;
     let _barrier = barrier.pass(&store).await;
-    store.hand.advance(millis(3010));
+    store.manual_clock.advance(millis(3010));
     store.renew().await.1.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     assert_eq!(entered(request).await.fence().unwrap(), 7);
 }

@@ -31,7 +31,7 @@ async fn a_renewal_that_failed_is_tried_again_and_nothing_is_lost() {
     let mut events = store.locks.events();
     let mut lost = pin!(guard.lost());
     assert!(poll!(lost.as_mut()).is_pending());
-    store.hand.advance(10 * SECOND);
+    store.manual_clock.advance(10 * SECOND);
     for _ in 0..5 {
         let (leases, answer) = store.renew().await;
         assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
@@ -42,7 +42,7 @@ async fn a_renewal_that_failed_is_tried_again_and_nothing_is_lost() {
         assert!(!cause.is_empty());
         assert!(poll!(lost.as_mut()).is_pending());
         guard.check().unwrap();
-        store.hand.advance(3 * SECOND);
+        store.manual_clock.advance(3 * SECOND);
     }
     renewed(&mut store, 7).await;
     assert!(matches!(next(&mut events).await, EventKind::Renewed { .. }));
@@ -56,13 +56,13 @@ async fn a_renewal_that_never_returns_loses_the_lock_at_the_deadline() {
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, _) = hold(&mut store, &mutex, 7).await;
     let mut called = on_lost(&guard);
-    store.hand.advance(10 * SECOND);
+    store.manual_clock.advance(10 * SECOND);
     let never = store.renew().await;
-    store.hand.advance(VALID - 10 * SECOND - Duration::from_nanos(1));
+    store.manual_clock.advance(VALID - 10 * SECOND - Duration::from_nanos(1));
     settle(&mut store).await;
     assert!(poll!(&mut called).is_pending());
     guard.check().unwrap();
-    store.hand.advance(GRAIN);
+    store.manual_clock.advance(GRAIN);
     // Sooner than the keeper stops waiting for the answer, so the wake-up comes from the deadline.
     let why = tokio::time::timeout(Duration::from_secs(3), called).await.expect("the deadline is kept");
     assert_eq!(why.unwrap(), LostWhy::Expired);
@@ -83,7 +83,7 @@ async fn a_claim_that_the_store_says_is_gone_is_lost_at_once() {
         let mutex = store.locks.mutex("a").ttl(TTL);
         let (guard, _) = hold(&mut store, &mutex, 7).await;
         let called = on_lost(&guard);
-        store.hand.advance(10 * SECOND);
+        store.manual_clock.advance(10 * SECOND);
         store.renew().await.1.give(vec![Standing::Gone(gone)]);
         assert_eq!(soon(guard.lost()).await, why);
         assert_eq!(soon(called).await.unwrap(), why);
@@ -114,7 +114,7 @@ async fn a_hint_during_a_renewal_leads_to_another_renewal() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
-    store.hand.advance(10 * SECOND);
+    store.manual_clock.advance(10 * SECOND);
     let (_, answer) = store.renew().await;
     push(&mut store, Change::Gone(claim.id.hash())).await;
     answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
@@ -131,9 +131,9 @@ async fn a_panic_in_a_callback_stops_no_renewals() {
     let (long, claim) = hold(&mut store, &mutex, 8).await;
     short.on_lost(|_| panic!("a user's callback"));
     let called = on_lost(&short);
-    store.hand.advance(2 * SECOND);
+    store.manual_clock.advance(2 * SECOND);
     assert_eq!(soon(called).await.unwrap(), LostWhy::HeldAtMost);
-    store.hand.advance(8 * SECOND);
+    store.manual_clock.advance(8 * SECOND);
     let (leases, _) = store.renew().await;
     assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
     long.check().unwrap();
@@ -209,7 +209,7 @@ async fn work_is_stopped_when_the_lock_is_lost() {
     });
     let claim = store.grant(7).await;
     soon(begins).await.unwrap();
-    store.hand.advance(TTL);
+    store.manual_clock.advance(TTL);
     assert!(soon(stops).await.is_err());
     let left = store.let_go().await;
     assert!(matches!(&left[..], [Leaving::Done(gone)] if gone.id.hash() == claim.id.hash()));
@@ -221,7 +221,7 @@ async fn releasing_a_lost_lock_is_an_error_and_still_reaches_the_store() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
-    store.hand.advance(TTL);
+    store.manual_clock.advance(TTL);
     let (released, left) = tokio::join!(guard.release(), store.let_go());
     assert!(matches!(released, Err(Error::Lost { why: LostWhy::Expired, .. })));
     assert!(matches!(&left[..], [Leaving::Done(gone)] if gone.id.hash() == claim.id.hash()));
@@ -257,7 +257,7 @@ async fn renewals_go_on_while_the_runtime_is_blocked() {
     // Until it has entered, the clock stands still: the holder gets the whole lease.
     until(|| store.locks.stats().held == 1).await;
     for _ in 0..5 {
-        store.hand.advance(10 * SECOND);
+        store.manual_clock.advance(10 * SECOND);
         renewed(&mut store, 7).await;
         assert!(!settle(&mut store).await.iter().any(|call| matches!(call, Call::Release { .. })));
     }
@@ -277,7 +277,7 @@ async fn a_failed_question_about_an_unrenewed_lease_is_repeated() {
             assert_eq!((leases[0].claim.id.hash(), leases[0].ttl), (claim.id.hash(), Duration::ZERO));
             answer.lose();
             assert!(settle(&mut store).await.is_empty(), "it is asked again, but not at once");
-            store.hand.advance(SECOND);
+            store.manual_clock.advance(SECOND);
         }
         guard.check().unwrap();
         store.renew().await.1.give(vec![Standing::Gone(Why::Broken)]);
@@ -301,11 +301,11 @@ async fn a_callback_may_not_wait_for_a_lock() {
         let tried = mutex.try_lock().map(drop);
         send.send([mutex.lock().map(drop), mutex.lock_within(SECOND).map(drop), tried]).unwrap();
     });
-    store.hand.advance(2 * SECOND);
+    store.manual_clock.advance(2 * SECOND);
     for refused in soon(results).await.unwrap() {
         assert!(matches!(&refused, Err(Error::Invalid(why)) if why.contains("on_lost")), "{refused:?}");
     }
-    store.hand.advance(8 * SECOND);
+    store.manual_clock.advance(8 * SECOND);
     let (leases, _) = store.renew().await;
     assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
     long.check().unwrap();
@@ -316,7 +316,7 @@ async fn a_lost_lock_does_not_linger() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(TTL).hold_at_least(3600 * SECOND);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
-    store.hand.advance(TTL);
+    store.manual_clock.advance(TTL);
     drop(guard);
     let left = store.let_go().await;
     assert!(matches!(&left[..], [Leaving::Done(gone)] if gone.id.hash() == claim.id.hash()), "{left:?}");
@@ -328,12 +328,12 @@ async fn a_renewal_that_hangs_is_given_up_in_time_for_another() {
     let mutex = store.locks.mutex("a").ttl(2 * SECOND);
     let (guard, claim) = hold(&mut store, &mutex, 7).await;
     let mut events = store.locks.events();
-    store.hand.advance(SECOND);
+    store.manual_clock.advance(SECOND);
     let _hangs = store.renew().await;
     // A quarter of the lease, by the keeper's own timer; a call may take ten seconds otherwise.
     let event = tokio::time::timeout(5 * SECOND, next(&mut events)).await.expect("it is given up in time");
     assert!(matches!(event, EventKind::AtRisk { .. }), "{event:?}");
-    store.hand.advance(SECOND / 2);
+    store.manual_clock.advance(SECOND / 2);
     let (leases, answer) = store.renew().await;
     assert_eq!(leases[0].claim.id.hash(), claim.id.hash());
     answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
@@ -349,7 +349,7 @@ async fn a_callback_runs_when_the_guard_ends_before_the_keeper_looks() {
     let (released, _) = hold(&mut store, &mutexes[1], 8).await;
     let calls = [on_lost(&dropped), on_lost(&released)];
     let stopped = stop_keeper(&mut store).await;
-    store.hand.advance(SECOND);
+    store.manual_clock.advance(SECOND);
     drop(dropped);
     let (lost, _) = tokio::join!(released.release(), store.let_go());
     assert!(matches!(lost, Err(Error::Lost { why: LostWhy::HeldAtMost, .. })), "{lost:?}");

@@ -24,11 +24,11 @@ async fn a_release_without_an_answer_is_repeated_once() {
     let mut releasing = pin!(guard.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     let (_, _unanswered) = store.release().await;
-    store.hand.advance(OVERDUE - GRAIN);
+    store.manual_clock.advance(OVERDUE - GRAIN);
     assert!(settle(&mut store).await.is_empty(), "a slow answer is waited for");
-    store.hand.advance(2 * GRAIN);
+    store.manual_clock.advance(2 * GRAIN);
     assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
-    store.hand.advance(secs(5));
+    store.manual_clock.advance(secs(5));
     assert!(settle(&mut store).await.is_empty(), "once is enough");
     drop(_unanswered);
 }
@@ -42,7 +42,7 @@ async fn a_release_that_was_answered_is_not_repeated() {
         let (released, _) = tokio::join!(guard.release(), store.let_go());
         released.unwrap();
     }
-    store.hand.advance(OVERDUE + GRAIN);
+    store.manual_clock.advance(OVERDUE + GRAIN);
     assert!(settle(&mut store).await.is_empty());
 }
 
@@ -56,7 +56,7 @@ async fn a_release_that_was_cancelled_is_sent_once_more_not_twice() {
     let (_, _unanswered) = store.release().await;
     drop(releasing);
     assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
-    store.hand.advance(OVERDUE + GRAIN);
+    store.manual_clock.advance(OVERDUE + GRAIN);
     assert!(settle(&mut store).await.is_empty());
 }
 
@@ -68,7 +68,7 @@ async fn a_release_cancelled_after_its_repeat_is_not_sent_again() {
     let mut releasing = Box::pin(guard.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     let (_, _unanswered) = store.release().await;
-    store.hand.advance(OVERDUE + GRAIN);
+    store.manual_clock.advance(OVERDUE + GRAIN);
     store.let_go().await;
     drop(releasing);
     assert!(settle(&mut store).await.is_empty());
@@ -82,7 +82,7 @@ async fn answered_twice(own: Standing, repeated: Standing) -> lockfast::Result<(
     let mut releasing = pin!(guard.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     let (_, first) = store.release().await;
-    store.hand.advance(OVERDUE + GRAIN);
+    store.manual_clock.advance(OVERDUE + GRAIN);
     let (_, second) = store.release().await;
     first.give(vec![own]);
     let (released, ()) = tokio::join!(releasing, async { second.give(vec![repeated]) });
@@ -121,7 +121,7 @@ fn a_caller_woken_with_an_outcome_may_call_the_client() {
         let mut releasing = pin!(guard.release());
         assert!(poll!(releasing.as_mut()).is_pending());
         let (_, first) = store.release().await;
-        store.hand.advance(OVERDUE + GRAIN);
+        store.manual_clock.advance(OVERDUE + GRAIN);
         let (_, second) = store.release().await;
         first.give(vec![Standing::Gone(Why::Unknown)]);
         let calls = Arc::new(Calls { locks: store.locks.clone(), is_woken: AtomicBool::new(false) });
@@ -143,7 +143,7 @@ async fn a_local_hand_off_goes_on_although_the_releaser_is_not_polled() {
     let mut releasing = pin!(guard.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     let (sent, answer) = store.release().await;
-    store.hand.advance(OVERDUE + GRAIN);
+    store.manual_clock.advance(OVERDUE + GRAIN);
     let (again, repeated) = store.release().await;
     let floor = |leaving: &[Leaving]| match leaving {
         [Leaving::UnlessAlone { claim: it, floor, .. }] if is_same(it, &claim) => *floor,
@@ -174,7 +174,7 @@ async fn a_release_whose_repeat_has_no_answer_is_not_called_lost() {
         let mut releasing = pin!(guard.release());
         assert!(poll!(releasing.as_mut()).is_pending());
         let (_, first) = store.release().await;
-        store.hand.advance(OVERDUE + GRAIN);
+        store.manual_clock.advance(OVERDUE + GRAIN);
         // This copy ran, and its answer is lost. All later ones find no claim.
         let (_, second) = store.release().await;
         second.lose();
@@ -182,7 +182,7 @@ async fn a_release_whose_repeat_has_no_answer_is_not_called_lost() {
             released_and_asked_anew(&mut store, &claim, 8).await;
         } else {
             assert!(settle(&mut store).await.is_empty());
-            store.hand.advance(secs(1));
+            store.manual_clock.advance(secs(1));
             store.release().await.1.give(unknown());
         }
         first.give(unknown());
@@ -204,7 +204,7 @@ async fn a_local_hand_off_is_not_called_lost_by_a_later_break() {
     let mut releasing = pin!(guard.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     let (_, first) = store.release().await;
-    store.hand.advance(OVERDUE + GRAIN);
+    store.manual_clock.advance(OVERDUE + GRAIN);
     store.release().await.1.give(vec![Standing::Held(Tickets::new(Ticket(20), 1))]);
     let _guard = entered(next).await;
     // The claim was broken while the next task held it.
@@ -217,12 +217,12 @@ async fn the_release_of_a_lost_lock_does_not_wait_for_a_second_answer() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(secs(3600)).hold_at_most(secs(1));
     let (guard, _) = hold(&mut store, &mutex, 7).await;
-    store.hand.advance(secs(1) + GRAIN);
+    store.manual_clock.advance(secs(1) + GRAIN);
     guard.check().unwrap_err();
     let mut releasing = pin!(guard.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     let (_, first) = store.release().await;
-    store.hand.advance(OVERDUE + GRAIN);
+    store.manual_clock.advance(OVERDUE + GRAIN);
     let _unanswered = store.release().await;
     first.give(vec![Standing::Gone(Why::Unknown)]);
     assert!(matches!(soon(releasing).await, Err(Error::Lost { .. })));
@@ -239,7 +239,7 @@ async fn a_broken_claim_that_may_have_gone_on_is_released() {
     assert!(poll!(releasing.as_mut()).is_pending());
     // By this copy the claim goes on, and is broken then.
     let (_, _unread) = store.release().await;
-    store.hand.advance(OVERDUE + GRAIN);
+    store.manual_clock.advance(OVERDUE + GRAIN);
     store.release().await.1.give(vec![Standing::Gone(Why::Broken)]);
     released_and_asked_anew(&mut store, &claim, 8).await;
     assert_eq!(entered(next).await.fence().unwrap(), 8);

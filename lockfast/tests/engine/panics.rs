@@ -33,16 +33,16 @@ struct Shaky {
 impl Shaky {
     /// A client that has met several panics already.
     async fn new(panics: Panics) -> (Arc<Self>, Locks, ManualClock) {
-        let hand = ManualClock::new();
-        let memory = Memory::with_clock(hand.clock());
+        let manual_clock = ManualClock::new();
+        let memory = Memory::with_clock(manual_clock.clock());
         let store = Arc::new(Self { memory, panics, watched: AtomicUsize::new(0), renewed: AtomicUsize::new(0) });
-        let locks = Locks::builder().clock(hand.clock()).build(store.clone()).unwrap();
+        let locks = Locks::builder().clock(manual_clock.clock()).build(store.clone()).unwrap();
         until(|| {
-            hand.advance(millis(1));
+            manual_clock.advance(millis(1));
             store.watched.load(Ordering::SeqCst) > 3
         })
         .await;
-        (store, locks, hand)
+        (store, locks, manual_clock)
     }
 }
 
@@ -87,11 +87,11 @@ impl Store for Shaky {
 #[tokio::test]
 async fn a_panic_in_the_stream_of_pushes_stops_no_renewals() {
     for panics in [Panics::Watching, Panics::Streaming] {
-        let (store, locks, hand) = Shaky::new(panics).await;
+        let (store, locks, manual_clock) = Shaky::new(panics).await;
         let guard = locks.mutex("a").ttl(secs(30)).lock().await.unwrap();
         for _ in 0..6 {
             let renewed = store.renewed.load(Ordering::SeqCst);
-            hand.advance(secs(10));
+            manual_clock.advance(secs(10));
             until(|| store.renewed.load(Ordering::SeqCst) > renewed).await;
         }
         guard.check().unwrap();
@@ -102,13 +102,13 @@ async fn a_panic_in_the_stream_of_pushes_stops_no_renewals() {
 #[tokio::test]
 async fn a_panic_in_the_stream_of_pushes_delays_no_deadline() {
     for panics in [Panics::Watching, Panics::Streaming] {
-        let (_, locks, hand) = Shaky::new(panics).await;
+        let (_, locks, manual_clock) = Shaky::new(panics).await;
         let capped = locks.mutex("a").hold_at_most(secs(1)).lock().await.unwrap();
         let _held = locks.mutex("b").lock().await.unwrap();
         let mutex = locks.mutex("b").local_handoff(false);
         let patient = tokio::spawn(async move { mutex.lock_within(secs(1)).await });
         until_waiting(&locks, 1).await;
-        hand.advance(secs(1) + GRAIN);
+        manual_clock.advance(secs(1) + GRAIN);
         assert_eq!(soon(capped.lost()).await, LostWhy::HeldAtMost);
         let gave_up = soon(patient).await.unwrap();
         assert!(matches!(gave_up, Err(Error::Busy { .. })), "{gave_up:?}");

@@ -21,7 +21,7 @@ fn within(mutex: Mutex, patience: Duration) -> JoinHandle<lockfast::Result<Guard
 
 /// Lets the time of a slow answer pass, in which the caller neither gives up nor asks again.
 async fn awaits_the_answer(store: &mut Director, caller: &JoinHandle<lockfast::Result<Guard>>, span: Duration) {
-    store.hand.advance(span);
+    store.manual_clock.advance(span);
     // In the first round the keeper wakes the caller, if at all; by the second round the caller has acted on that.
     for _ in 0..2 {
         assert!(settle(store).await.is_empty(), "the answer is awaited");
@@ -58,7 +58,7 @@ async fn without_patience_a_taken_lock_is_busy_and_no_entry_is_left() {
     assert_eq!((*held_for, *position, *waited, *attempts), (Some(secs(8)), None, SLOW, 1));
     assert!(settle(&mut store).await.is_empty(), "there is nothing to withdraw");
     // Nor does the keeper have anything left to do for it.
-    store.hand.advance(secs(20));
+    store.manual_clock.advance(secs(20));
     assert!(settle(&mut store).await.is_empty(), "it is forgotten");
 }
 
@@ -84,7 +84,7 @@ async fn with_little_patience_the_entry_of_a_busy_lock_is_withdrawn() {
     answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER });
     until_waiting(&store.locks, 1).await;
     // The scripted store names no holder; the last look ends after a tenth of a second.
-    store.hand.advance(millis(100));
+    store.manual_clock.advance(millis(100));
     let error = soon(caller).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error}");
     assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
@@ -98,7 +98,7 @@ async fn a_silent_store_is_unavailable_within_a_second_of_patience() {
         let (claim, _, _never) = store.acquire().await;
         let awaited = patience.max(millis(700));
         awaits_the_answer(&mut store, &caller, awaited - GRAIN).await;
-        store.hand.advance(patience + secs(1) + GRAIN - awaited);
+        store.manual_clock.advance(patience + secs(1) + GRAIN - awaited);
         let error = soon(caller).await.unwrap().unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{patience:?}: {error}");
         assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)), "it may run after all");
@@ -112,7 +112,7 @@ async fn the_answer_to_the_last_attempt_is_awaited_beyond_patience() {
     let caller = within(store.locks.mutex("a").retry(steady), millis(110));
     store.acquire().await.2.give(Admission::Refused(BusyWith::default()));
     settle(&mut store).await;
-    store.hand.advance(millis(100) + GRAIN);
+    store.manual_clock.advance(millis(100) + GRAIN);
     let (_, _, answer) = store.acquire().await;
     awaits_the_answer(&mut store, &caller, SLOW).await;
     answer.give(Admission::Refused(BusyWith::default()));
@@ -128,7 +128,7 @@ async fn a_task_that_asks_at_the_end_of_its_patience_gets_the_answer() {
     let (first, _, _never) = store.acquire().await;
     let caller = within(mutex, secs(5));
     until_waiting(&store.locks, 1).await;
-    store.hand.advance(secs(5) - millis(1));
+    store.manual_clock.advance(secs(5) - millis(1));
     leads.abort();
     let mut answer = None;
     let mut left = false;
@@ -152,14 +152,14 @@ async fn a_question_repeated_after_patience_ended_adds_no_time() {
     let mut store = Director::new();
     let caller = within(store.locks.mutex("a").ttl(millis(500)), Duration::ZERO);
     let (_, _, answer) = store.acquire().await;
-    store.hand.advance(millis(700));
+    store.manual_clock.advance(millis(700));
     // Too late to be of use: the lease is over.
     answer.give(held(7));
     let mut unanswered = Vec::new();
     while !unanswered.iter().any(|call| matches!(call, Call::Acquire { .. })) {
         unanswered.push(store.call().await);
     }
-    store.hand.advance(millis(300));
+    store.manual_clock.advance(millis(300));
     let error = soon(caller).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }

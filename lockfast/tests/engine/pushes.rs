@@ -159,9 +159,9 @@ async fn a_waiter_asks_when_the_shortened_lease_ahead_ends() {
     let mutex = store.locks.mutex("a").ttl(secs(3600));
     let (waiter, claim) = wait(&mut store, mutex, 8).await;
     push(&mut store, Change::Recheck(claim.id.hash(), millis(2500))).await;
-    store.hand.advance(millis(2400));
+    store.manual_clock.advance(millis(2400));
     assert!(settle(&mut store).await.is_empty(), "the lease ahead goes on");
-    store.hand.advance(millis(101) + GRAIN);
+    store.manual_clock.advance(millis(101) + GRAIN);
     let (leases, answer) = store.renew().await;
     assert!(is_same(&leases[0].claim, &claim));
     answer.give(vec![Standing::Held(Tickets::new(Ticket(8), 1))]);
@@ -217,7 +217,7 @@ async fn a_lease_ahead_that_gets_shorter_puts_no_question_off() {
     store.renew().await.1.lose();
     assert!(settle(&mut store).await.is_empty(), "it asks again in a moment");
     push(&mut store, Change::Recheck(claim.id.hash(), secs(20))).await;
-    store.hand.advance(secs(1));
+    store.manual_clock.advance(secs(1));
     let (leases, _) = store.renew().await;
     assert!(is_same(&leases[0].claim, &claim));
 }

@@ -103,7 +103,7 @@ async fn a_release_whose_answer_is_lost_is_sent_again() {
     // By the keeper, at once and then after a pause.
     store.release().await.1.lose();
     settle(&mut store).await;
-    store.hand.advance(SECOND);
+    store.manual_clock.advance(SECOND);
     has_left(&mut store, &claim).await;
     soon(releasing).await.unwrap().unwrap();
 }
@@ -161,7 +161,7 @@ async fn a_grant_to_a_future_that_is_not_polled_is_given_back() {
     let first = store.queue(7, NEVER).await;
     assert!(poll!(waits.as_mut()).is_pending());
     push(&mut store, Change::Held(first.id.hash(), Ticket(7))).await;
-    store.hand.advance(GRACE + GRAIN);
+    store.manual_clock.advance(GRACE + GRAIN);
     has_left(&mut store, &first).await;
 
     let (guard, second) = tokio::join!(waits, store.grant(8));
@@ -189,7 +189,7 @@ async fn a_hand_off_to_an_unpolled_future_goes_to_the_next_waiter() {
     drop(guard);
     goes_on(&mut store, 8).await;
     settle(&mut store).await;
-    store.hand.advance(GRACE + GRAIN);
+    store.manual_clock.advance(GRACE + GRAIN);
     goes_on(&mut store, 9).await;
     let next = soon(next).await.unwrap().unwrap();
     assert_eq!(next.fence().unwrap(), 9);
@@ -212,7 +212,7 @@ async fn a_hand_off_to_the_only_unpolled_future_is_released() {
     drop(guard);
     goes_on(&mut store, 8).await;
     settle(&mut store).await;
-    store.hand.advance(GRACE + GRAIN);
+    store.manual_clock.advance(GRACE + GRAIN);
     has_left(&mut store, &claim).await;
 }
 
@@ -237,7 +237,7 @@ async fn an_unpolled_leader_blocks_no_local_waiter() {
     // A claim of another client waited, so the lock went there, and the idle future leads the local queue.
     assert!(matches!(&store.let_go().await[..], [Leaving::UnlessAlone { .. }]));
     settle(&mut store).await;
-    store.hand.advance(GRACE + GRAIN);
+    store.manual_clock.advance(GRACE + GRAIN);
     settle(&mut store).await;
     let (next, _) = hold(&mut store, &mutex, 9).await;
     next.check().unwrap();
@@ -251,7 +251,7 @@ async fn a_guard_is_renewed_though_its_client_was_dropped() {
     drop(mutex);
     drop(std::mem::replace(&mut store.locks, Locks::in_memory()));
     for _ in 0..5 {
-        store.hand.advance(10 * SECOND);
+        store.manual_clock.advance(10 * SECOND);
         renewed(&mut store, 7).await;
         until(|| guard.remaining() > 25 * SECOND).await;
     }
@@ -268,7 +268,7 @@ async fn a_release_is_sent_again_though_its_client_was_dropped() {
     drop(std::mem::replace(&mut store.locks, Locks::in_memory()));
     let releasing = tokio::spawn(guard.release());
     let (_, answer) = store.release().await;
-    store.hand.advance(2 * SECOND);
+    store.manual_clock.advance(2 * SECOND);
     // A keeper that wrongly takes itself for done has ended after this; the test does not depend on the sleep otherwise.
     std::thread::sleep(Duration::from_millis(20));
     answer.lose();
@@ -291,11 +291,11 @@ async fn a_release_is_tried_as_long_as_an_extended_lease_lasts() {
         assert!(matches!(&left[..], [Leaving::Done(left)] if left.id.hash() == claim.id.hash()), "{left:?}");
         answer.lose();
         assert!(settle(&mut store).await.is_empty(), "it is tried again, but not at once");
-        store.hand.advance(later);
+        store.manual_clock.advance(later);
     }
     // The last try was due when the lease had ended: it is made, and none after it.
     store.release().await.1.lose();
     assert!(settle(&mut store).await.is_empty());
-    store.hand.advance(hour);
+    store.manual_clock.advance(hour);
     assert!(settle(&mut store).await.is_empty());
 }

@@ -30,11 +30,11 @@ async fn an_extension_is_repeated_and_counts_from_the_repeat() {
     let mut extending = pin!(guard.extend(secs(60)));
     assert!(poll!(extending.as_mut()).is_pending());
     let (_, answer) = store.renew().await;
-    store.hand.advance(secs(1));
+    store.manual_clock.advance(secs(1));
     answer.lose();
     assert!(poll!(extending.as_mut()).is_pending());
     let (leases, answer) = store.renew().await;
-    store.hand.advance(secs(1));
+    store.manual_clock.advance(secs(1));
     answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     soon(extending).await.unwrap();
     let ttl = leases[0].ttl;
@@ -101,13 +101,13 @@ async fn looking_is_repeated() {
 
 #[tokio::test]
 async fn a_waiter_that_gives_up_looks_twice_at_the_holder() {
-    let (store, locks, hand) = Flaky::new();
+    let (store, locks, manual_clock) = Flaky::new();
     let held = locks.mutex("a").lock().await.unwrap();
     let mutex = locks.mutex("a");
     let caller = tokio::spawn(async move { mutex.lock_within(secs(1)).await });
     until_waiting(&locks, 1).await;
     store.lose(&[Loss::Request]);
-    hand.advance(secs(1) + GRAIN);
+    manual_clock.advance(secs(1) + GRAIN);
     let error = soon(caller).await.unwrap().unwrap_err();
     assert!(matches!(&error, Error::Busy { holder: Some(holder), .. } if holder.owner == held.owner()), "{error}");
 }

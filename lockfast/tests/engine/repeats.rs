@@ -62,11 +62,11 @@ async fn a_repeated_try_counts_from_when_the_repeat_was_sent() {
     let mutex = store.locks.mutex("a");
     let caller = tokio::spawn(async move { mutex.try_lock().await });
     let (first, _, answer) = store.acquire().await;
-    store.hand.advance(millis(900));
+    store.manual_clock.advance(millis(900));
     answer.lose();
     let (second, _, answer) = store.acquire().await;
     assert!(is_same(&first, &second));
-    store.hand.advance(millis(500));
+    store.manual_clock.advance(millis(500));
     answer.give(held(7));
     let guard = soon(caller).await.unwrap().unwrap().unwrap();
     // The store renewed the claim when it ran the second, and that was after it was sent.
@@ -116,7 +116,7 @@ async fn a_repeat_that_finds_a_seal_or_a_tombstone_leaves_a_tombstone() {
 
 #[tokio::test]
 async fn a_try_that_is_dropped_between_two_requests_leaves_no_claim() {
-    let (store, locks, hand) = Flaky::new();
+    let (store, locks, manual_clock) = Flaky::new();
     let mutex = locks.mutex("a");
     // The first has run; the second has failed; the third waits for its moment.
     store.lose(&[Loss::Answer, Loss::Request]);
@@ -133,7 +133,7 @@ async fn a_try_that_is_dropped_between_two_requests_leaves_no_claim() {
         }
     })
     .await;
-    hand.advance(secs(1));
+    manual_clock.advance(secs(1));
     let requests = store.requests();
     assert!(requests[2].starts_with("release unknown"), "{requests:?}");
     assert_eq!(requests.iter().filter(|request| request.starts_with("acquire")).count(), 2, "{requests:?}");
@@ -176,7 +176,7 @@ async fn no_try_is_repeated_after_two_seconds_or_a_lease() {
         let mutex = store.locks.mutex("a").ttl(ttl);
         let caller = tokio::spawn(async move { mutex.try_lock().await.map(drop) });
         let (_, _, answer) = store.acquire().await;
-        store.hand.advance(late);
+        store.manual_clock.advance(late);
         answer.lose();
         let error = soon(caller).await.unwrap().unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{ttl:?}: {error}");
@@ -198,7 +198,7 @@ async fn the_answer_to_a_repeat_is_awaited_for_three_seconds_in_all() {
     let caller = tokio::spawn(async move { mutex.try_lock().await.map(drop) });
     store.acquire().await.2.lose();
     let (claim, _, _never) = store.acquire().await;
-    store.hand.advance(secs(3) + GRAIN);
+    store.manual_clock.advance(secs(3) + GRAIN);
     let error = soon(caller).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("the reply was lost"), "the last error is returned: {error}");
     let left = loop {
@@ -214,16 +214,16 @@ async fn the_answer_to_a_repeat_is_awaited_for_three_seconds_in_all() {
 
 #[tokio::test]
 async fn without_patience_repeats_are_over_within_a_second() {
-    let (stub, locks, hand) = Stub::new(Fault::Fails);
-    let (mutex, began) = (locks.mutex("a"), hand.clock().now());
+    let (stub, locks, manual_clock) = Stub::new(Fault::Fails);
+    let (mutex, began) = (locks.mutex("a"), manual_clock.clock().now());
     let caller = tokio::spawn(async move { mutex.lock_within(Duration::ZERO).await });
     while !caller.is_finished() {
-        hand.advance(millis(10));
-        stub.settled().await;
+        manual_clock.advance(millis(10));
+        stub.wait_until_settled().await;
     }
     assert!(matches!(soon(caller).await.unwrap(), Err(Error::Unavailable { .. })));
     assert_eq!(stub.times().into_values().next().unwrap().len(), 5);
-    assert!(hand.clock().now().since(began) < secs(1));
+    assert!(manual_clock.clock().now().since(began) < secs(1));
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn a_failing_release_ends_for_its_caller_and_goes_on() {
     let mut store = Director::new();
     let mutex = store.locks.mutex("a").ttl(secs(30));
     let (guard, _) = hold(&mut store, &mutex, 7).await;
-    let began = store.hand.clock().now();
+    let began = store.manual_clock.clock().now();
     let releasing = tokio::spawn(guard.release());
     let mut sent = 0;
     while !releasing.is_finished() {
@@ -271,13 +271,13 @@ async fn a_failing_release_ends_for_its_caller_and_goes_on() {
                 answer.fail(Error::unavailable("testing", format!("trouble number {sent}")));
             }
             Some(other) => panic!("{other:?}"),
-            None => store.hand.advance(millis(5)),
+            None => store.manual_clock.advance(millis(5)),
         }
     }
     let error = soon(releasing).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("trouble number 5") && sent == 5, "{sent}: {error}");
-    assert!(store.hand.clock().now().since(began) < secs(3));
-    store.hand.advance(secs(2));
+    assert!(store.manual_clock.clock().now().since(began) < secs(3));
+    store.manual_clock.advance(secs(2));
     store.let_go().await;
 }
 
@@ -316,7 +316,7 @@ async fn once_runs_once_whatever_is_lost() {
 
 #[tokio::test]
 async fn a_thousand_tries_at_a_failing_store_send_five_thousand_calls() {
-    let (stub, locks, hand) = Stub::new(Fault::Fails);
+    let (stub, locks, manual_clock) = Stub::new(Fault::Fails);
     let callers: Vec<_> = (0..1000)
         .map(|number| {
             let mutex = locks.mutex(number.to_string());
@@ -324,8 +324,8 @@ async fn a_thousand_tries_at_a_failing_store_send_five_thousand_calls() {
         })
         .collect();
     while !callers.iter().all(tokio::task::JoinHandle::is_finished) {
-        hand.advance(millis(10));
-        stub.settled().await;
+        manual_clock.advance(millis(10));
+        stub.wait_until_settled().await;
     }
     let times = stub.times();
     assert_eq!(times.len(), 1000);

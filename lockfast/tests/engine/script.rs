@@ -128,7 +128,7 @@ impl Store for Script {
 #[derive(Debug)]
 pub(crate) struct Director {
     pub(crate) locks: Locks,
-    pub(crate) hand: ManualClock,
+    pub(crate) manual_clock: ManualClock,
     calls: mpsc::UnboundedReceiver<Call>,
     pushes: Arc<Mutex<Option<mpsc::UnboundedSender<Change>>>>,
     watched: mpsc::UnboundedReceiver<()>,
@@ -142,7 +142,7 @@ const SOON: Duration = Duration::from_secs(10);
 impl Director {
     /// A client of a scripted store, on a clock that the test moves.
     pub(crate) fn new() -> Self {
-        let hand = ManualClock::new();
+        let manual_clock = ManualClock::new();
         let (call, calls) = mpsc::unbounded_channel();
         let (watch, watched) = mpsc::unbounded_channel();
         let (pushes, push_counts) = (Arc::new(Mutex::new(None)), Arc::<PushCounts>::default());
@@ -154,8 +154,8 @@ impl Director {
             push_counts: Arc::clone(&push_counts),
             reports: Arc::clone(&reports),
         };
-        let locks = Locks::builder().clock(hand.clock()).build(Arc::new(store)).unwrap();
-        Self { locks, hand, calls, pushes, watched, push_counts, reports }
+        let locks = Locks::builder().clock(manual_clock.clock()).build(Arc::new(store)).unwrap();
+        Self { locks, manual_clock, calls, pushes, watched, push_counts, reports }
     }
 
     /// The next call, whatever it is.
@@ -242,7 +242,7 @@ impl Director {
         drop(self.pushes.lock().unwrap().take());
         // The client waits a moment on its own clock before it asks again.
         loop {
-            self.hand.advance(Duration::from_millis(20));
+            self.manual_clock.advance(Duration::from_millis(20));
             if tokio::time::timeout(Duration::from_millis(5), self.watched.recv()).await.is_ok() {
                 return;
             }

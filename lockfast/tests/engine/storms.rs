@@ -26,9 +26,9 @@ async fn a_holder_with_a_long_lease_is_renewed_once_a_period() {
         let (guard, _) = hold(&mut store, &mutex, 7).await;
         for _ in 0..5 {
             assert!(settle(&mut store).await.is_empty(), "{ttl:?}: nothing is due yet");
-            store.hand.advance(period * 9 / 10);
+            store.manual_clock.advance(period * 9 / 10);
             assert!(settle(&mut store).await.is_empty(), "{ttl:?}: nothing is due yet");
-            store.hand.advance(period / 10);
+            store.manual_clock.advance(period / 10);
             renewed(&mut store, 7).await;
         }
         guard.check().unwrap();
@@ -43,9 +43,9 @@ async fn a_waiter_with_a_long_lease_is_renewed_once_a_period() {
         let (waiter, _) = wait(&mut store, mutex, 7).await;
         for _ in 0..5 {
             assert!(settle(&mut store).await.is_empty(), "{ttl:?}: nothing is due yet");
-            store.hand.advance(period * 9 / 10);
+            store.manual_clock.advance(period * 9 / 10);
             assert!(settle(&mut store).await.is_empty(), "{ttl:?}: nothing is due yet");
-            store.hand.advance(period / 10);
+            store.manual_clock.advance(period / 10);
             store.renew().await.1.give(vec![waits(7, LONG[2])]);
         }
         assert!(!waiter.is_finished());
@@ -65,7 +65,7 @@ async fn a_hand_off_with_a_long_lease_leaves_time_to_pick_it_up() {
         assert!(matches!(leaving[..], [Leaving::UnlessAlone { .. }]), "{leaving:?}");
         answer.give(vec![Standing::Held(held(8))]);
         assert!(settle(&mut store).await.is_empty(), "{ttl:?}: it stays handed off");
-        store.hand.advance(millis(1900));
+        store.manual_clock.advance(millis(1900));
         assert!(settle(&mut store).await.is_empty(), "{ttl:?}: it stays handed off");
         let guard = busy.now_or_never().expect("it is there").unwrap();
         assert_eq!(guard.fence().unwrap(), 8);
@@ -81,7 +81,7 @@ async fn a_question_about_a_long_lease_has_time_to_be_answered() {
         assert!(poll!(asks.as_mut()).is_pending());
         let (_, _, answer) = store.acquire().await;
         assert!(settle(&mut store).await.is_empty(), "{ttl:?}: it is not withdrawn");
-        store.hand.advance(millis(9900));
+        store.manual_clock.advance(millis(9900));
         let questions = settle(&mut store).await;
         let is_question = |call: &Call| matches!(call, Call::Renew { leases, .. } if leases[0].ttl.is_zero());
         assert!(questions.iter().all(is_question), "{ttl:?}: it is not withdrawn: {questions:?}");
@@ -100,7 +100,7 @@ async fn an_acquire_and_its_questions_are_at_most_five_calls_a_second() {
     let _unanswered = store.acquire().await;
     let mut requests = vec![0];
     for at in (10..3000).step_by(10) {
-        store.hand.advance(millis(10));
+        store.manual_clock.advance(millis(10));
         for call in settle(&mut store).await {
             let Call::Renew { answer, .. } = call else { panic!("{call:?}") };
             answer.give(gone(1));
@@ -205,7 +205,7 @@ async fn rejoins_that_failed_together_are_repeated_in_order() {
     assert!(settle(&mut store).await.is_empty(), "they are repeated after a pause");
     for claim in claims {
         // Only the first goes alone; each of them may have to wait for its own pause.
-        store.hand.advance(millis(200));
+        store.manual_clock.advance(millis(200));
         assert!(is_same(&store.queue(30, LONG[0]).await, &claim), "in the order of the old tickets");
     }
 }

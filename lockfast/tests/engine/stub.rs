@@ -42,18 +42,18 @@ pub(crate) struct Stub {
 
 impl Stub {
     pub(crate) fn new(fault: Fault) -> (Arc<Self>, Locks, ManualClock) {
-        let hand = ManualClock::new();
-        let stub = Self { fault, clock: hand.clock(), asked: Mutex::default(), pushes: Mutex::default() };
+        let manual_clock = ManualClock::new();
+        let stub = Self { fault, clock: manual_clock.clock(), asked: Mutex::default(), pushes: Mutex::default() };
         let stub = Arc::new(stub);
-        let locks = Locks::builder().clock(hand.clock()).prefix("").build(stub.clone()).unwrap();
-        (stub, locks, hand)
+        let locks = Locks::builder().clock(manual_clock.clock()).prefix("").build(stub.clone()).unwrap();
+        (stub, locks, manual_clock)
     }
 
     fn asked(&self, claim: &Claim) {
         self.asked.lock().unwrap().entry(claim.demands[0].name.clone()).or_default().push(self.clock.now());
     }
 
-    /// When each name was asked for, acquired or renewed.
+    /// The moments at which each name was requested, by an acquire or a renewal.
     pub(crate) fn times(&self) -> BTreeMap<Name, Vec<Moment>> {
         self.asked.lock().unwrap().clone()
     }
@@ -63,9 +63,9 @@ impl Stub {
         pushes.send(change).await.expect("the keeper listens");
     }
 
-    /// Until the keeper has looked at the clock and done what was due. The stream has room for one push, and the keeper takes
-    /// one a round, after everything else.
-    pub(crate) async fn settled(&self) {
+    /// Waits until the keeper has done everything that is due now. The stream has room for one push, and the keeper takes one push
+    /// per round, after all other work: once a few pushes were taken, a whole round is over.
+    pub(crate) async fn wait_until_settled(&self) {
         for _ in 0..4 {
             self.push(Change::Resource(Name::new("nothing").unwrap())).await;
             tokio::task::yield_now().await;

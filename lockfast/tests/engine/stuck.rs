@@ -23,7 +23,7 @@ async fn a_kept_guard_of_a_lost_lock_blocks_no_waiter() {
     let (kept, claim) = hold(&mut store, &mutex, 7).await;
     let next = wants(store.locks.mutex("a"));
     until_waiting(&store.locks, 1).await;
-    store.hand.advance(secs(1) + GRAIN);
+    store.manual_clock.advance(secs(1) + GRAIN);
     assert_eq!(soon(kept.lost()).await, LostWhy::HeldAtMost);
     store.grant(8).await;
     let next = entered(next).await;
@@ -44,11 +44,11 @@ async fn an_unanswered_release_blocks_no_local_waiter_for_long() {
     let mut releasing = pin!(guard.release());
     assert!(poll!(releasing.as_mut()).is_pending());
     let (_, answer) = store.release().await;
-    store.hand.advance(millis(100) + GRAIN);
+    store.manual_clock.advance(millis(100) + GRAIN);
     let (again, _unanswered) = store.release().await;
     assert!(matches!(&again[..], [Leaving::UnlessAlone { .. }]), "the keeper repeats it: {again:?}");
 
-    store.hand.advance(UNPOLLED);
+    store.manual_clock.advance(UNPOLLED);
     released_and_asked_anew(&mut store, &claim, 8).await;
     let next = entered(next).await;
     // The late answer does not end the new hold.
@@ -67,7 +67,7 @@ async fn an_unpolled_acquire_blocks_no_local_waiter() {
     let (claim, _, _unread) = store.acquire().await;
     let next = wants(mutex.clone());
     until_waiting(&store.locks, 1).await;
-    store.hand.advance(UNPOLLED + GRAIN);
+    store.manual_clock.advance(UNPOLLED + GRAIN);
     released_and_asked_anew(&mut store, &claim, 8).await;
     let next = entered(next).await;
 
@@ -86,12 +86,12 @@ async fn a_grant_by_answer_that_is_not_picked_up_is_given_back() {
     assert!(poll!(idle.as_mut()).is_pending());
     let (claim, _, answer) = store.acquire().await;
     answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
-    store.hand.advance(millis(1500));
+    store.manual_clock.advance(millis(1500));
     let (leases, answer) = store.renew().await;
     assert!(is_same(&leases[0].claim, &claim) && leases[0].ttl.is_zero(), "a question: {leases:?}");
     answer.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     assert!(settle(&mut store).await.is_empty(), "the future may be polled in this moment");
-    store.hand.advance(millis(500) + GRAIN);
+    store.manual_clock.advance(millis(500) + GRAIN);
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
 
     // Polled at last, it asks anew.
@@ -108,21 +108,21 @@ async fn a_second_grant_not_picked_up_is_given_back_as_soon() {
     let mut idle = pin!(mutex.lock());
     assert!(poll!(idle.as_mut()).is_pending());
     let (claim, _, _unread) = store.acquire().await;
-    store.hand.advance(millis(1500));
+    store.manual_clock.advance(millis(1500));
     // This question is still with the store when the claim is given up.
     let _unanswered = store.renew().await;
-    store.hand.advance(UNPOLLED);
+    store.manual_clock.advance(UNPOLLED);
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
 
     // Polled once, it asks anew, and is not polled again.
     assert!(poll!(idle.as_mut()).is_pending());
     let again = released_and_asked_anew(&mut store, &claim, 8).await;
-    store.hand.advance(millis(1500));
+    store.manual_clock.advance(millis(1500));
     let (leases, answer) = store.renew().await;
     assert!(is_same(&leases[0].claim, &again), "{leases:?}");
     answer.give(vec![Standing::Held(Tickets::new(Ticket(8), 1))]);
     assert!(settle(&mut store).await.is_empty());
-    store.hand.advance(millis(500) + GRAIN);
+    store.manual_clock.advance(millis(500) + GRAIN);
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &again)));
 }
 
@@ -134,7 +134,7 @@ async fn an_acquire_that_is_answered_late_is_waited_for() {
         let mut asks = pin!(mutex.lock());
         assert!(poll!(asks.as_mut()).is_pending());
         let (_, _, answer) = store.acquire().await;
-        store.hand.advance(millis(1500));
+        store.manual_clock.advance(millis(1500));
         let (_, question) = store.renew().await;
         // The lock is granted, and the store had run the question of the keeper before that.
         answer.give(Admission::Held(Tickets::new(Ticket(7), 1)));
@@ -154,7 +154,7 @@ async fn a_claim_found_holding_enters_when_polled_in_time() {
     let (claim, _, answer) = store.acquire().await;
     // The claim waited when the acquire ran, and was granted the lock since.
     answer.give(Admission::Queued { ticket: Ticket(7), position: 1, recheck_in: NEVER });
-    store.hand.advance(millis(1500));
+    store.manual_clock.advance(millis(1500));
     store.renew().await.1.give(vec![Standing::Held(Tickets::new(Ticket(7), 1))]);
     assert!(settle(&mut store).await.is_empty());
     assert!(poll!(asks.as_mut()).is_pending());
@@ -178,14 +178,14 @@ async fn a_refused_release_keeps_no_other_claim_of_its_batch_queued() {
     answer.fail(refusal());
 
     assert!(settle(&mut store).await.is_empty());
-    store.hand.advance(secs(1));
+    store.manual_clock.advance(secs(1));
     let (refused, answer) = store.release().await;
     assert_eq!(refused.len(), 1);
     answer.fail(refusal());
     assert!(done(&store.let_go().await).is_some(), "the other leaves");
     // A release that is refused in a batch of its own is refused for good.
     assert!(settle(&mut store).await.is_empty());
-    store.hand.advance(secs(1));
+    store.manual_clock.advance(secs(1));
     assert!(settle(&mut store).await.is_empty());
 }
 
@@ -203,7 +203,7 @@ async fn a_rejoin_waits_250_ms_at_most_for_answers_about_others() {
     answer.give(gone(1));
 
     assert!(settle(&mut store).await.is_empty(), "the other may have been ahead of it");
-    store.hand.advance(millis(250) + GRAIN);
+    store.manual_clock.advance(millis(250) + GRAIN);
     // Sooner than the keeper stops waiting for the other answer, so the rejoin does not depend on it.
     let (again, ..) = tokio::time::timeout(secs(3), store.acquire()).await.expect("it goes back");
     assert_eq!(again.demands, first.demands);
@@ -242,7 +242,7 @@ async fn a_late_drop_of_a_lost_guard_ends_no_later_local_queue() {
     let (kept, old) = hold(&mut store, &capped, 7).await;
     let other = store.locks.mutex("b");
     let (other, _) = hold(&mut store, &other, 1).await;
-    store.hand.advance(secs(1) + GRAIN);
+    store.manual_clock.advance(secs(1) + GRAIN);
     assert_eq!(soon(kept.lost()).await, LostWhy::HeldAtMost);
     assert!(settle(&mut store).await.is_empty(), "the keeper has seen the loss too");
     // The local queue of `b` ends last, so that the next requests reuse its number, not that of the old queue of `a`.
@@ -268,7 +268,7 @@ async fn a_late_drop_of_an_unpolled_future_ends_no_later_local_queue() {
     let old = store.queue(7, NEVER).await;
     assert!(poll!(idle.as_mut()).is_pending());
     push(&mut store, Change::Held(old.id.hash(), Ticket(7))).await;
-    store.hand.advance(secs(2) + GRAIN);
+    store.manual_clock.advance(secs(2) + GRAIN);
     assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &old)));
     // The local queue of `b` ends last, as above.
     let (released, _) = tokio::join!(other.release(), store.let_go());
@@ -295,7 +295,7 @@ async fn a_failed_unpolled_future_blocks_no_local_waiter() {
     assert!(poll!(idle.as_mut()).is_pending());
     let next = wants(mutex.clone());
     until_waiting(&store.locks, 1).await;
-    store.hand.advance(millis(100) + GRAIN);
+    store.manual_clock.advance(millis(100) + GRAIN);
     let (again, _, answer) = store.acquire().await;
     assert!(is_same(&claim, &again));
     answer.fail(Error::Unsupported("not any more".into()));

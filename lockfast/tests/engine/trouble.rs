@@ -13,23 +13,23 @@ use crate::steps::{Request, done, entered, is_same, millis, secs, soon, unknown,
 use crate::stub::{Fault, Stub};
 
 /// Moves the clock on in small steps, and lets the keeper and all futures do what is due after each.
-async fn pass_time(stub: &Stub, hand: &ManualClock, span: Duration, resync: bool) {
+async fn pass_time(stub: &Stub, manual_clock: &ManualClock, span: Duration, resync: bool) {
     const STEP: Duration = millis(50);
     for _ in 0..span.as_millis() / STEP.as_millis() {
-        hand.advance(STEP);
+        manual_clock.advance(STEP);
         for _ in 0..if resync { 3 } else { 0 } {
             stub.push(Change::Resync).await;
         }
-        stub.settled().await;
+        stub.wait_until_settled().await;
     }
 }
 
 async fn asks_at_most_five_times_a_second(fault: Fault, resync: bool, at_least: usize) {
-    let (stub, locks, hand) = Stub::new(fault);
+    let (stub, locks, manual_clock) = Stub::new(fault);
     let names = ["a", "b", "c"];
     let requests: Vec<_> = names.iter().map(|name| wants(locks.mutex(name))).collect();
-    stub.settled().await;
-    pass_time(&stub, &hand, secs(10), resync).await;
+    stub.wait_until_settled().await;
+    pass_time(&stub, &manual_clock, secs(10), resync).await;
     let asked = stub.times();
     for name in names {
         let times = &asked.iter().find(|(asked, _)| asked.as_str() == name).unwrap().1;
@@ -68,10 +68,10 @@ async fn a_silent_store_is_unavailable_after_ten_seconds() {
     let mut store = Director::new();
     let request = wants(store.locks.mutex("a"));
     let (claim, _, _never) = store.acquire().await;
-    store.hand.advance(millis(9990));
+    store.manual_clock.advance(millis(9990));
     let _question_of_the_keeper = store.renew().await;
     assert!(!request.is_finished());
-    store.hand.advance(millis(20));
+    store.manual_clock.advance(millis(20));
     let error = soon(request).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }) && error.is_retryable(), "{error}");
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
@@ -83,9 +83,9 @@ async fn a_silent_store_is_unavailable_when_patience_ends_earlier() {
     let mutex = store.locks.mutex("a");
     let request = tokio::spawn(async move { mutex.lock_within(secs(2)).await });
     let (claim, _, _never) = store.acquire().await;
-    store.hand.advance(millis(1999));
+    store.manual_clock.advance(millis(1999));
     let _question_of_the_keeper = store.renew().await;
-    store.hand.advance(millis(2));
+    store.manual_clock.advance(millis(2));
     let error = soon(request).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &claim)));
@@ -93,22 +93,22 @@ async fn a_silent_store_is_unavailable_when_patience_ends_earlier() {
 
 #[tokio::test]
 async fn a_store_that_fails_from_the_start_fails_after_ten_seconds() {
-    let (stub, locks, hand) = Stub::new(Fault::Fails);
+    let (stub, locks, manual_clock) = Stub::new(Fault::Fails);
     let request = wants(locks.mutex("a"));
-    stub.settled().await;
-    pass_time(&stub, &hand, millis(9900), false).await;
+    stub.wait_until_settled().await;
+    pass_time(&stub, &manual_clock, millis(9900), false).await;
     assert!(!request.is_finished(), "it keeps asking");
-    pass_time(&stub, &hand, millis(200), false).await;
+    pass_time(&stub, &manual_clock, millis(200), false).await;
     let error = soon(request).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("on fire"), "{error}");
 }
 
 #[tokio::test]
 async fn local_waiters_do_not_wait_ten_seconds_each() {
-    let (stub, locks, hand) = Stub::new(Fault::Fails);
+    let (stub, locks, manual_clock) = Stub::new(Fault::Fails);
     let requests: Vec<_> = (0..20).map(|_| wants(locks.mutex("a"))).collect();
     until_waiting(&locks, 19).await;
-    pass_time(&stub, &hand, millis(10_100), false).await;
+    pass_time(&stub, &manual_clock, millis(10_100), false).await;
     for request in requests {
         let error = soon(request).await.unwrap().unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error}");
@@ -126,36 +126,36 @@ async fn a_waiter_that_fell_out_asks_until_its_patience_ends() {
 }
 
 async fn keeps_asking_until_patience_ends(fault: Fault) {
-    let (stub, locks, hand) = Stub::new(fault);
+    let (stub, locks, manual_clock) = Stub::new(fault);
     let mutex = locks.mutex("a").ttl(secs(3));
     let request = tokio::spawn(async move { mutex.lock_within(secs(60)).await });
-    stub.settled().await;
-    pass_time(&stub, &hand, millis(59_900), false).await;
+    stub.wait_until_settled().await;
+    pass_time(&stub, &manual_clock, millis(59_900), false).await;
     assert!(!request.is_finished());
     let last = *stub.times().values().next().unwrap().last().unwrap();
-    assert!(hand.clock().now().since(last) < secs(3), "it never stops asking");
-    pass_time(&stub, &hand, millis(200), false).await;
+    assert!(manual_clock.clock().now().since(last) < secs(3), "it never stops asking");
+    pass_time(&stub, &manual_clock, millis(200), false).await;
     let error = soon(request).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("on fire"), "{error}");
 }
 
 #[tokio::test]
 async fn a_store_failing_as_patience_ends_is_unavailable() {
-    let (stub, locks, hand) = Stub::new(Fault::FailsOnceQueued);
+    let (stub, locks, manual_clock) = Stub::new(Fault::FailsOnceQueued);
     let mutex = locks.mutex("a");
     let request = tokio::spawn(async move { mutex.lock_within(secs(1)).await });
     until_waiting(&locks, 1).await;
-    hand.advance(millis(1001));
+    manual_clock.advance(millis(1001));
     let error = soon(request).await.unwrap().unwrap_err();
     assert_eq!(stub.times().values().next().unwrap().len(), 1, "no renewal was due");
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
 }
 
 fn two_clients() -> (Locks, Locks, ManualClock) {
-    let hand = ManualClock::new();
-    let memory = Arc::new(Memory::with_clock(hand.clock()));
-    let client = |text: &str| Locks::builder().clock(hand.clock()).note(text).build(memory.clone()).unwrap();
-    (client("the first"), client("the second"), hand)
+    let manual_clock = ManualClock::new();
+    let memory = Arc::new(Memory::with_clock(manual_clock.clock()));
+    let client = |text: &str| Locks::builder().clock(manual_clock.clock()).note(text).build(memory.clone()).unwrap();
+    (client("the first"), client("the second"), manual_clock)
 }
 
 /// So many waiters of one client, and behind them one of the other, with a patience of five seconds.
@@ -170,12 +170,12 @@ async fn five_seconds_behind(count: u64, one: &Locks, other: &Locks) -> (Vec<Req
 
 #[tokio::test]
 async fn a_waiter_that_gives_up_gets_its_position() {
-    let (one, other, hand) = two_clients();
+    let (one, other, manual_clock) = two_clients();
     let _held = one.mutex("a").lock().await.unwrap();
     let (_ahead, request) = five_seconds_behind(20, &one, &other).await;
     let _behind: Vec<_> = (0..3).map(|_| wants(one.mutex("a").local_handoff(false))).collect();
     until_waiting(&one, 23).await;
-    hand.advance(secs(5));
+    manual_clock.advance(secs(5));
     let error = soon(request).await.unwrap().unwrap_err();
     let Error::Busy { holder, position, .. } = &error else { panic!("{error}") };
     assert!(holder.is_some() && *position == Some(21), "{error:?}");
@@ -183,7 +183,7 @@ async fn a_waiter_that_gives_up_gets_its_position() {
 
 #[tokio::test]
 async fn the_position_of_a_waiter_does_not_count_itself() {
-    let (one, other, hand) = two_clients();
+    let (one, other, manual_clock) = two_clients();
     let _held = one.mutex("a").lock().await.unwrap();
     let (ahead, request) = five_seconds_behind(40, &one, &other).await;
     for gone in &ahead[..20] {
@@ -197,7 +197,7 @@ async fn the_position_of_a_waiter_does_not_count_itself() {
         }
     })
     .await;
-    hand.advance(secs(5));
+    manual_clock.advance(secs(5));
     let error = soon(request).await.unwrap().unwrap_err();
     let Error::Busy { position, .. } = &error else { panic!("{error}") };
     assert_eq!(*position, Some(21), "{error:?}");
@@ -205,15 +205,15 @@ async fn the_position_of_a_waiter_does_not_count_itself() {
 
 #[tokio::test]
 async fn a_waiter_that_gives_up_gets_the_holder() {
-    let (one, other, hand) = two_clients();
+    let (one, other, manual_clock) = two_clients();
     let held = one.mutex("a").lock().await.unwrap();
-    hand.advance(secs(3));
+    manual_clock.advance(secs(3));
     let ahead = wants(one.mutex("a").local_handoff(false));
     until_waiting(&one, 1).await;
     let mutex = other.mutex("a");
     let request = tokio::spawn(async move { mutex.lock_within(secs(5)).await });
     until_waiting(&other, 1).await;
-    hand.advance(secs(5));
+    manual_clock.advance(secs(5));
     let error = soon(request).await.unwrap().unwrap_err();
     let Error::Busy { name, holder, held_for, position, waited, attempts, .. } = &error else { panic!("{error}") };
     let holder = holder.as_ref().unwrap();
@@ -229,12 +229,12 @@ async fn a_waiter_that_gives_up_gets_the_holder() {
 
 #[tokio::test]
 async fn a_try_at_a_failing_store_fails_within_a_second_and_five_calls() {
-    let (stub, locks, hand) = Stub::new(Fault::Fails);
-    let (mutex, began) = (locks.mutex("a"), hand.clock().now());
+    let (stub, locks, manual_clock) = Stub::new(Fault::Fails);
+    let (mutex, began) = (locks.mutex("a"), manual_clock.clock().now());
     let caller = tokio::spawn(async move { mutex.try_lock().await.map(drop) });
     while !caller.is_finished() {
-        hand.advance(millis(10));
-        stub.settled().await;
+        manual_clock.advance(millis(10));
+        stub.wait_until_settled().await;
     }
     let error = soon(caller).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }) && error.to_string().contains("on fire"), "{error}");
@@ -242,7 +242,7 @@ async fn a_try_at_a_failing_store_fails_within_a_second_and_five_calls() {
     assert_eq!(times.len(), 5);
     assert_eq!(times[0], times[1], "the first repeat follows at once");
     // By the last pause, seven tenths of a second at most. The clock moves in steps, each of which may be late.
-    assert!(hand.clock().now().since(began) < secs(1));
+    assert!(manual_clock.clock().now().since(began) < secs(1));
 }
 
 #[tokio::test]
@@ -256,12 +256,12 @@ async fn a_store_that_panics_once_is_asked_again_and_nothing_is_lost() {
     until_waiting(&store.locks, 1).await;
 
     // In a renewal of both.
-    store.hand.advance(secs(10));
+    store.manual_clock.advance(secs(10));
     let (leases, answer) = store.renew().await;
     assert_eq!(leases.len(), 2);
     answer.panic();
     assert!(settle(&mut store).await.is_empty());
-    store.hand.advance(secs(1));
+    store.manual_clock.advance(secs(1));
     let (leases, answer) = store.renew().await;
     let standing = |lease: &Lease| match is_same(&lease.claim, &held) {
         true => Standing::Held(Tickets::new(Ticket(7), 1)),
@@ -275,7 +275,7 @@ async fn a_store_that_panics_once_is_asked_again_and_nothing_is_lost() {
     assert_eq!(guard.remaining(), VALID);
     answer.panic();
     assert!(settle(&mut store).await.is_empty());
-    store.hand.advance(secs(1));
+    store.manual_clock.advance(secs(1));
     assert!(is_same(&store.grant(9).await, &second));
     assert_eq!(entered(waiter).await.fence().unwrap(), 9);
 
@@ -286,7 +286,7 @@ async fn a_store_that_panics_once_is_asked_again_and_nothing_is_lost() {
     guard.check().unwrap();
     drop(guard);
     assert!(done(&store.let_go().await).is_some_and(|left| is_same(left, &held)));
-    store.hand.advance(secs(1));
+    store.manual_clock.advance(secs(1));
     assert!(unknown(&store.let_go().await).is_some_and(|left| is_same(left, &second)));
 }
 
@@ -294,13 +294,13 @@ const STEADY: Retry = Retry { count: Some(4), base: millis(100), max: millis(300
 
 /// The pauses between attempts, and the error at the end.
 async fn retries(fault: Fault, retry: Retry, patience: Duration) -> (Vec<u128>, Error) {
-    let (stub, locks, hand) = Stub::new(fault);
+    let (stub, locks, manual_clock) = Stub::new(fault);
     let mutex = locks.mutex("a").retry(retry);
     let request = tokio::spawn(async move { mutex.lock_within(patience).await });
-    stub.settled().await;
+    stub.wait_until_settled().await;
     while !request.is_finished() {
-        hand.advance(millis(10));
-        stub.settled().await;
+        manual_clock.advance(millis(10));
+        stub.wait_until_settled().await;
     }
     let times = stub.times().into_values().next().unwrap();
     // The clock moves ten milliseconds at a time, and a pause may be nanoseconds longer than it says.

@@ -237,6 +237,6 @@ pub async fn guards_never_overlap_and_fences_rise(fixture: &Fixture) {
     intervals.sort_unstable_by_key(|interval| interval.acquired);
     for pair in intervals.windows(2) {
         assert!(pair[0].last_seen_held < pair[1].acquired, "two holders at once: {pair:?}");
-        assert!(pair[0].fence < pair[1].fence, "a fence went back: {pair:?}");
+        assert!(pair[0].fence < pair[1].fence, "a fence did not rise: {pair:?}");
     }
 }

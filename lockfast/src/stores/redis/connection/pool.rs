@@ -253,14 +253,14 @@ mod tests {
 
     #[test]
     fn unused_runtimes_without_a_connection_are_forgotten() {
-        let hand = ManualClock::new();
+        let manual_clock = ManualClock::new();
         let server = Server::of_url("redis://127.0.0.1:1").unwrap();
         let cap = server.timing.reconnect_cap;
-        let pool = Pool::new(server, hand.clock(), Arc::new(drop));
+        let pool = Pool::new(server, manual_clock.clock(), Arc::new(drop));
         for _ in 0..10 {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             assert!(runtime.block_on(pool.connection()).is_err(), "no server listens at that port");
-            hand.advance(3 * cap);
+            manual_clock.advance(3 * cap);
         }
         assert_eq!(pool.0.connectors().by_runtime.len(), 1);
     }

@@ -88,13 +88,14 @@ local function has_room(want)
   return used + tonumber(want.weight) <= tonumber(want.capacity)
 end
 
--- As `has_room`; if there is none, dead entries among the holders are evicted first, and the result is checked again.
+-- As `has_room`. If there is none, dead entries among the holders are evicted, and room is checked again.
 local function has_room_for(want)
   if has_room(want) then
     return true
   end
   local settled, failure = pcall(rule.settle, {want}, true)
   if not settled then
+    -- Redis does not undo the evictions made so far: their pushes are sent.
     rule.publish()
     error(failure, 0)
   end
