@@ -16,7 +16,7 @@ Examples:
   lockfast break nightly --fence 42           the fence of a waiter removes it from the queue
 
 `lockfast run` ends its command when its lock is broken. A holder that does not react keeps the lock until its lease ends.
-Exits 0 when there was such a claim, 1 when there was not; then the message names the current holder.";
+Exits 0 when there was such a claim, 1 when there was not; then the message names the current holder, if there is one.";
 
 /// End a claim on a lock, chosen by its fencing token (fence)
 #[derive(Debug, clap::Args)]
