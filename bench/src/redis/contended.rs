@@ -40,8 +40,8 @@ async fn measure(plan: Plan, port: u16, contention: Contention, cores: Cores) ->
         ],
     };
     let clients = connect_all(contenders, port).await;
-    let mut rounds: Rounds = vec![(BLPOP, Vec::new())];
-    rounds.extend(clients.iter().map(|(contender, _)| (Some(*contender), Vec::new())));
+    let mut by_contender: Rounds = vec![(BLPOP, Vec::new())];
+    by_contender.extend(clients.iter().map(|(contender, _)| (Some(*contender), Vec::new())));
     let slice = plan.slice() * contention.slices();
     for round in 0..=plan.rounds() {
         let mut outcomes = vec![run_blpop_round(port, contention, slice).await];
@@ -50,10 +50,12 @@ async fn measure(plan: Plan, port: u16, contention: Contention, cores: Cores) ->
         }
         // The first round warms up and is not counted.
         if round > 0 {
-            rounds.iter_mut().zip(outcomes).for_each(|(rounds, outcome)| rounds.1.push(outcome));
+            for ((_, earlier), outcome) in by_contender.iter_mut().zip(outcomes) {
+                earlier.push(outcome);
+            }
         }
     }
-    rounds
+    by_contender
 }
 
 fn to_figures(cores: Cores, contention: Contention, rounds: &Rounds) -> Vec<Figure> {

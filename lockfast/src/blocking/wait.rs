@@ -2,7 +2,7 @@
 //!
 //! If the call comes from a task of a tokio runtime, that runtime makes no progress on this thread meanwhile; a runtime with a
 //! single thread makes none at all. A task that a store spawns there, or a driver that it waits for, may never run. So a store that
-//! drives its I/O on the caller's runtime checks [`is_blocking_here`] first.
+//! drives its I/O on the caller's runtime checks [`is_inside_block_on`] first.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -41,7 +41,7 @@ thread_local! {
 ///
 /// It is also `true` inside a runtime that the future itself starts: the answer errs on the side of *blocked*.
 #[allow(dead_code, reason = "the features decide which stores are compiled, and not every store calls it")]
-pub(crate) fn is_blocking_here() -> bool {
+pub(crate) fn is_inside_block_on() -> bool {
     BLOCK_ON_DEPTH.get() > 0
 }
 
@@ -93,37 +93,37 @@ mod tests {
 
     use super::*;
 
-    fn is_blocking_inside() -> Result<bool> {
-        block_on(async { Ok(is_blocking_here()) })
+    fn block_on_is_noticed() -> Result<bool> {
+        block_on(async { Ok(is_inside_block_on()) })
     }
 
     #[test]
-    fn a_thread_blocks_here_only_while_it_polls() {
-        assert!(!is_blocking_here());
-        assert!(is_blocking_inside().unwrap());
-        assert!(!is_blocking_here());
+    fn only_a_thread_in_block_on_says_so() {
+        assert!(!is_inside_block_on());
+        assert!(block_on_is_noticed().unwrap());
+        assert!(!is_inside_block_on());
     }
 
     #[test]
     fn the_end_of_an_inner_call_does_not_end_the_outer() {
         let after_inner = block_on(async {
-            assert!(is_blocking_inside()?);
-            Ok::<_, Error>(is_blocking_here())
+            assert!(block_on_is_noticed()?);
+            Ok::<_, Error>(is_inside_block_on())
         });
         assert!(after_inner.unwrap());
-        assert!(!is_blocking_here());
+        assert!(!is_inside_block_on());
     }
 
     #[test]
     fn a_panic_in_the_future_ends_the_call() {
         let panics = || block_on::<(), Error>(async { std::panic::resume_unwind(Box::new(())) });
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
-        assert!(!is_blocking_here());
+        assert!(!is_inside_block_on());
     }
 
     #[test]
-    fn another_thread_does_not_block_here() {
-        let elsewhere = block_on(async { Ok::<_, Error>(thread::spawn(is_blocking_here).join().unwrap()) });
+    fn another_thread_is_not_inside_block_on() {
+        let elsewhere = block_on(async { Ok::<_, Error>(thread::spawn(is_inside_block_on).join().unwrap()) });
         assert!(!elsewhere.unwrap());
     }
 
@@ -132,7 +132,7 @@ mod tests {
         struct OnDrop<'a>(&'a Cell<bool>);
         impl Drop for OnDrop<'_> {
             fn drop(&mut self) {
-                self.0.set(is_blocking_here());
+                self.0.set(is_inside_block_on());
             }
         }
         let answer = Cell::new(false);

@@ -87,25 +87,25 @@ pub(super) enum Action {
     Enter(Tickets),
     /// `handoff.rs`: there is a guard for the hold that was handed to it.
     TakeOver(Key, Ticket),
-    /// `handoff.rs`: the hold that was handed to it is lost; it leads, and asks for itself.
+    /// `handoff.rs`: the hold that was handed to it is lost. It becomes the first of its local queue, and asks the store.
     TakeLead(Key),
     /// `mod.rs`: counted as waiting.
     CountWaiting,
     /// `acquire.rs`: its future is woken, and has `grace` to be polled.
     WakeForGrace,
-    /// `acquire.rs`: the lock is there to be picked up.
+    /// `acquire.rs`: the lock is granted while the future sleeps: the future is woken to pick it up.
     Grant(Tickets, Option<Ack>),
-    /// `request.rs`: leased; the poll that brought the answer picks the lock up.
+    /// `request.rs`: the lock is granted to a future that is being polled: the same poll picks it up.
     PickUp(Ack),
     /// `acquire.rs`: in the queue; looked at again when the leases ahead have ended.
     Queue { ticket: Ticket, ack: Ack, recheck_in: Duration },
     /// `acquire.rs`: the keeper renews before the request may enter.
-    Settle,
+    RenewFirst,
     /// Noted: the push overtook the answer to the acquire.
     NoteEarly(Ticket),
-    /// `acquire.rs`: this id is out; the keeper asks with a new one.
+    /// `acquire.rs`: the store refuses this claim id for good; the keeper asks with a new one.
     AskWithNewClaim,
-    /// `acquire.rs`: the keeper asks again with the same claim, until this moment.
+    /// `acquire.rs`: the keeper asks again with the same claim, after a pause. At this moment it gives up.
     AskLater(Moment),
     /// `withdraw.rs`: it ended without a lock.
     End,
@@ -131,7 +131,7 @@ pub(super) enum Action {
     StillWaiting { ack: Ack, recheck_in: Duration },
     /// `renew.rs`: the answer may be from before the hand-off; the keeper asks again at once.
     AskOnceMore(Ack),
-    /// `renew.rs`: the acquire of a future takes long; the keeper asks the store about its claim, until this moment.
+    /// `renew.rs`: the acquire of a future takes long; the keeper asks the store about its claim. At this moment it gives up.
     AskBeside(Moment),
     /// `renew.rs`: the answer to the acquire has reached the process; the future is given time to be polled.
     ExpectPoll,

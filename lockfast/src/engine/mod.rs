@@ -274,7 +274,7 @@ impl Engine {
             Action::Grant(tickets, ack) => self.grant(key, tickets, ack, now, fx),
             Action::PickUp(Ack { sent, ttl }) => request.note_lease(sent, ttl),
             Action::Queue { ticket, ack, recheck_in } => self.queue(key, ticket, ack, recheck_in, now, fx),
-            Action::Settle => {
+            Action::RenewFirst => {
                 self.look_now(key, fx);
                 return Next::Wait;
             }

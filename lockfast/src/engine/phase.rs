@@ -154,7 +154,7 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
         (GivenBack, On::Polled { .. }) => to(Lead, Action::Restart),
         (Granted { .. }, On::Polled { .. }) if request.lease_until <= now => to(Lead, Action::AskAnew),
         (Granted { first, settled: false, .. }, On::Polled { .. }) if !request.has_enough(now) => {
-            to(Waiting { ticket: *first, settling: true }, Action::Settle)
+            to(Waiting { ticket: *first, settling: true }, Action::RenewFirst)
         }
         (Granted { first, count, .. }, On::Polled { .. }) => to(Held, Action::Enter(Tickets::new(*first, *count))),
         (Handed { hold, .. }, On::Polled { hold_is_over: true, .. }) => to(Lead, Action::TakeLead(*hold)),
@@ -205,7 +205,7 @@ fn next(request: &Request, on: On<'_>, now: Moment) -> (Option<Phase>, Action) {
             stay(Action::Nothing)
         }
         (Waiting { settling: false, .. }, On::Pushed { ticket, .. }) if !request.has_enough(now) => {
-            to(Waiting { ticket, settling: true }, Action::Settle)
+            to(Waiting { ticket, settling: true }, Action::RenewFirst)
         }
         (Waiting { settling, .. }, On::Pushed { ticket, block }) => {
             let granted = Granted { first: ticket, count: block, settled: *settling, at: now };

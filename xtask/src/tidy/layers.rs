@@ -66,7 +66,7 @@ const LAYERS: &[Layer] = &[
 
 /// Single names that a layer may use of another one. Whether the present thread blocks is a fact about the thread, which only the
 /// blocking faces know, and which decides for a store where its I/O can run.
-const SINGLE_NAMES: &[(&str, &[&str])] = &[("stores", &["blocking", "wait", "is_blocking_here"])];
+const SINGLE_NAMES: &[(&str, &[&str])] = &[("stores", &["blocking", "wait", "is_inside_block_on"])];
 
 const LEAVES: &[&str] = &["name", "claim", "table", "error", "clock", "planted"];
 const LEAVES_AND_CONTRACT: &[&str] = &["name", "claim", "table", "error", "clock", "store", "planted"];
@@ -190,11 +190,11 @@ mod tests {
 
     #[test]
     fn stores_name_one_function_of_the_blocking_layer_alone() {
-        assert!(lines("stores/redis/mod.rs", "use crate::blocking::wait::is_blocking_here;").is_empty());
-        assert!(lines("stores/redis/mod.rs", "fn f() { crate::blocking::wait::is_blocking_here() }").is_empty());
+        assert!(lines("stores/redis/mod.rs", "use crate::blocking::wait::is_inside_block_on;").is_empty());
+        assert!(lines("stores/redis/mod.rs", "fn f() { crate::blocking::wait::is_inside_block_on() }").is_empty());
         assert_eq!(lines("stores/redis/mod.rs", "use crate::blocking::wait::block_on;"), [1]);
         assert_eq!(lines("stores/redis/mod.rs", "use crate::blocking::Locks;"), [1]);
-        assert_eq!(lines("client/mod.rs", "use crate::blocking::wait::is_blocking_here;"), [1]);
+        assert_eq!(lines("client/mod.rs", "use crate::blocking::wait::is_inside_block_on;"), [1]);
     }
 
     #[test]

@@ -49,7 +49,7 @@ CREATE TABLE seals (
     value      BLOB    NOT NULL,
     until      INTEGER NOT NULL
 ) WITHOUT ROWID;
--- A day's worth of seals may be kept, of which one ends every few milliseconds.
+-- The seals of a whole day may be kept, and one expires every few milliseconds: the index finds it without a scan.
 CREATE INDEX seals_until ON seals (until);
 
 -- Processes that are notified of changes to queues whose name begins with the prefix.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
-use crate::blocking::wait::is_blocking_here;
+use crate::blocking::wait::is_inside_block_on;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 
@@ -20,7 +20,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// The tokio runtime of the caller. `None` if there is none, or if its thread is blocked until this call ends.
 pub(super) fn caller_runtime() -> Option<Handle> {
-    if is_blocking_here() { None } else { Handle::try_current().ok() }
+    if is_inside_block_on() { None } else { Handle::try_current().ok() }
 }
 
 /// Whether a runtime has I/O, and timers that follow the clock (a test may have paused them).
